@@ -1,0 +1,163 @@
+#!/usr/bin/env bash
+# Takes a Debian 12 or 13 machine with Rust and root to a state in which `make demo` and
+# `make test` work. Idempotent: it looks before it installs, and says what each thing is for.
+# Elsewhere it prints what is missing and stops. Nothing is added to the system's apt sources.
+set -euo pipefail
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/scx_gpuaware
+venv=$cache/venv
+cuda=$cache/cuda
+virtiofsd=/usr/libexec/virtiofsd
+# Pinned because the lab drives their command lines; bump on purpose, not by accident.
+virtme_ng_version=1.42
+virtiofsd_version=1.14.0
+cuda_version=13
+
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: error: %s\n' "$*" >&2; exit 1; }
+
+# package: what it is for
+packages=(
+	"build-essential: compiles the emulated libcuda and links Rust"
+	"pkg-config: finds libelf and zlib"
+	"clang-19: compiles BPF (scx needs clang >= 18)"
+	"libclang-19-dev: bindgen reads bpf/intf.h with it"
+	"clang-format-19: make lint"
+	"libelf-dev: libbpf"
+	"zlib1g-dev: libbpf"
+	"libseccomp-dev: virtiofsd, the lab's file sharing"
+	"libcap-ng-dev: virtiofsd"
+	"python3-venv: a place of their own for virtme-ng and nvcc"
+	"kmod: modules of the lab's kernel"
+	"iproute2: loopback in the lab"
+	"stress-ng: the cpu neighbour"
+	"iperf3: the network neighbour"
+	"fio: the disk neighbour"
+	"shellcheck: make lint"
+)
+
+need_cargo() {
+	command -v cargo >/dev/null || die "cargo not found: install Rust (https://rustup.rs), then run make setup again"
+}
+
+debian_release() {
+	# shellcheck disable=SC1091
+	. /etc/os-release
+	case ${ID:-}:${VERSION_ID:-} in
+	debian:12 | debian:13) printf '%s\n' "$VERSION_CODENAME" ;;
+	*) return 1 ;;
+	esac
+}
+
+missing_packages() {
+	local entry
+	for entry in "${packages[@]}"; do
+		dpkg-query -W -f '${db:Status-Status}' "${entry%%:*}" 2>/dev/null | grep -qx installed || printf '%s\n' "$entry"
+	done
+}
+
+report_elsewhere() {
+	say "this is not Debian 12 or 13: install these yourself (Debian package names), then run make setup again"
+	local tool
+	for tool in clang-19 stress-ng iperf3 fio qemu-system-x86_64 vng virtiofsd nvcc clang-format-19 shellcheck; do
+		command -v "$tool" >/dev/null || [ -x "$venv/bin/$tool" ] || printf '  missing: %s\n' "$tool"
+	done
+	printf '  %s\n' "${packages[@]}"
+	exit 1
+}
+
+# apt with one more suite, in a list of its own: the machine's sources stay as they are. The
+# mirror is the one that the machine already uses for Debian.
+apt_with_suite() {
+	local suite=$1 dir=$cache/apt/$1
+	shift
+	mkdir -p "$dir/lists/partial"
+	local mirror
+	mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | head -n 1)
+	[ -n "$mirror" ] || die "no Debian mirror among this machine's apt sources (apt-get indextargets lists none)"
+	{
+		cat /etc/apt/sources.list 2>/dev/null || true
+		printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n' "$mirror" "$suite"
+	} >"$dir/sources.list"
+	apt-get -q -o Dir::Etc::sourcelist="$dir/sources.list" -o Dir::State::lists="$dir/lists" "$@"
+}
+
+as_root_or_die() {
+	[ "$(id -u)" = 0 ] || die "$1 needs root: run make setup as root (or sudo -E make setup)"
+}
+
+install_packages() {
+	local -a missing names
+	mapfile -t missing < <(missing_packages)
+	[ ${#missing[@]} -gt 0 ] || return 0
+	as_root_or_die "installing packages"
+	say "installing ${#missing[@]} Debian packages:"
+	printf '  %s\n' "${missing[@]}"
+	names=("${missing[@]%%:*}")
+	apt-get -q update
+	if ! apt-cache show clang-19 >/dev/null 2>&1; then
+		die "clang-19 is not in this machine's apt sources: enable the release's main and updates suites"
+	fi
+	DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "${names[@]}"
+}
+
+# QEMU 7.2 (Debian 12) panicked guests under multi-threaded TCG; 10.0 did not.
+install_qemu() {
+	local release=$1 major
+	major=$({ qemu-system-x86_64 --version 2>/dev/null || true; } | sed -n 's/.*version \([0-9]*\)\..*/\1/p')
+	[ "${major:-0}" -ge 9 ] && return 0
+	as_root_or_die "installing QEMU"
+	export DEBIAN_FRONTEND=noninteractive
+	if [ "$release" = bookworm ]; then
+		say "installing qemu-system-x86 from bookworm-backports: the lab's machine (7.2 is too old)"
+		apt_with_suite bookworm-backports update
+		apt_with_suite bookworm-backports install -y --no-install-recommends -t bookworm-backports qemu-system-x86
+	else
+		say "installing qemu-system-x86: the lab's machine"
+		apt-get -q update
+		apt-get -q install -y --no-install-recommends qemu-system-x86
+	fi
+}
+
+install_virtiofsd() {
+	local release=$1
+	[ -x "$virtiofsd" ] && return 0
+	as_root_or_die "installing virtiofsd"
+	if [ "$release" = trixie ]; then
+		say "installing virtiofsd: shares this machine's files with the lab"
+		DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends virtiofsd
+	else
+		say "building virtiofsd $virtiofsd_version with cargo (Debian 12 has none): shares this machine's files with the lab"
+		cargo install --quiet --locked --root "$cache/virtiofsd" --version "$virtiofsd_version" virtiofsd
+		install -D -m 755 "$cache/virtiofsd/bin/virtiofsd" "$virtiofsd"
+	fi
+}
+
+install_venv() {
+	if [ ! -d "$(echo "$venv"/lib/python3*/site-packages/virtme_ng-"$virtme_ng_version".dist-info)" ]; then
+		say "installing virtme-ng $virtme_ng_version into $venv: boots the lab"
+		/usr/bin/python3 -m venv "$venv"
+		"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "virtme-ng==$virtme_ng_version"
+	fi
+	if [ ! -x "$cuda/nvidia/cu$cuda_version/bin/nvcc" ]; then
+		say "installing nvcc $cuda_version into $cuda (350 MB): compiles the CUDA workload"
+		rm -rf "$cuda"
+		"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$cuda" \
+			"nvidia-cuda-nvcc==$cuda_version.*" "nvidia-cuda-runtime==$cuda_version.*" \
+			"nvidia-cuda-crt==$cuda_version.*" "nvidia-nvvm==$cuda_version.*" "nvidia-cuda-cccl==$cuda_version.*"
+	fi
+}
+
+main() {
+	need_cargo
+	local release
+	release=$(debian_release) || report_elsewhere
+	mkdir -p "$cache"
+	install_packages
+	install_qemu "$release"
+	install_virtiofsd "$release"
+	install_venv
+	say "ready (cache: $cache)"
+}
+
+main
