@@ -1,17 +1,98 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The lab: a virtual machine with a sched_ext kernel over this machine's file system.
+//!
+//! Owns choosing and fetching the kernel, the machine's command line (virtme-ng over QEMU), the
+//! guest's set-up, and the machine's life: output, exit code, time limit, panic, clean-up. Does not
+//! know what is run in it.
+//!
+//! The guest sees this machine's files at the same paths: read-only, except for `rw_dirs` (written
+//! through to this machine) and `/tmp`, `/var/tmp`, `/etc`, `/run` (writable, gone afterwards).
 
+mod accel;
+mod console;
+mod debian;
+mod guest;
+mod kernel;
+mod machine;
+mod options;
+mod session;
+mod stream;
+mod tools;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
-/// What to boot and what to run in it.
-#[derive(Debug, clap::Args)]
-pub struct Options {
-    /// Command to run in the guest, as root.
-    #[arg(last = true, required = true)]
-    command: Vec<String>,
+use anyhow::{Result, ensure};
+
+pub use options::Options;
+
+/// Exit code when the time limit is reached, as `timeout(1)` has it.
+pub const TIMED_OUT: u8 = 124;
+
+/// A machine to boot. Start from `Lab::default()` and change what must differ.
+#[derive(Debug, Clone)]
+pub struct Lab {
+    /// A series (`6.18`), or the path of a vmlinuz with its config and modules beside it.
+    pub kernel: String,
+    /// Virtual CPUs. The default is this machine's, at most 8: with more virtual than real CPUs
+    /// every latency measures the host.
+    pub cpus: usize,
+    /// Two hardware threads a core; needs an even number of CPUs.
+    pub smt: bool,
+    /// NUMA nodes; CPUs and memory are split evenly.
+    pub numa_nodes: usize,
+    /// Kernel parameters beside the lab's own, such as `isolcpus=1`.
+    pub boot_args: Vec<String>,
+    /// Wall-clock limit from the start of the machine to the end of the command.
+    pub timeout: Duration,
+    /// Directories of this machine that the guest may write to.
+    pub rw_dirs: Vec<PathBuf>,
+    /// Environment variables for the command, after those that the lab passes on by itself.
+    pub env: Vec<(String, String)>,
+    /// Size of the scratch disk whose path the guest finds in `GPUAWARE_LAB_DISK`; 0: no disk.
+    pub disk_mib: u64,
+    pub memory_mib: u64,
+    /// Copy the guest's kernel messages to stderr as they come.
+    pub show_console: bool,
+}
+
+impl Default for Lab {
+    fn default() -> Self {
+        Self {
+            kernel: "6.18".to_owned(),
+            cpus: options::default_cpus(),
+            smt: false,
+            numa_nodes: 1,
+            boot_args: Vec::new(),
+            timeout: Duration::from_secs(600),
+            rw_dirs: Vec::new(),
+            env: Vec::new(),
+            disk_mib: 512,
+            memory_mib: 4096,
+            show_console: false,
+        }
+    }
+}
+
+impl Lab {
+    /// Boots the machine, runs `command` in it as root in this process's working directory and
+    /// streams its stdout and stderr to this process's.
+    ///
+    /// Returns the command's exit code (128 + N when signal N killed it), [`TIMED_OUT`] when
+    /// the time limit was reached, 128 + N when SIGINT, SIGTERM or SIGHUP told this process to stop. An
+    /// error is a lab that could not do its work: no kernel, no QEMU, a guest that panicked.
+    pub fn run(&self, command: &[String]) -> Result<u8> {
+        ensure!(!command.is_empty(), "the lab needs a command to run");
+        let tools = tools::Tools::find()?;
+        let kernel = kernel::obtain(&self.kernel)?;
+        let accel = accel::choose(&tools)?;
+        session::run(self, command, &tools, &kernel, accel)
+    }
 }
 
 /// Boots the lab and runs the command.
-pub fn main(_options: &Options) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("the lab is being built")
+pub fn main(options: &Options) -> Result<ExitCode> {
+    let lab = options.lab()?;
+    Ok(ExitCode::from(lab.run(options.command())?))
 }

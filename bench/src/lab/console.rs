@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The guest's console and QEMU's complaints: keeps the last lines and sees a panic in them. Pure.
+
+use std::collections::VecDeque;
+
+const KEPT_LINES: usize = 60;
+const SHOWN_LINES: usize = 40;
+
+/// The last lines of the console.
+#[derive(Debug, Default)]
+pub struct Console {
+    lines: VecDeque<String>,
+    panicked: bool,
+}
+
+impl Console {
+    /// Takes one line without its end.
+    pub fn push(&mut self, line: &str) {
+        let line = line.trim_end_matches(['\r', '\n']);
+        if line.is_empty() {
+            return;
+        }
+        self.panicked |= line.contains("Kernel panic - not syncing");
+        if self.lines.len() == KEPT_LINES {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(line.to_owned());
+    }
+
+    pub fn panicked(&self) -> bool {
+        self.panicked
+    }
+
+    /// The last lines, indented to stand below an error message; empty when there were none.
+    pub fn tail(&self) -> String {
+        let skip = self.lines.len().saturating_sub(SHOWN_LINES);
+        let lines: Vec<_> = self.lines.iter().skip(skip).map(|line| format!("\n  | {line}")).collect();
+        if lines.is_empty() {
+            return String::new();
+        }
+        format!("\nlast lines of the guest's console:{}", lines.concat())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sees_a_panic() {
+        let mut console = Console::default();
+        console.push("[    2.1] sysrq: Trigger a crash\r");
+        assert!(!console.panicked());
+        console.push("[    2.2] Kernel panic - not syncing: sysrq triggered crash\r");
+        assert!(console.panicked());
+        assert!(console.tail().ends_with("sysrq triggered crash"));
+    }
+
+    #[test]
+    fn keeps_only_the_last_lines() {
+        let mut console = Console::default();
+        for n in 0..1000 {
+            console.push(&format!("line {n}"));
+        }
+        let tail = console.tail();
+        assert!(tail.contains("line 999") && tail.contains("line 960") && !tail.contains("line 959"));
+    }
+
+    #[test]
+    fn says_nothing_when_nothing_was_printed() {
+        assert_eq!(Console::default().tail(), "");
+    }
+}
