@@ -3,34 +3,38 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 
+use cli::{Cli, Command};
+
+mod arm;
+mod cli;
+mod cpus;
+mod datafile;
+mod interrupt;
 mod lab;
-
-/// Compare ways to protect a GPU launch thread from noisy neighbours.
-#[derive(Debug, Parser)]
-#[command(name = "gpuaware-bench", version)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Run a command in a virtual machine with a sched_ext kernel.
-    Lab(lab::Options),
-}
+mod list;
+mod matrix;
+mod neighbour;
+mod process;
+mod procstat;
+mod record;
+mod report;
+mod run;
+mod study;
+mod workload;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let result = match cli.command {
+    let result = match Cli::parse().command {
+        Command::List(folders) => list::main(&folders).map(|()| ExitCode::SUCCESS),
+        Command::Run(options) => run::main(&options),
+        Command::Report { dir } => report::write(&dir, true).map(|()| ExitCode::SUCCESS),
         Command::Lab(options) => lab::main(&options),
     };
-    match result {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("gpuaware-bench: error: {error:#}");
-            ExitCode::from(1)
-        }
-    }
+    result.unwrap_or_else(|error| {
+        eprintln!("gpuaware-bench: error: {error:#}");
+        // A data file or a name that the user gave is bad usage; all else failed while running.
+        let usage = error.downcast_ref::<datafile::DataError>().is_some();
+        ExitCode::from(if usage { 2 } else { 1 })
+    })
 }

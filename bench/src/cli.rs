@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The command line: flags to checked values, and where the repository's files are found.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::datafile::DataError;
+use crate::{lab, matrix};
+
+/// Compare ways to protect a GPU launch thread from noisy neighbours.
+#[derive(Debug, Parser)]
+#[command(
+    name = "gpuaware-bench",
+    version,
+    after_help = "\
+Exit codes: 0 done; 1 a run or some of its cells failed; 2 bad usage, matrix or arm file."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Explain every matrix: what it compares, how often, and about how long it takes.
+    List(Folders),
+    /// Run a matrix and report it.
+    Run(RunOptions),
+    /// Report a run again from its raw cells: table, report.md, report.html, summary.json.
+    Report {
+        /// The folder of the run.
+        dir: PathBuf,
+    },
+    /// Run a command in a virtual machine with a sched_ext kernel.
+    Lab(lab::Options),
+}
+
+#[derive(Debug, Args)]
+pub struct RunOptions {
+    /// A matrix of `gpuaware-bench list`, or the path of a matrix file.
+    pub matrix: String,
+
+    /// Folder for raw results and reports [default: bench/runs/local/MATRIX-TIME].
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+
+    /// Rounds, instead of the matrix's.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+
+    /// Seconds measured in every cell, instead of the matrix's.
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub seconds: Option<f64>,
+
+    /// Only these arms, and the baseline.
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub arms: Vec<String>,
+
+    /// Only these neighbours, and none.
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub neighbours: Vec<String>,
+
+    /// Seed of the order of the cells [default: the time].
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+
+    /// Where the cells run.
+    #[arg(long, value_enum, default_value_t = Where::Lab)]
+    pub on: Where,
+
+    /// The lab's kernel, instead of the matrix's.
+    #[arg(long, value_name = "SERIES|PATH")]
+    pub kernel: Option<String>,
+
+    /// The lab's CPUs, instead of the matrix's.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
+    pub cpus: Option<u32>,
+
+    #[command(flatten)]
+    pub folders: Folders,
+
+    /// Work one block of the plan in the output folder off: what the lab's guest is told to do.
+    #[arg(long, value_name = "BLOCK", hide = true)]
+    pub inside: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Where {
+    /// In virtual machines, one boot for every group of arms.
+    Lab,
+    /// On this machine as it is booted now; fio writes to the disk in GPUAWARE_LAB_DISK.
+    Host,
+}
+
+/// Where data files and built programs are.
+#[derive(Debug, Args)]
+pub struct Folders {
+    /// Folder of matrix files [default: the repository's bench/matrices].
+    #[arg(long, value_name = "DIR")]
+    matrices: Option<PathBuf>,
+
+    /// Folder of arm files [default: the repository's scheds/arms].
+    #[arg(long = "arms-dir", value_name = "DIR")]
+    arms_dir: Option<PathBuf>,
+
+    /// Folder with release/scx_gpuaware and lab/gpu_launch [default: the repository's target].
+    #[arg(long, value_name = "DIR")]
+    target_dir: Option<PathBuf>,
+}
+
+impl Folders {
+    pub fn matrices(&self) -> PathBuf {
+        let default = || {
+            bench_dir()
+                .unwrap_or_else(|| "bench".into())
+                .join("matrices")
+        };
+        self.matrices.clone().unwrap_or_else(default)
+    }
+
+    pub fn arms(&self) -> PathBuf {
+        let default = || repository().unwrap_or_default().join("scheds/arms");
+        self.arms_dir.clone().unwrap_or_else(default)
+    }
+
+    /// The target folder as an absolute path: the guest sees it at the same place.
+    pub fn target(&self) -> Result<PathBuf, DataError> {
+        let folder = match &self.target_dir {
+            Some(folder) => folder.clone(),
+            None => repository().unwrap_or_default().join("target"),
+        };
+        folder.canonicalize().map_err(|_| {
+            DataError::Usage(format!(
+                "--target-dir: expected a folder with the built programs, got {}: run make build, or name another",
+                folder.display()
+            ))
+        })
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let value = text
+        .parse()
+        .map_err(|_| format!("expected seconds, got {text:?}"))?;
+    matrix::check_seconds(value)
+}
+
+/// The repository's bench folder: where this was built, else above the program's own file.
+pub fn bench_dir() -> Option<PathBuf> {
+    Some(repository()?.join("bench"))
+}
+
+fn repository() -> Option<PathBuf> {
+    let built_in = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .map(Path::to_owned);
+    let program = std::env::current_exe().ok();
+    let above = program
+        .iter()
+        .flat_map(|program| program.ancestors().skip(1).map(Path::to_owned));
+    built_in
+        .into_iter()
+        .chain(above)
+        .find(|folder| folder.join("bench/matrices").is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn flags_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn finds_the_repositorys_files() {
+        let folders = Folders {
+            matrices: None,
+            arms_dir: None,
+            target_dir: None,
+        };
+        assert!(folders.matrices().join("demo.toml").is_file());
+        assert!(folders.arms().join("gpuaware.toml").is_file());
+    }
+
+    #[test]
+    fn reads_lists_and_bounds() {
+        let cli =
+            Cli::try_parse_from(["b", "run", "demo", "--arms", "a,b", "--seconds", "2.5"]).unwrap();
+        let Command::Run(options) = cli.command else {
+            panic!("not run")
+        };
+        assert_eq!(options.arms, ["a", "b"]);
+        assert_eq!(options.seconds, Some(2.5));
+        assert!(Cli::try_parse_from(["b", "run", "demo", "--rounds", "0"]).is_err());
+        assert!(Cli::try_parse_from(["b", "run", "demo", "--seconds", "nan"]).is_err());
+    }
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! CPU lists as Linux writes them ("0-3,8"), and the CPUs that the arms may use for the launcher.
+
+use std::collections::BTreeSet;
+
+/// Parses a Linux CPU list; an empty list is an error.
+pub fn parse_list(text: &str) -> Result<BTreeSet<usize>, String> {
+    let bad = || format!("expected a list of CPUs such as \"1\" or \"4-7,12\", got {text:?}");
+    let mut cpus = BTreeSet::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let first: usize = first.trim().parse().map_err(|_| bad())?;
+        let last: usize = last.trim().parse().map_err(|_| bad())?;
+        // The bound keeps a typing error from filling memory; Linux stops at 8192 as well.
+        if first > last || last >= 8192 {
+            return Err(bad());
+        }
+        cpus.extend(first..=last);
+    }
+    Ok(cpus)
+}
+
+/// Writes a CPU list as Linux does.
+pub fn format_list(cpus: &BTreeSet<usize>) -> String {
+    let mut parts: Vec<(usize, usize)> = Vec::new();
+    for &cpu in cpus {
+        match parts.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => parts.push((cpu, cpu)),
+        }
+    }
+    let parts: Vec<String> = parts
+        .into_iter()
+        .map(|(first, last)| {
+            if first == last {
+                first.to_string()
+            } else {
+                format!("{first}-{last}")
+            }
+        })
+        .collect();
+    parts.join(",")
+}
+
+/// The last quarter of the machine, at least one CPU, never CPU 0, which takes most interrupts.
+pub fn preferred(online: usize) -> Option<BTreeSet<usize>> {
+    if online < 2 {
+        return None;
+    }
+    let count = (online / 4).max(1);
+    Some((online - count..online).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefers_the_last_quarter_but_never_cpu_0() {
+        let list = |online| preferred(online).map(|cpus| format_list(&cpus));
+        assert_eq!(list(1), None);
+        assert_eq!(list(2).as_deref(), Some("1"));
+        assert_eq!(list(4).as_deref(), Some("3"));
+        assert_eq!(list(8).as_deref(), Some("6-7"));
+        assert_eq!(list(32).as_deref(), Some("24-31"));
+    }
+
+    #[test]
+    fn reads_and_writes_lists() {
+        let cpus = parse_list("0-2,4, 6-7").unwrap();
+        assert_eq!(format_list(&cpus), "0-2,4,6-7");
+        for bad in ["", "a", "3-1", "1,,2", "99999"] {
+            assert!(parse_list(bad).is_err(), "{bad}");
+        }
+    }
+}

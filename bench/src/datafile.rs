@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! TOML data files: read whole, and errors that say file, line, key and what was expected.
+//! What the keys mean is the business of `matrix` and `arm`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+/// A data file that cannot be used: the user's to mend, so exit code 2.
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    #[error("{file}: cannot read: {source}")]
+    Read {
+        file: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("{file}:{line}: {key}: {message}")]
+    Parse {
+        file: PathBuf,
+        line: usize,
+        key: String,
+        message: String,
+    },
+    #[error("no {what} {name:?} in {folder}; there is: {known}")]
+    Unknown {
+        what: &'static str,
+        name: String,
+        folder: PathBuf,
+        known: String,
+    },
+    #[error("{0}")]
+    Usage(String),
+}
+
+/// Reads and checks one file.
+pub fn read<T: DeserializeOwned>(file: &Path) -> Result<T, DataError> {
+    let text = fs::read_to_string(file).map_err(|source| DataError::Read {
+        file: file.to_owned(),
+        source,
+    })?;
+    parse(file, &text)
+}
+
+pub fn parse<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, DataError> {
+    toml::from_str(text).map_err(|error| {
+        let offset = error.span().map_or(0, |span| span.start.min(text.len()));
+        let line = text[..offset].matches('\n').count() + 1;
+        DataError::Parse {
+            file: file.to_owned(),
+            line,
+            key: key_on_line(text, line),
+            message: error.message().replace('\n', ", "),
+        }
+    })
+}
+
+fn key_on_line(text: &str, line: usize) -> String {
+    let content = text.lines().nth(line - 1).unwrap_or_default();
+    let key = content.split('=').next().unwrap_or_default().trim();
+    if key.is_empty() { "(whole file)" } else { key }.to_owned()
+}
+
+/// Finds `name` (a path, or the stem of a file in `folder`).
+pub fn find(what: &'static str, name: &str, folder: &Path) -> Result<PathBuf, DataError> {
+    if name.ends_with(".toml") || name.contains('/') {
+        return Ok(PathBuf::from(name));
+    }
+    let file = folder.join(format!("{name}.toml"));
+    if file.is_file() {
+        return Ok(file);
+    }
+    let known = names(folder)?;
+    Err(DataError::Unknown {
+        what,
+        name: name.to_owned(),
+        folder: folder.to_owned(),
+        known: if known.is_empty() {
+            "none".to_owned()
+        } else {
+            known.join(", ")
+        },
+    })
+}
+
+/// The stems of the TOML files in `folder`, sorted.
+pub fn names(folder: &Path) -> Result<Vec<String>, DataError> {
+    let entries = fs::read_dir(folder).map_err(|source| DataError::Read {
+        file: folder.to_owned(),
+        source,
+    })?;
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "toml")
+        })
+        .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_what_there_is_when_a_name_is_unknown() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("demo.toml"), "").unwrap();
+        let error = find("matrix", "dmo", dir.path()).unwrap_err().to_string();
+        assert!(error.starts_with("no matrix \"dmo\" in "), "{error}");
+        assert!(error.ends_with("there is: demo"), "{error}");
+    }
+
+    #[test]
+    fn names_the_file_that_cannot_be_read() {
+        let error = read::<toml::Table>(Path::new("/no/such.toml")).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("/no/such.toml: cannot read: ")
+        );
+    }
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `gpuaware-bench list`: what each matrix compares.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::arm::Arm;
+use crate::cli::Folders;
+use crate::datafile;
+use crate::matrix::Matrix;
+use crate::run::progress::in_words;
+
+/// Prints every matrix in the folder. A broken one is an error: it would be one in `run` as well.
+pub fn main(folders: &Folders) -> Result<()> {
+    for name in datafile::names(&folders.matrices())? {
+        let file = datafile::find("matrix", &name, &folders.matrices())?;
+        print!("{}", explain(&name, &Matrix::read(&file)?, folders)?);
+    }
+    Ok(())
+}
+
+fn explain(name: &str, matrix: &Matrix, folders: &Folders) -> Result<String> {
+    let mut text = format!("{name}: {}\n", matrix.description);
+    let time = (matrix.seconds() + Duration::from_millis(1500)) * matrix.cells() as u32;
+    writeln!(
+        text,
+        "  {} rounds of {} cells of {} s in a lab with kernel {}: about {} and the boots",
+        matrix.rounds,
+        matrix.cells() / matrix.rounds as usize,
+        matrix.seconds,
+        matrix.lab.kernel,
+        in_words(time)
+    )?;
+    for workload in &matrix.workloads {
+        writeln!(
+            text,
+            "  workload   {:<13} gpu_launch --profile {}",
+            workload.name, workload.profile
+        )?;
+    }
+    for neighbour in &matrix.neighbours {
+        writeln!(
+            text,
+            "  neighbour  {neighbour:<13} {}",
+            neighbour.description()
+        )?;
+    }
+    for arm in &matrix.arms {
+        let file = datafile::find("arm", arm, &folders.arms())?;
+        let described = Arm::read(&file, std::path::Path::new("target"), "{preferred}")?;
+        writeln!(text, "  arm        {arm:<13} {}", described.description)?;
+    }
+    Ok(text)
+}
