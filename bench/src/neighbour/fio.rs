@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! fio: random 4 KiB writes on a scratch block device, four jobs, direct I/O.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use super::Own;
+use crate::process::Supervised;
+
+pub(super) fn start(disk: &Path, output: &Path) -> Result<Supervised> {
+    let log = fs::File::create(output.with_extension("log")).context("cannot create fio's log")?;
+    let mut command = Command::new("fio");
+    command
+        .args([
+            "--name=neighbour",
+            "--rw=randwrite",
+            "--bs=4k",
+            "--iodepth=32",
+            "--numjobs=4",
+        ])
+        .args([
+            "--direct=1",
+            "--ioengine=libaio",
+            "--time_based",
+            "--runtime=86400",
+        ])
+        // Threads, because forked jobs would outlive a killed leader.
+        .args([
+            "--thread",
+            "--group_reporting",
+            "--eta=never",
+            "--output-format=json",
+        ])
+        .arg(format!("--filename={}", disk.display()))
+        .arg(format!("--output={}", output.display()))
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().context("cannot share fio's log")?)
+        .stderr(log);
+    Supervised::spawn("fio", &mut command)
+}
+
+/// Writes that the block device has completed since boot.
+pub(super) fn disk_writes(disk: &Path) -> Result<u64> {
+    let device =
+        fs::canonicalize(disk).with_context(|| format!("no scratch disk {}", disk.display()))?;
+    let name = device.file_name().context("the scratch disk has no name")?;
+    let path = Path::new("/sys/class/block").join(name).join("stat");
+    let stat = fs::read_to_string(&path).with_context(|| {
+        format!(
+            "{} is not a block device: no {}",
+            disk.display(),
+            path.display()
+        )
+    })?;
+    // Fields: reads (completed, merged, sectors, ticks), then writes completed.
+    stat.split_whitespace()
+        .nth(4)
+        .and_then(|field| field.parse().ok())
+        .with_context(|| format!("{} has no count of writes", path.display()))
+}
+
+#[derive(Deserialize)]
+struct Report {
+    jobs: Vec<Job>,
+}
+
+#[derive(Deserialize)]
+struct Job {
+    error: i64,
+    write: Writes,
+}
+
+#[derive(Deserialize)]
+struct Writes {
+    total_ios: f64,
+    /// Milliseconds.
+    runtime: f64,
+}
+
+/// Reads fio's JSON, which "terminating on signal 2" may precede.
+pub(super) fn parse(text: &str) -> Result<Own> {
+    let start = text.find('{').context("no JSON")?;
+    let report: Report = serde_json::from_str(&text[start..]).context("no fio report")?;
+    let mut rate = 0.0;
+    let mut seconds: f64 = 0.0;
+    for job in &report.jobs {
+        if job.error != 0 {
+            bail!("job failed with errno {}", job.error);
+        }
+        if job.write.runtime <= 0.0 {
+            bail!("no time was spent writing");
+        }
+        rate += job.write.total_ios * 1e3 / job.write.runtime;
+        seconds = seconds.max(job.write.runtime / 1e3);
+    }
+    if report.jobs.is_empty() {
+        bail!("no jobs");
+    }
+    Ok(Own { rate, seconds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_iops_of_an_interrupted_run() {
+        let own = parse(include_str!("../../tests/data/neighbour/fio.json")).unwrap();
+        // 587225 writes in 1715 ms, group-reported as one job; the file's own "iops" agrees.
+        assert!((own.rate - 342_405.25).abs() < 0.01, "{own:?}");
+        assert_eq!(own.seconds, 1.715);
+    }
+
+    #[test]
+    fn refuses_a_failed_job() {
+        let json = r#"{"jobs":[{"error":28,"write":{"total_ios":1,"runtime":5}}]}"#;
+        assert!(parse(json).unwrap_err().to_string().contains("errno 28"));
+        assert!(parse("fio: nothing").is_err());
+        assert!(parse(r#"{"jobs":[]}"#).is_err());
+    }
+}

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Noisy neighbours: started for one cell, waited for until they do work, asked again at the end
+//! of the measured window, stopped for certain, and their own output read for what they got done.
+//! It does not know what they disturb.
+
+mod fio;
+mod iperf3;
+mod stress_ng;
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+
+use crate::interrupt;
+use crate::process::Supervised;
+
+const POLL: Duration = Duration::from_millis(10);
+/// Long enough for emulated CPUs under full load; a neighbour that needs longer is broken.
+const START_TIMEOUT: Duration = Duration::from_secs(15);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What shares the machine with the workload during a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Neighbour {
+    None,
+    Cpu,
+    Heavy,
+}
+
+/// One noisy program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Kind {
+    #[serde(rename = "stress-ng")]
+    StressNg,
+    #[serde(rename = "iperf3")]
+    Iperf3,
+    #[serde(rename = "fio")]
+    Fio,
+}
+
+/// What one noisy program got done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Work {
+    pub kind: Kind,
+    /// Work a second by the program's own account, over its own lifetime in the cell.
+    pub rate: f64,
+    pub unit: String,
+    pub seconds: f64,
+    /// The kernel's account of the measured window only: `evidence_unit` done in it.
+    pub window_evidence: u64,
+    pub evidence_unit: String,
+}
+
+impl Neighbour {
+    /// The programs, in the order in which they are started: slow starters first.
+    pub fn kinds(self) -> &'static [Kind] {
+        match self {
+            Self::None => &[],
+            Self::Cpu => &[Kind::StressNg],
+            Self::Heavy => &[Kind::Iperf3, Kind::Fio, Kind::StressNg],
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Cpu => "cpu",
+            Self::Heavy => "heavy",
+        }
+    }
+
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::None => "nothing else runs",
+            Self::Cpu => "stress-ng --cpu 0 --cpu-method fft: one busy worker per CPU",
+            Self::Heavy => {
+                "cpu, and iperf3 -P 10 over loopback, and fio randwrite 4k, 4 jobs, depth 32, direct I/O"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Neighbour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::StressNg => "stress-ng",
+            Self::Iperf3 => "iperf3",
+            Self::Fio => "fio",
+        }
+    }
+
+    fn unit(self) -> &'static str {
+        match self {
+            Self::StressNg => "bogo-ops/s",
+            Self::Iperf3 => "bits/s",
+            Self::Fio => "IOPS",
+        }
+    }
+
+    fn evidence_unit(self) -> &'static str {
+        match self {
+            Self::StressNg => "clock ticks of CPU time",
+            Self::Iperf3 => "bytes over lo",
+            Self::Fio => "writes completed by the disk",
+        }
+    }
+}
+
+/// What a program reports of itself when it has ended: work a second, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Own {
+    rate: f64,
+    seconds: f64,
+}
+
+/// One running program of a neighbour.
+#[derive(Debug)]
+struct Part {
+    kind: Kind,
+    process: Supervised,
+    /// iperf3's other end: ends by itself with the client, else when this is dropped.
+    _server: Option<Supervised>,
+    output: PathBuf,
+    /// The kernel's counter before the program began, and at the start of the measured window.
+    before: u64,
+    window_start: u64,
+}
+
+/// A neighbour that runs; dropping it kills all of it.
+#[derive(Debug)]
+pub struct Running {
+    parts: Vec<Part>,
+    disk: Option<PathBuf>,
+}
+
+impl Running {
+    /// Starts all programs of `neighbour` at once; `dir` takes their output.
+    pub fn start(neighbour: Neighbour, dir: &Path, disk: Option<&Path>) -> Result<Self> {
+        let mut running = Self {
+            parts: Vec::new(),
+            disk: disk.map(Path::to_owned),
+        };
+        for &kind in neighbour.kinds() {
+            let output = dir.join(format!("{}.out", kind.name()));
+            // Yesterday's output must not pass for today's.
+            let _ = fs::remove_file(&output);
+            let before = match kind {
+                Kind::StressNg => 0,
+                Kind::Iperf3 => iperf3::loopback_bytes()?,
+                Kind::Fio => fio::disk_writes(running.disk()?)?,
+            };
+            let (process, server) = match kind {
+                Kind::StressNg => (stress_ng::start(&output)?, None),
+                Kind::Iperf3 => {
+                    let (client, server) = iperf3::start(&output)?;
+                    (client, Some(server))
+                }
+                Kind::Fio => (fio::start(running.disk()?, &output)?, None),
+            };
+            running.parts.push(Part {
+                kind,
+                process,
+                _server: server,
+                output,
+                before,
+                window_start: before,
+            });
+        }
+        Ok(running)
+    }
+
+    /// Waits until every program has done some work.
+    pub fn wait_until_working(&mut self) -> Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        let disk = self.disk.clone();
+        for part in &mut self.parts {
+            while !part.works(disk.as_deref())? {
+                interrupt::check()?;
+                if Instant::now() >= deadline {
+                    bail!(
+                        "{} did no work within {} s ({}: {} before, {} now)",
+                        part.kind.name(),
+                        START_TIMEOUT.as_secs(),
+                        part.kind.evidence_unit(),
+                        part.before,
+                        part.evidence(disk.as_deref())?
+                    );
+                }
+                std::thread::sleep(POLL);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes where the kernel's counters stand as the measured window begins.
+    pub fn window_begins(&mut self) -> Result<()> {
+        let disk = self.disk.clone();
+        for part in &mut self.parts {
+            part.window_start = part.evidence(disk.as_deref())?;
+        }
+        Ok(())
+    }
+
+    /// As the measured window ends: everybody must be alive and must have done work in it.
+    /// Then stops all and returns what they did.
+    pub fn finish(mut self) -> Result<Vec<Work>> {
+        let disk = self.disk.clone();
+        let mut evidence = Vec::new();
+        for part in &mut self.parts {
+            part.must_live()?;
+            let done = part
+                .evidence(disk.as_deref())?
+                .saturating_sub(part.window_start);
+            if done == 0 {
+                bail!(
+                    "{} did no work in the measured window ({} stood still)",
+                    part.kind.name(),
+                    part.kind.evidence_unit()
+                );
+            }
+            evidence.push(done);
+        }
+        for part in &mut self.parts {
+            part.process.signal(Signal::SIGINT)?;
+        }
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        let mut work = Vec::new();
+        for (part, window_evidence) in self.parts.iter_mut().zip(evidence) {
+            part.process.wait_until(deadline)?;
+            let own = part.own()?;
+            work.push(Work {
+                kind: part.kind,
+                rate: own.rate,
+                unit: part.kind.unit().to_owned(),
+                seconds: own.seconds,
+                window_evidence,
+                evidence_unit: part.kind.evidence_unit().to_owned(),
+            });
+        }
+        Ok(work)
+    }
+
+    fn disk(&self) -> Result<&Path> {
+        self.disk
+            .as_deref()
+            .context("fio needs a scratch block device in GPUAWARE_LAB_DISK; there is none")
+    }
+}
+
+impl Part {
+    fn evidence(&self, disk: Option<&Path>) -> Result<u64> {
+        match self.kind {
+            Kind::StressNg => stress_ng::worker_ticks(self.process.pid()),
+            Kind::Iperf3 => iperf3::loopback_bytes(),
+            Kind::Fio => fio::disk_writes(disk.context("fio runs without a disk")?),
+        }
+    }
+
+    fn works(&mut self, disk: Option<&Path>) -> Result<bool> {
+        self.must_live()?;
+        let threshold = match self.kind {
+            Kind::StressNg => 2,
+            Kind::Iperf3 => 1 << 20,
+            Kind::Fio => 64,
+        };
+        Ok(self.evidence(disk)?.saturating_sub(self.before) >= threshold)
+    }
+
+    fn must_live(&mut self) -> Result<()> {
+        let Some(status) = self.process.ended()? else {
+            return Ok(());
+        };
+        let output = fs::read_to_string(&self.output).unwrap_or_default();
+        let log = fs::read_to_string(self.output.with_extension("log")).unwrap_or_default();
+        let last = log
+            .lines()
+            .chain(output.lines())
+            .rfind(|line| !line.trim().is_empty());
+        bail!(
+            "{} died during the cell ({status}){}",
+            self.kind.name(),
+            last.map(|line| format!(": {}", line.trim()))
+                .unwrap_or_default()
+        )
+    }
+
+    fn own(&self) -> Result<Own> {
+        let text = fs::read_to_string(&self.output)
+            .with_context(|| format!("cannot read what {} printed", self.kind.name()))?;
+        match self.kind {
+            Kind::StressNg => stress_ng::parse(&text),
+            Kind::Iperf3 => iperf3::parse(&text),
+            Kind::Fio => fio::parse(&text),
+        }
+        .with_context(|| format!("cannot make sense of what {} printed", self.kind.name()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn none_starts_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut running = Running::start(Neighbour::None, dir.path(), None).unwrap();
+        running.wait_until_working().unwrap();
+        running.window_begins().unwrap();
+        assert!(running.finish().unwrap().is_empty());
+    }
+
+    #[test]
+    fn says_that_fio_needs_a_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Running::start(Neighbour::Heavy, dir.path(), None).unwrap_err();
+        let text = format!("{error:#}");
+        assert!(
+            text.contains("GPUAWARE_LAB_DISK") || text.contains("cannot start iperf3"),
+            "{text}"
+        );
+    }
+}

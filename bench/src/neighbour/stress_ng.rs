@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! stress-ng: one worker per online CPU, its metrics from its own YAML file.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use super::Own;
+use crate::process::Supervised;
+
+pub(super) fn start(output: &Path) -> Result<Supervised> {
+    let log =
+        fs::File::create(output.with_extension("log")).context("cannot create stress-ng's log")?;
+    let mut command = Command::new("stress-ng");
+    command
+        .args(["--cpu", "0", "--cpu-method", "fft", "--metrics", "--yaml"])
+        .arg(output)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().context("cannot share stress-ng's log")?)
+        .stderr(log);
+    Supervised::spawn("stress-ng", &mut command)
+}
+
+/// CPU time of the workers so far, in clock ticks; 0 while there are none.
+pub(super) fn worker_ticks(leader: u32) -> Result<u64> {
+    let children = fs::read_to_string(format!("/proc/{leader}/task/{leader}/children"))
+        .context("cannot list stress-ng's workers")?;
+    Ok(children
+        .split_whitespace()
+        // A worker may end between the two reads; the sum then misses it, which only waits longer.
+        .filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).ok())
+        .filter_map(|stat| user_and_system_ticks(&stat))
+        .sum())
+}
+
+fn user_and_system_ticks(stat: &str) -> Option<u64> {
+    // The command name may contain spaces and parentheses: fields are counted from the last one.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+/// Reads the `cpu` stressor's metrics: bogo-ops per second of real time.
+pub(super) fn parse(yaml: &str) -> Result<Own> {
+    let metrics = yaml.split_once("metrics:").context("no metrics")?.1;
+    let value = |key: &str| -> Result<f64> {
+        metrics
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':'))
+            .with_context(|| format!("no {key}"))?
+            .trim()
+            .parse()
+            .with_context(|| format!("{key} is not a number"))
+    };
+    let seconds = value("wall-clock-time")?;
+    let operations = value("bogo-ops")?;
+    if seconds <= 0.0 {
+        bail!("wall-clock-time is {seconds}");
+    }
+    Ok(Own {
+        rate: operations / seconds,
+        seconds,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_bogo_ops_of_an_interrupted_run() {
+        let own = parse(include_str!("../../tests/data/neighbour/stress-ng.yaml")).unwrap();
+        // 10378 bogo-ops in 1.477526 s, as the same file's bogo-ops-per-second-real-time says.
+        assert!((own.rate - 7_023.904_278).abs() < 0.01, "{own:?}");
+        assert_eq!(own.seconds, 1.477_526);
+    }
+
+    #[test]
+    fn refuses_output_without_metrics() {
+        assert!(
+            parse("---\nsystem-info:\n      cpus: 2\n")
+                .unwrap_err()
+                .to_string()
+                .contains("no metrics")
+        );
+        assert!(parse("metrics:\n    - stressor: cpu\n      bogo-ops: 12\n").is_err());
+    }
+
+    #[test]
+    fn counts_ticks_past_a_name_with_parentheses() {
+        let stat = "42 (stress-ng) x (y) R 1 2 3 4 5 6 7 8 9 10 700 30 0 0 20";
+        assert_eq!(user_and_system_ticks(stat), Some(730));
+    }
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Child processes that are gone for certain: each in a process group of its own, killed when this
+//! process dies, killed as a group when the handle is dropped. It does not know what they do.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::{Pid, getpid, getppid};
+
+const POLL: Duration = Duration::from_millis(5);
+
+/// A child process that does not outlive its handle, nor this process.
+#[derive(Debug)]
+pub struct Supervised {
+    name: String,
+    child: Child,
+    status: Option<ExitStatus>,
+}
+
+impl Supervised {
+    /// Starts `command` in a process group of its own. Call from a thread that lives as long as
+    /// the child shall: the kernel's parent-death signal follows the thread, not the process.
+    pub fn spawn(name: &str, command: &mut Command) -> Result<Self> {
+        let parent = getpid();
+        command.process_group(0);
+        // SAFETY: the closure runs between fork and exec and makes only async-signal-safe calls
+        // (prctl, getppid); it neither allocates nor takes a lock.
+        unsafe {
+            command.pre_exec(move || {
+                nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+                // The parent may have died before the prctl: then nobody would send the signal.
+                if getppid() != parent {
+                    return Err(io::Error::from_raw_os_error(nix::libc::ESRCH));
+                }
+                Ok(())
+            });
+        }
+        let program = command.get_program().to_string_lossy().into_owned();
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {name} ({program})"))?;
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+            status: None,
+        })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn child_mut(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// The exit status if it has ended.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        if self.status.is_none() {
+            self.status = self
+                .child
+                .try_wait()
+                .with_context(|| format!("cannot wait for {}", self.name))?;
+        }
+        Ok(self.status)
+    }
+
+    /// Sends a signal to the leader only; programs tell their own children.
+    pub fn signal(&mut self, signal: Signal) -> Result<()> {
+        if self.ended()?.is_none() {
+            kill(self.leader(), signal)
+                .with_context(|| format!("cannot send {signal} to {}", self.name))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until it has ended; past the deadline its whole group is killed and that is an error.
+    pub fn wait_until(&mut self, deadline: Instant) -> Result<ExitStatus> {
+        loop {
+            if let Some(status) = self.ended()? {
+                return Ok(status);
+            }
+            if Instant::now() >= deadline {
+                self.kill_group();
+                bail!("{} did not end in time and was killed", self.name);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn leader(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed())
+    }
+
+    /// Kills what is left of the group, the leader's orphans included.
+    fn kill_group(&mut self) {
+        // ESRCH means that nobody is left, which is what is wanted.
+        let _ = killpg(self.leader(), Signal::SIGKILL);
+        if self.status.is_none() {
+            self.status = self.child.wait().ok();
+        }
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        self.kill_group();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Supervised {
+        Supervised::spawn("shell", Command::new("sh").args(["-c", script])).unwrap()
+    }
+
+    #[test]
+    fn kills_the_whole_group_on_drop() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("pid");
+        let child = shell(&format!("sleep 60 & echo $! > {}; wait", file.display()));
+        let grandchild = loop {
+            if let Ok(pid) = std::fs::read_to_string(&file)
+                .unwrap_or_default()
+                .trim()
+                .parse()
+            {
+                break Pid::from_raw(pid);
+            }
+            std::thread::sleep(POLL);
+        };
+        drop(child);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        // Killed, though perhaps not yet reaped by whoever inherited it.
+        while kill(grandchild, None).is_ok() {
+            let stat = std::fs::read_to_string(format!("/proc/{grandchild}/stat"));
+            if stat.is_ok_and(|stat| stat.contains(") Z ")) {
+                break;
+            }
+            assert!(Instant::now() < deadline, "still alive: {grandchild}");
+            std::thread::sleep(POLL);
+        }
+    }
+
+    #[test]
+    fn kills_what_ignores_its_signal_and_says_so() {
+        let mut child = shell("trap '' INT; while :; do sleep 0.1; done");
+        std::thread::sleep(Duration::from_millis(50));
+        child.signal(Signal::SIGINT).unwrap();
+        let error = child
+            .wait_until(Instant::now() + Duration::from_millis(200))
+            .unwrap_err();
+        assert!(
+            error.to_string().contains("shell did not end in time"),
+            "{error}"
+        );
+        assert!(child.ended().unwrap().is_some());
+    }
+
+    #[test]
+    fn names_the_program_that_cannot_start() {
+        let error = Supervised::spawn("iperf3", &mut Command::new("/no/such/iperf3")).unwrap_err();
+        assert!(format!("{error:#}").contains("cannot start iperf3 (/no/such/iperf3)"));
+    }
+}

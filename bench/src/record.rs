@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Raw results: one JSON file a cell, written in one step so that a run that is cut off keeps all
+//! finished cells. Owns the format and the folder's layout; computes nothing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::neighbour::{Neighbour, Work};
+
+pub const SCHEMA: u32 = 1;
+
+/// Which cell of a run.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CellKey {
+    pub round: u32,
+    pub arm: String,
+    pub neighbour: Neighbour,
+    pub workload: String,
+}
+
+/// One cell: what was measured, or why it was not.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Cell {
+    pub schema: u32,
+    #[serde(flatten)]
+    pub key: CellKey,
+    /// The boot group: cells of one group share a kernel command line, thus a clean reference.
+    pub group: String,
+    pub block: usize,
+    pub started_unix_ms: u64,
+    pub failure: Option<String>,
+    pub measurement: Option<Measurement>,
+    /// Milliseconds spent in the phases of the cell.
+    pub phases_ms: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Measurement {
+    pub workload: GpuLaunch,
+    pub cpu: CpuWindow,
+    pub neighbours: Vec<Work>,
+    pub scheduler: Option<SchedulerSeen>,
+    pub marks: Option<MarksSeen>,
+}
+
+/// What gpu_launch prints. Fields that nothing here reads are kept as they are.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct GpuLaunch {
+    pub tokens: u64,
+    pub seconds: f64,
+    pub tokens_per_s: f64,
+    pub launches: u64,
+    pub failures: u64,
+    pub token_us: Vec<f64>,
+    pub context_switches: Switches,
+    pub threads_detail: Vec<LaunchThread>,
+    #[serde(flatten)]
+    pub rest: serde_json::Map<String, serde_json::Value>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Switches {
+    pub voluntary: u64,
+    pub involuntary: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LaunchThread {
+    pub tid: i64,
+    pub first_launch_monotonic_ns: u64,
+    #[serde(flatten)]
+    pub rest: serde_json::Map<String, serde_json::Value>,
+}
+
+/// What the CPUs did in the measured window, by the kernel's account.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CpuWindow {
+    pub seconds: f64,
+    /// Share of all CPUs' time that was idle, percent; and of each CPU's.
+    pub idle_percent: f64,
+    pub idle_percent_per_cpu: Vec<f64>,
+    pub softirq_percent: f64,
+    pub irq_percent: f64,
+    pub interrupts: u64,
+    pub context_switches: u64,
+}
+
+/// The sched_ext scheduler that was loaded during the whole cell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchedulerSeen {
+    pub ops: String,
+    pub enable_seq: u64,
+}
+
+/// What the scheduler said of the launching threads near the end of the window.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MarksSeen {
+    /// Every launching thread was marked as one.
+    pub marked: bool,
+    /// From the first launch of a thread until its mark, the slowest thread's; absent if unmarked.
+    pub delay_ms: Option<f64>,
+    pub marks: serde_json::Value,
+}
+
+/// The folder of one run.
+#[derive(Debug, Clone)]
+pub struct RunDir {
+    root: PathBuf,
+}
+
+impl RunDir {
+    pub fn create(root: &Path) -> Result<Self> {
+        for folder in [root.to_owned(), root.join("cells"), root.join("logs")] {
+            fs::create_dir_all(&folder)
+                .with_context(|| format!("cannot create {}", folder.display()))?;
+        }
+        Ok(Self {
+            root: root.to_owned(),
+        })
+    }
+
+    pub fn open(root: &Path) -> Result<Self> {
+        if !root.join("plan.json").is_file() {
+            bail!("{} holds no run: no plan.json in it", root.display());
+        }
+        Ok(Self {
+            root: root.to_owned(),
+        })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn logs(&self) -> PathBuf {
+        self.root.join("logs")
+    }
+
+    fn cell_file(&self, key: &CellKey) -> PathBuf {
+        let CellKey {
+            round,
+            arm,
+            neighbour,
+            workload,
+        } = key;
+        self.root
+            .join("cells")
+            .join(format!("r{round:02}-{arm}-{neighbour}-{workload}.json"))
+    }
+
+    pub fn has(&self, key: &CellKey) -> bool {
+        self.cell_file(key).is_file()
+    }
+
+    pub fn write_cell(&self, cell: &Cell) -> Result<()> {
+        write_json(&self.cell_file(&cell.key), cell)
+    }
+
+    pub fn cells(&self) -> Result<Vec<Cell>> {
+        let folder = self.root.join("cells");
+        let entries =
+            fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
+        let mut files: Vec<PathBuf> = entries
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| {
+                path.extension()
+                    .is_some_and(|extension| extension == "json")
+            })
+            .collect();
+        files.sort();
+        files.iter().map(|file| read_json(file)).collect()
+    }
+}
+
+/// Writes JSON beside its place and moves it there: a reader sees all of it or nothing.
+pub fn write_json<T: Serialize>(file: &Path, value: &T) -> Result<()> {
+    let folder = file.parent().context("a result file without a folder")?;
+    let write = || -> Result<()> {
+        let mut draft = tempfile::NamedTempFile::new_in(folder)?;
+        serde_json::to_writer(&mut draft, value)?;
+        draft.write_all(b"\n")?;
+        draft.persist(file)?;
+        Ok(())
+    };
+    write().with_context(|| format!("cannot write {}", file.display()))
+}
+
+pub fn read_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T> {
+    let text =
+        fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("{} is not what it should be", file.display()))
+}
+
+#[cfg(test)]
+pub mod samples {
+    use super::*;
+
+    /// A good cell with round figures: `tokens` tokens of `token_us` in `seconds`.
+    pub fn cell(round: u32, arm: &str, neighbour: Neighbour, tokens_per_s: f64) -> Cell {
+        Cell {
+            schema: SCHEMA,
+            key: CellKey {
+                round,
+                arm: arm.to_owned(),
+                neighbour,
+                workload: "qwen3".to_owned(),
+            },
+            group: "shared".to_owned(),
+            block: 0,
+            started_unix_ms: 0,
+            failure: None,
+            measurement: Some(Measurement {
+                workload: GpuLaunch {
+                    tokens: 200,
+                    seconds: 200.0 / tokens_per_s,
+                    tokens_per_s,
+                    launches: 2000,
+                    failures: 0,
+                    token_us: vec![1e6 / tokens_per_s; 200],
+                    context_switches: Switches {
+                        voluntary: 200,
+                        involuntary: 20,
+                    },
+                    threads_detail: Vec::new(),
+                    rest: serde_json::Map::new(),
+                },
+                cpu: CpuWindow {
+                    seconds: 1.0,
+                    idle_percent: 5.0,
+                    idle_percent_per_cpu: vec![5.0, 5.0],
+                    softirq_percent: 0.0,
+                    irq_percent: 0.0,
+                    interrupts: 0,
+                    context_switches: 0,
+                },
+                neighbours: Vec::new(),
+                scheduler: None,
+                marks: None,
+            }),
+            phases_ms: BTreeMap::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_survive_writing_and_reading() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(dir.path()).unwrap();
+        let cell = samples::cell(3, "eevdf", Neighbour::Heavy, 100.0);
+        assert!(!run.has(&cell.key));
+        run.write_cell(&cell).unwrap();
+        assert!(run.has(&cell.key));
+        assert!(
+            dir.path()
+                .join("cells/r03-eevdf-heavy-qwen3.json")
+                .is_file()
+        );
+        let back = run.cells().unwrap();
+        assert_eq!(back.len(), 1);
+        assert_eq!(back[0].key, cell.key);
+    }
+
+    #[test]
+    fn keeps_fields_of_the_workload_that_it_does_not_know() {
+        let json = r#"{"schema":1,"profile":"qwen3","tokens":1,"seconds":1.0,"tokens_per_s":1.0,
+            "launches":950,"failures":0,"token_us":[7123],
+            "context_switches":{"voluntary":1,"involuntary":2},
+            "threads_detail":[{"tid":12,"first_launch_monotonic_ns":5,"tokens":1}]}"#;
+        let parsed: GpuLaunch = serde_json::from_str(json).unwrap();
+        let back = serde_json::to_value(&parsed).unwrap();
+        assert_eq!(back["profile"], "qwen3");
+        assert_eq!(back["threads_detail"][0]["tokens"], 1);
+    }
+
+    #[test]
+    fn says_that_a_folder_holds_no_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = RunDir::open(dir.path()).unwrap_err().to_string();
+        assert!(
+            error.ends_with("holds no run: no plan.json in it"),
+            "{error}"
+        );
+    }
+}
