@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The guest's side of a run: works one block of the plan off, cell by cell, and writes each result
+//! at once. It runs on the host as well when the comparison is about the host.
+
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+
+use crate::arm::{Arm, Need};
+use crate::interrupt;
+use crate::record::{self, Cell, CellKey, RunDir};
+use crate::run::cell::{self, Phases, Settings};
+use crate::run::facts;
+use crate::run::plan::{Block, Plan, Turn};
+use crate::run::progress::Progress;
+use crate::run::scheduler::Attached;
+
+/// Where the block runs.
+struct Stage<'a> {
+    plan: &'a Plan,
+    block: &'a Block,
+    index: usize,
+    run: &'a RunDir,
+    scratch: tempfile::TempDir,
+    disk: Option<PathBuf>,
+    progress: Progress,
+}
+
+/// Runs block `index` of the plan in `run`. Failed cells are results; an error is a run that
+/// cannot go on.
+pub fn block(run: &RunDir, index: usize) -> Result<()> {
+    interrupt::watch()?;
+    let plan: Plan = record::read_json(&run.root().join("plan.json"))?;
+    let block = plan
+        .blocks
+        .get(index)
+        .with_context(|| format!("the plan has no block {index}"))?;
+    let facts = facts::of_this_machine();
+    record::write_json(&run.root().join(format!("facts-block{index}.json")), &facts)?;
+    let mut stage = Stage {
+        plan: &plan,
+        block,
+        index,
+        run,
+        scratch: tempfile::tempdir().context("cannot create a scratch folder")?,
+        disk: std::env::var_os("GPUAWARE_LAB_DISK").map(PathBuf::from),
+        progress: Progress::new(&plan, run, index),
+    };
+    stage.warm_up()?;
+    for round in &block.rounds {
+        for turn in &round.turns {
+            stage.turn(round.round, turn)?;
+        }
+    }
+    Ok(())
+}
+
+impl Stage<'_> {
+    /// One short cell for every arm that is thrown away: programs and pages are warm after it.
+    fn warm_up(&mut self) -> Result<()> {
+        let seconds = self.plan.matrix.warmup_seconds;
+        if seconds == 0.0 || self.block.keys().all(|key| self.run.has(&key)) {
+            return Ok(());
+        }
+        let began = Instant::now();
+        for (at, name) in self.block.arms().into_iter().enumerate() {
+            let arm = &self.plan.arms[name];
+            if missing(arm, &self.plan.preferred).is_some() {
+                continue;
+            }
+            let workloads = &self.plan.matrix.workloads;
+            let key = CellKey {
+                round: 0,
+                arm: name.to_owned(),
+                // The last neighbour is the noisiest one: it warms all programs.
+                neighbour: *self
+                    .plan
+                    .matrix
+                    .neighbours
+                    .last()
+                    .context("no neighbours")?,
+                workload: workloads[at % workloads.len()].name.clone(),
+            };
+            let result = self.attach(arm, &key).and_then(|mut attached| {
+                let mut phases = Phases::begin();
+                self.measure(&key, seconds, attached.as_mut(), &mut phases)?;
+                attached.map_or(Ok(()), Attached::stop)
+            });
+            interrupt::check()?;
+            if let Err(error) = result {
+                eprintln!("gpuaware-bench: warning: warming up {name}: {error:#}");
+            }
+        }
+        eprintln!(
+            "warmed up {} arms in {:.1} s",
+            self.block.arms().len(),
+            began.elapsed().as_secs_f64()
+        );
+        Ok(())
+    }
+
+    /// One arm's cells in one round, under its scheduler.
+    fn turn(&mut self, round: u32, turn: &Turn) -> Result<()> {
+        let keys: Vec<CellKey> = turn
+            .cells
+            .iter()
+            .map(|(neighbour, workload)| CellKey {
+                round,
+                arm: turn.arm.clone(),
+                neighbour: *neighbour,
+                workload: workload.clone(),
+            })
+            // What an earlier attempt at this block has measured stays.
+            .filter(|key| !self.run.has(key))
+            .collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let arm = &self.plan.arms[&turn.arm];
+        let unusable = missing(arm, &self.plan.preferred);
+        let mut attached = None;
+        for key in keys {
+            let began = Instant::now();
+            let mut phases = Phases::begin();
+            let result = match &unusable {
+                Some(reason) => Err(anyhow::anyhow!("{reason}")),
+                None => self.attach_again(arm, &key, &mut attached).and_then(|()| {
+                    let seconds = self.plan.matrix.seconds;
+                    self.measure(&key, seconds, attached.as_mut(), &mut phases)
+                }),
+            };
+            // A cell that the user cut short says nothing about the arm.
+            interrupt::check()?;
+            if result.is_err() {
+                // The next cell starts from nothing: a scheduler in an unknown state is dropped.
+                attached = None;
+            }
+            self.keep(key, result, phases, began)?;
+        }
+        if let Some(scheduler) = attached
+            && let Err(error) = scheduler.stop()
+        {
+            eprintln!("gpuaware-bench: warning: {error:#}");
+        }
+        Ok(())
+    }
+
+    fn attach(&self, arm: &Arm, key: &CellKey) -> Result<Option<Attached>> {
+        let Some(scheduler) = &arm.scheduler else {
+            return Ok(None);
+        };
+        let name = format!("{}-block{}-round{}.log", key.arm, self.index, key.round);
+        Attached::start(scheduler, &self.run.logs().join(name)).map(Some)
+    }
+
+    fn attach_again(
+        &self,
+        arm: &Arm,
+        key: &CellKey,
+        attached: &mut Option<Attached>,
+    ) -> Result<()> {
+        if attached.is_none() {
+            *attached = self.attach(arm, key)?;
+        }
+        Ok(())
+    }
+
+    fn measure(
+        &self,
+        key: &CellKey,
+        seconds: f64,
+        attached: Option<&mut Attached>,
+        phases: &mut Phases,
+    ) -> Result<record::Measurement> {
+        let workloads = &self.plan.matrix.workloads;
+        let settings = Settings {
+            arm: &self.plan.arms[&key.arm],
+            workload: workloads
+                .iter()
+                .find(|workload| workload.name == key.workload)
+                .with_context(|| format!("the matrix has no workload {}", key.workload))?,
+            neighbour: key.neighbour,
+            seconds,
+            target_dir: &self.plan.target_dir,
+            scratch: self.scratch.path(),
+            disk: self.disk.as_deref(),
+        };
+        cell::measure(&settings, attached, phases)
+    }
+
+    fn keep(
+        &mut self,
+        key: CellKey,
+        result: Result<record::Measurement>,
+        phases: Phases,
+        began: Instant,
+    ) -> Result<()> {
+        let (measurement, failure) = match result {
+            Ok(measurement) => (Some(measurement), None),
+            Err(error) => (None, Some(format!("{error:#}"))),
+        };
+        let took = began.elapsed();
+        let cell = Cell {
+            schema: record::SCHEMA,
+            key,
+            group: self.block.group.clone(),
+            block: self.index,
+            started_unix_ms: unix_ms().saturating_sub(took.as_millis() as u64),
+            failure,
+            measurement,
+            phases_ms: phases.into_ms(),
+        };
+        self.run.write_cell(&cell)?;
+        eprintln!("{}", self.progress.line(&cell, took));
+        Ok(())
+    }
+}
+
+/// Milliseconds since 1970.
+pub fn unix_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
+}
+
+/// Why the arm cannot run on this boot, if it cannot.
+fn missing(arm: &Arm, preferred: &str) -> Option<String> {
+    let read = |path: &str| {
+        std::fs::read_to_string(path)
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
+    };
+    if let Some(scheduler) = &arm.scheduler
+        && scheduler.command[0].contains('/')
+        && !Path::new(&scheduler.command[0]).exists()
+    {
+        return Some(format!(
+            "{} is not there: build it first",
+            scheduler.command[0]
+        ));
+    }
+    arm.needs.iter().find_map(|need| match need {
+        Need::SchedExt if !Path::new("/sys/kernel/sched_ext").exists() => {
+            Some("this kernel has no sched_ext".to_owned())
+        }
+        Need::SchedExt if !read("/sys/devices/system/cpu/isolated").is_empty() => {
+            Some("sched_ext refuses to load on a boot with isolcpus=".to_owned())
+        }
+        Need::IsolatedCpus => {
+            let isolated = read("/sys/devices/system/cpu/isolated");
+            (isolated != preferred).then(|| {
+                format!("needs a boot with isolcpus={preferred}; isolated now: {isolated:?}")
+            })
+        }
+        Need::SchedExt => None,
+    })
+}

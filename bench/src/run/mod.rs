@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Runs a matrix: settles the plan, boots a machine for every block of it (or stays on this one),
+//! and reports what there is in the end. Owns the host's side; `inside` owns the guest's.
+
+mod cell;
+mod facts;
+mod inside;
+pub mod plan;
+pub mod progress;
+mod scheduler;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::arm::Arm;
+use crate::cli::{Folders, RunOptions, Where};
+use crate::cpus;
+use crate::datafile::{self, DataError};
+use crate::lab::Lab;
+use crate::matrix::Matrix;
+use crate::record::{self, Cell, CellKey, RunDir};
+use crate::report;
+use plan::{Block, Plan};
+
+/// How often a block is tried: a lab that breaks down once must not cost the run.
+const ATTEMPTS: u32 = 2;
+
+/// `gpuaware-bench run`.
+pub fn main(options: &RunOptions) -> Result<ExitCode> {
+    if let Some(index) = options.inside {
+        let dir = options.output.as_deref().context("--inside needs -o")?;
+        inside::block(&RunDir::open(dir)?, index)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let plan = settle(options)?;
+    let root = options
+        .output
+        .clone()
+        .unwrap_or_else(|| default_output(&plan.name));
+    let run = RunDir::create(&root)?;
+    let root = root
+        .canonicalize()
+        .with_context(|| format!("cannot find {}", root.display()))?;
+    if run.cells().is_ok_and(|cells| !cells.is_empty()) {
+        return Err(DataError::Usage(format!(
+            "{}: expected a folder without results, found some: choose another with -o",
+            root.display()
+        ))
+        .into());
+    }
+    record::write_json(&root.join("plan.json"), &plan)?;
+    let host = facts::of_the_host(&plan.target_dir);
+    record::write_json(&root.join("facts-host.json"), &host)?;
+    announce(&plan, &root);
+    let began = Instant::now();
+    let complete = run_blocks(options, &plan, &RunDir::open(&root)?)?;
+    eprintln!("measured for {}", progress::in_words(began.elapsed()));
+    report::write(&root, true)?;
+    Ok(if complete {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
+}
+
+/// From the command line and the data files to a plan.
+fn settle(options: &RunOptions) -> Result<Plan> {
+    let folders = &options.folders;
+    let file = datafile::find("matrix", &options.matrix, &folders.matrices())?;
+    let mut matrix = Matrix::read(&file)?;
+    matrix.rounds = options.rounds.unwrap_or(matrix.rounds);
+    matrix.seconds = options.seconds.unwrap_or(matrix.seconds);
+    matrix.lab.cpus = options.cpus.or(matrix.lab.cpus);
+    if let Some(kernel) = &options.kernel {
+        matrix.lab.kernel.clone_from(kernel);
+    }
+    matrix.narrow(&options.arms, &options.neighbours)?;
+    if !matrix.arms.contains(&matrix.subject) {
+        matrix.subject.clone_from(&matrix.baseline);
+    }
+    let cpus = match options.on {
+        Where::Lab => matrix
+            .lab
+            .cpus
+            .map_or_else(|| Lab::default().cpus, |cpus| cpus as usize),
+        Where::Host => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+    };
+    let preferred = preferred_cpus(&matrix, cpus)?;
+    let target_dir = folders.target()?;
+    let arms = read_arms(&matrix, folders, &target_dir, &preferred)?;
+    let seed = options.seed.unwrap_or_else(inside::unix_ms);
+    let blocks = plan::blocks(&matrix, &arms, seed);
+    Ok(Plan {
+        schema: record::SCHEMA,
+        name: file.file_stem().map_or_else(
+            || options.matrix.clone(),
+            |s| s.to_string_lossy().into_owned(),
+        ),
+        matrix,
+        arms,
+        preferred,
+        cpus,
+        seed,
+        target_dir,
+        started_unix_ms: inside::unix_ms(),
+        command_line: command_line(),
+        blocks,
+    })
+}
+
+fn preferred_cpus(matrix: &Matrix, cpus: usize) -> Result<String, DataError> {
+    let few = || {
+        DataError::Usage(format!(
+            "cannot compare on {cpus} CPU: expected at least 2, one for the launcher and one for the rest"
+        ))
+    };
+    let automatic = cpus::preferred(cpus).ok_or_else(few)?;
+    if matrix.preferred == "auto" {
+        return Ok(cpus::format_list(&automatic));
+    }
+    let list = cpus::parse_list(&matrix.preferred).map_err(DataError::Usage)?;
+    if list.iter().any(|&cpu| cpu >= cpus) {
+        return Err(DataError::Usage(format!(
+            "preferred: expected CPUs below {cpus}, got {:?}",
+            matrix.preferred
+        )));
+    }
+    Ok(cpus::format_list(&list))
+}
+
+fn read_arms(
+    matrix: &Matrix,
+    folders: &Folders,
+    target_dir: &Path,
+    preferred: &str,
+) -> Result<BTreeMap<String, Arm>, DataError> {
+    matrix
+        .arms
+        .iter()
+        .map(|name| {
+            let file = datafile::find("arm", name, &folders.arms())?;
+            Ok((name.clone(), Arm::read(&file, target_dir, preferred)?))
+        })
+        .collect()
+}
+
+fn run_blocks(options: &RunOptions, plan: &Plan, run: &RunDir) -> Result<bool> {
+    for (index, block) in plan.blocks.iter().enumerate() {
+        for attempt in 1..=ATTEMPTS {
+            let end = run_block(options, plan, block, index, run)?;
+            let unmeasured: Vec<CellKey> = block.keys().filter(|key| !run.has(key)).collect();
+            match end {
+                End::Interrupted => {
+                    let (kept, root) = (run.cells()?.len(), run.root().display());
+                    eprintln!(
+                        "gpuaware-bench: interrupted; {kept} finished cells are kept in {root}"
+                    );
+                    return Ok(false);
+                }
+                _ if unmeasured.is_empty() => break,
+                End::Broken(why) => {
+                    eprintln!(
+                        "gpuaware-bench: warning: block {} of {}: {why}",
+                        index + 1,
+                        plan.blocks.len()
+                    );
+                    if attempt == ATTEMPTS {
+                        record_as_failed(plan, index, run, unmeasured, &why)?;
+                    }
+                }
+                End::Finished => {
+                    record_as_failed(plan, index, run, unmeasured, "the cell was left out")?;
+                    break;
+                }
+            }
+        }
+    }
+    let failed = run
+        .cells()?
+        .iter()
+        .filter(|cell| cell.measurement.is_none())
+        .count();
+    Ok(failed == 0)
+}
+
+enum End {
+    Finished,
+    Interrupted,
+    Broken(String),
+}
+
+fn run_block(
+    options: &RunOptions,
+    plan: &Plan,
+    block: &Block,
+    index: usize,
+    run: &RunDir,
+) -> Result<End> {
+    if options.on == Where::Host {
+        return match inside::block(run, index) {
+            Ok(()) => Ok(End::Finished),
+            Err(error) if error.to_string() == "interrupted" => Ok(End::Interrupted),
+            Err(error) => Err(error),
+        };
+    }
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let words = [
+        program.to_string_lossy().into_owned(),
+        "run".to_owned(),
+        plan.name.clone(),
+        "--inside".to_owned(),
+        index.to_string(),
+        "-o".to_owned(),
+        run.root().to_string_lossy().into_owned(),
+    ];
+    eprintln!(
+        "booting the lab ({} of {}): {}",
+        index + 1,
+        plan.blocks.len(),
+        block.arms().join(", ")
+    );
+    match lab(plan, block, run.root()).run(&words) {
+        Ok(0) => Ok(End::Finished),
+        // 128 + SIGHUP, SIGINT, SIGTERM
+        Ok(129 | 130 | 143) => Ok(End::Interrupted),
+        Ok(124) => Ok(End::Broken("the lab ran into its time limit".to_owned())),
+        Ok(code) => Ok(End::Broken(format!(
+            "the runner in the lab ended with exit code {code}"
+        ))),
+        Err(error) => Ok(End::Broken(format!("{error:#}"))),
+    }
+}
+
+fn lab(plan: &Plan, block: &Block, output: &Path) -> Lab {
+    let settings = &plan.matrix.lab;
+    let cells = block.keys().count() as u32;
+    // Generous: a time limit is for machines that hang, not for slow ones.
+    let cell = plan.matrix.seconds() * 2 + Duration::from_secs(20);
+    Lab {
+        kernel: settings.kernel.clone(),
+        cpus: plan.cpus,
+        boot_args: block.boot_args.clone(),
+        timeout: Duration::from_secs(180) + cell * cells,
+        rw_dirs: vec![output.to_owned()],
+        disk_mib: settings.disk_mib,
+        ..Lab::default()
+    }
+}
+
+fn record_as_failed(
+    plan: &Plan,
+    index: usize,
+    run: &RunDir,
+    keys: Vec<CellKey>,
+    why: &str,
+) -> Result<()> {
+    for key in keys {
+        run.write_cell(&Cell {
+            schema: record::SCHEMA,
+            key,
+            group: plan.blocks[index].group.clone(),
+            block: index,
+            started_unix_ms: inside::unix_ms(),
+            failure: Some(why.to_owned()),
+            measurement: None,
+            phases_ms: BTreeMap::new(),
+        })?;
+    }
+    Ok(())
+}
+
+fn announce(plan: &Plan, root: &Path) {
+    let matrix = &plan.matrix;
+    let estimate = (matrix.seconds() + Duration::from_millis(1500)) * matrix.cells() as u32
+        + progress::GUESSED_BOOT * plan.blocks.len() as u32;
+    eprintln!("{}: {}", plan.name, matrix.description);
+    eprintln!(
+        "{} rounds of {} cells of {} s, seed {}, launcher's CPUs {} of {}: about {}",
+        matrix.rounds,
+        matrix.cells() / matrix.rounds as usize,
+        matrix.seconds,
+        plan.seed,
+        plan.preferred,
+        plan.cpus,
+        progress::in_words(estimate)
+    );
+    eprintln!("raw results: {}", root.display());
+}
+
+fn command_line() -> String {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    format!("gpuaware-bench {}", words.join(" "))
+}
+
+/// bench/runs/local/MATRIX-TIME (UTC) in the repository, else below the working directory.
+fn default_output(name: &str) -> PathBuf {
+    let now = time::OffsetDateTime::now_utc();
+    let stamp = format!(
+        "{name}-{:04}{:02}{:02}-{:02}{:02}{:02}",
+        now.year(),
+        u8::from(now.month()),
+        now.day(),
+        now.hour(),
+        now.minute(),
+        now.second()
+    );
+    crate::cli::bench_dir()
+        .unwrap_or_else(|| PathBuf::from("bench"))
+        .join("runs/local")
+        .join(stamp)
+}

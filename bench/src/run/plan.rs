@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The order of a run, settled before it begins: boots, rounds, arms and cells, shuffled from one
+//! seed. Pure; the plan is written beside the results, so that a run can be understood and resumed.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_pcg::Pcg64Mcg;
+use serde::{Deserialize, Serialize};
+
+use crate::arm::Arm;
+use crate::matrix::Matrix;
+use crate::neighbour::Neighbour;
+use crate::record::CellKey;
+
+/// The group of the arms that need no boot of their own.
+pub const SHARED: &str = "shared";
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Plan {
+    pub schema: u32,
+    pub name: String,
+    pub matrix: Matrix,
+    pub arms: BTreeMap<String, Arm>,
+    /// CPUs that the arms may use for the launcher, and how many there are in all.
+    pub preferred: String,
+    pub cpus: usize,
+    pub seed: u64,
+    /// Where the built programs are.
+    pub target_dir: PathBuf,
+    pub started_unix_ms: u64,
+    /// What was typed, to repeat it.
+    pub command_line: String,
+    pub blocks: Vec<Block>,
+}
+
+/// Some rounds of the arms of one boot group, on one boot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Block {
+    pub group: String,
+    pub boot_args: Vec<String>,
+    pub rounds: Vec<Round>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    pub round: u32,
+    pub turns: Vec<Turn>,
+}
+
+/// One arm's cells in one round.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    pub arm: String,
+    pub cells: Vec<(Neighbour, String)>,
+}
+
+impl Plan {
+    /// All cells in the order of the plan.
+    pub fn keys(&self) -> impl Iterator<Item = CellKey> + '_ {
+        self.blocks.iter().flat_map(Block::keys)
+    }
+
+    /// The boot group of an arm.
+    pub fn group(&self, arm: &str) -> String {
+        self.arms
+            .get(arm)
+            .map_or_else(|| SHARED.to_owned(), |found| group_of(arm, found))
+    }
+}
+
+impl Block {
+    pub fn keys(&self) -> impl Iterator<Item = CellKey> + '_ {
+        self.rounds.iter().flat_map(|round| {
+            round.turns.iter().flat_map(move |turn| {
+                turn.cells.iter().map(move |(neighbour, workload)| CellKey {
+                    round: round.round,
+                    arm: turn.arm.clone(),
+                    neighbour: *neighbour,
+                    workload: workload.clone(),
+                })
+            })
+        })
+    }
+
+    /// The arms of the block, each once.
+    pub fn arms(&self) -> Vec<&str> {
+        let mut arms: Vec<&str> = self
+            .rounds
+            .iter()
+            .flat_map(|round| round.turns.iter().map(|turn| turn.arm.as_str()))
+            .collect();
+        arms.sort_unstable();
+        arms.dedup();
+        arms
+    }
+}
+
+fn group_of(name: &str, arm: &Arm) -> String {
+    if arm.boot.own_boot {
+        name.to_owned()
+    } else {
+        SHARED.to_owned()
+    }
+}
+
+/// Lays out the boots: every group `boots` times, in the order A B B A, neighbours merged.
+pub fn blocks(matrix: &Matrix, arms: &BTreeMap<String, Arm>, seed: u64) -> Vec<Block> {
+    let mut groups: Vec<(String, Vec<String>, Vec<&str>)> = Vec::new();
+    for name in &matrix.arms {
+        let arm = &arms[name];
+        let group = group_of(name, arm);
+        match groups.iter_mut().find(|(known, ..)| *known == group) {
+            Some((_, _, members)) => members.push(name),
+            None => groups.push((group, arm.boot.args.clone(), vec![name])),
+        }
+    }
+    let mut rng = Pcg64Mcg::seed_from_u64(seed);
+    let mut blocks: Vec<Block> = Vec::new();
+    for (turn, rounds) in chunks(matrix.rounds, matrix.boots).into_iter().enumerate() {
+        let mut order: Vec<_> = groups.iter().collect();
+        if turn % 2 == 1 {
+            order.reverse();
+        }
+        for (group, boot_args, members) in order {
+            let shuffled = rounds
+                .iter()
+                .map(|&round| shuffled_round(matrix, members, round, &mut rng));
+            match blocks.last_mut() {
+                Some(last) if last.group == *group => last.rounds.extend(shuffled),
+                _ => blocks.push(Block {
+                    group: group.clone(),
+                    boot_args: boot_args.clone(),
+                    rounds: shuffled.collect(),
+                }),
+            }
+        }
+    }
+    blocks
+}
+
+fn shuffled_round(matrix: &Matrix, members: &[&str], round: u32, rng: &mut Pcg64Mcg) -> Round {
+    let mut turns: Vec<Turn> = members
+        .iter()
+        .map(|arm| {
+            let mut cells: Vec<(Neighbour, String)> = matrix
+                .neighbours
+                .iter()
+                .flat_map(|&neighbour| {
+                    matrix
+                        .workloads
+                        .iter()
+                        .map(move |workload| (neighbour, workload.name.clone()))
+                })
+                .collect();
+            cells.shuffle(rng);
+            Turn {
+                arm: (*arm).to_owned(),
+                cells,
+            }
+        })
+        .collect();
+    turns.shuffle(rng);
+    Round { round, turns }
+}
+
+/// Splits rounds 1..=`rounds` into at most `parts` runs of nearly equal length, longer ones first.
+fn chunks(rounds: u32, parts: u32) -> Vec<Vec<u32>> {
+    let parts = parts.min(rounds).max(1);
+    let mut next = 1;
+    (0..parts)
+        .map(|part| {
+            let length = rounds / parts + u32::from(part < rounds % parts);
+            let chunk = (next..next + length).collect();
+            next += length;
+            chunk
+        })
+        .collect()
+}
+
+#[cfg(test)]
+pub mod samples {
+    use super::*;
+
+    pub fn matrix() -> Matrix {
+        toml::from_str(
+            r#"
+description = "sample"
+rounds = 5
+seconds = 2.5
+boots = 2
+neighbours = ["none", "cpu", "heavy"]
+arms = ["eevdf", "isolcpus", "gpuaware"]
+[[workload]]
+name = "qwen3"
+profile = "qwen3"
+[[workload]]
+name = "eager"
+profile = "eager"
+"#,
+        )
+        .unwrap()
+    }
+
+    pub fn arms() -> BTreeMap<String, Arm> {
+        let arm = |text: &str| toml::from_str::<Arm>(text).unwrap();
+        BTreeMap::from([
+            ("eevdf".to_owned(), arm("description = \"e\"")),
+            ("gpuaware".to_owned(), arm("description = \"g\"")),
+            (
+                "isolcpus".to_owned(),
+                arm("description = \"i\"\n[boot]\nown_boot = true\nargs = [\"isolcpus=1\"]"),
+            ),
+        ])
+    }
+
+    pub fn plan() -> Plan {
+        Plan {
+            schema: crate::record::SCHEMA,
+            name: "sample".to_owned(),
+            matrix: matrix(),
+            arms: arms(),
+            preferred: "1".to_owned(),
+            cpus: 2,
+            seed: 7,
+            target_dir: PathBuf::from("/t"),
+            started_unix_ms: 0,
+            command_line: "gpuaware-bench run sample".to_owned(),
+            blocks: blocks(&matrix(), &arms(), 7),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_cell_comes_exactly_once() {
+        let plan = samples::plan();
+        let keys: Vec<CellKey> = plan.keys().collect();
+        assert_eq!(keys.len(), plan.matrix.cells());
+        assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());
+    }
+
+    #[test]
+    fn boots_alternate_and_merge() {
+        let plan = samples::plan();
+        let order: Vec<(&str, Vec<u32>)> = plan
+            .blocks
+            .iter()
+            .map(|block| {
+                (
+                    block.group.as_str(),
+                    block.rounds.iter().map(|r| r.round).collect(),
+                )
+            })
+            .collect();
+        assert_eq!(
+            order,
+            [
+                ("shared", vec![1, 2, 3]),
+                ("isolcpus", vec![1, 2, 3, 4, 5]),
+                ("shared", vec![4, 5])
+            ]
+        );
+        assert_eq!(plan.blocks[1].boot_args, ["isolcpus=1"]);
+        assert_eq!(plan.blocks[0].arms(), ["eevdf", "gpuaware"]);
+        assert_eq!(plan.group("isolcpus"), "isolcpus");
+        assert_eq!(plan.group("gpuaware"), "shared");
+    }
+
+    #[test]
+    fn the_seed_settles_the_order() {
+        let (matrix, arms) = (samples::matrix(), samples::arms());
+        assert_eq!(blocks(&matrix, &arms, 1), blocks(&matrix, &arms, 1));
+        assert_ne!(blocks(&matrix, &arms, 1), blocks(&matrix, &arms, 2));
+    }
+
+    #[test]
+    fn rounds_are_split_evenly() {
+        assert_eq!(chunks(5, 2), [vec![1, 2, 3], vec![4, 5]]);
+        assert_eq!(chunks(2, 3), [vec![1], vec![2]]);
+        assert_eq!(chunks(1, 1), [vec![1]]);
+    }
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Progress lines on stderr, with the time that is left.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::neighbour::Neighbour;
+use crate::record::{Cell, CellKey, RunDir};
+use crate::run::plan::Plan;
+
+/// What a cell costs beside its measured time, until this run has shown it.
+const GUESSED_OVERHEAD: Duration = Duration::from_millis(1500);
+/// What a boot with its warm-up costs.
+pub const GUESSED_BOOT: Duration = Duration::from_secs(15);
+
+/// How far a run is.
+#[derive(Debug)]
+pub struct Progress {
+    total: usize,
+    done: usize,
+    /// Cells still to come, by neighbour: noisy cells take longer.
+    left: BTreeMap<Neighbour, u32>,
+    boots_left: u32,
+    guess: Duration,
+    spent: BTreeMap<Neighbour, (Duration, u32)>,
+}
+
+impl Progress {
+    /// From the plan and what is there already; `block` is the one that runs now.
+    pub fn new(plan: &Plan, run: &RunDir, block: usize) -> Self {
+        let left_keys: Vec<CellKey> = plan.keys().filter(|key| !run.has(key)).collect();
+        let mut left = BTreeMap::new();
+        for key in &left_keys {
+            *left.entry(key.neighbour).or_insert(0) += 1;
+        }
+        let total = plan.matrix.cells();
+        Self {
+            total,
+            done: total - left_keys.len(),
+            left,
+            boots_left: plan.blocks.len().saturating_sub(block + 1) as u32,
+            guess: plan.matrix.seconds() + GUESSED_OVERHEAD,
+            spent: BTreeMap::new(),
+        }
+    }
+
+    /// Counts a finished cell and returns the line for it.
+    pub fn line(&mut self, cell: &Cell, took: Duration) -> String {
+        self.done += 1;
+        let CellKey {
+            round,
+            arm,
+            neighbour,
+            workload,
+        } = &cell.key;
+        if let Some(left) = self.left.get_mut(neighbour) {
+            *left = left.saturating_sub(1);
+        }
+        let (time, count) = self.spent.entry(*neighbour).or_default();
+        *time += took;
+        *count += 1;
+        let result = match (&cell.measurement, &cell.failure) {
+            (Some(seen), _) => format!(
+                "{:7.1} tok/s, {:4.1} % idle{}",
+                seen.workload.tokens_per_s,
+                seen.cpu.idle_percent,
+                match seen.marks.as_ref().map(|marks| marks.marked) {
+                    Some(false) => ", NOT MARKED",
+                    _ => "",
+                }
+            ),
+            (None, Some(failure)) => format!("FAILED: {failure}"),
+            (None, None) => "FAILED".to_owned(),
+        };
+        let width = self.total.to_string().len();
+        format!(
+            "[{:width$}/{}] round {round} {arm:<13} {neighbour:<5} {workload:<8} {result} ({:.1} s) · {} left",
+            self.done,
+            self.total,
+            took.as_secs_f64(),
+            in_words(self.time_left())
+        )
+    }
+
+    fn time_left(&self) -> Duration {
+        let cells: Duration = self
+            .left
+            .iter()
+            .map(|(neighbour, &count)| {
+                let each = match self.spent.get(neighbour) {
+                    Some((time, seen)) => *time / *seen,
+                    None => self.guess,
+                };
+                each * count
+            })
+            .sum();
+        cells + GUESSED_BOOT * self.boots_left
+    }
+}
+
+/// "7 min 20 s", "45 s".
+pub fn in_words(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64().round() as u64;
+    match (seconds / 60, seconds % 60) {
+        (0, seconds) => format!("{seconds} s"),
+        (minutes, seconds) => format!("{minutes} min {seconds:02} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::samples;
+    use crate::run::plan::samples::plan;
+
+    #[test]
+    fn counts_down() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(dir.path()).unwrap();
+        let mut progress = Progress::new(&plan(), &run, 0);
+        // 90 cells of 4 s and two more boots of 15 s.
+        assert_eq!(progress.time_left(), Duration::from_secs(390));
+        let cell = samples::cell(1, "eevdf", Neighbour::None, 123.4);
+        let line = progress.line(&cell, Duration::from_secs(3));
+        // 29 quiet cells of 3 s now.
+        assert_eq!(
+            line,
+            "[ 1/90] round 1 eevdf         none  qwen3      123.4 tok/s,  5.0 % idle (3.0 s) · 5 min 57 s left"
+        );
+        let failed = Cell {
+            measurement: None,
+            failure: Some("no disk".into()),
+            ..cell
+        };
+        assert!(
+            progress
+                .line(&failed, Duration::from_secs(3))
+                .contains("FAILED: no disk")
+        );
+    }
+
+    #[test]
+    fn says_durations_in_words() {
+        assert_eq!(in_words(Duration::from_millis(45_400)), "45 s");
+        assert_eq!(in_words(Duration::from_secs(440)), "7 min 20 s");
+    }
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A sched_ext scheduler around the cells of its arm: started, seen to attach, watched, stopped.
+//! What it does inside is its own business: every scheduler is run the same way.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::Signal;
+
+use crate::arm::Scheduler;
+use crate::interrupt;
+use crate::process::Supervised;
+use crate::record::SchedulerSeen;
+
+const SYSFS: &str = "/sys/kernel/sched_ext";
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(60);
+const DETACH_TIMEOUT: Duration = Duration::from_secs(15);
+const POLL: Duration = Duration::from_millis(10);
+
+/// A scheduler that has attached; dropping it kills it, and the kernel then takes its own back.
+#[derive(Debug)]
+pub struct Attached {
+    process: Supervised,
+    log: PathBuf,
+    seen: SchedulerSeen,
+}
+
+impl Attached {
+    /// Starts the scheduler and waits until it has attached; `log` takes all that it prints.
+    pub fn start(scheduler: &Scheduler, log: &Path) -> Result<Self> {
+        if let Some(ops) = current_ops() {
+            bail!("another scheduler is loaded already: {ops}");
+        }
+        let out =
+            fs::File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
+        let mut command = Command::new(&scheduler.command[0]);
+        command
+            .args(&scheduler.command[1..])
+            .stdin(Stdio::null())
+            .stdout(
+                out.try_clone()
+                    .context("cannot share the scheduler's log")?,
+            )
+            .stderr(out);
+        let mut process = Supervised::spawn(&scheduler.ops, &mut command)?;
+        let deadline = Instant::now() + ATTACH_TIMEOUT;
+        while !has_attached(scheduler, log) {
+            interrupt::check()?;
+            if let Some(status) = process.ended()? {
+                bail!(
+                    "{} did not attach: it ended ({status}){}",
+                    scheduler.ops,
+                    last_words(log)
+                );
+            }
+            if Instant::now() >= deadline {
+                bail!(
+                    "{} did not attach within {} s{}",
+                    scheduler.ops,
+                    ATTACH_TIMEOUT.as_secs(),
+                    last_words(log)
+                );
+            }
+            std::thread::sleep(POLL);
+        }
+        let seen = SchedulerSeen {
+            ops: scheduler.ops.clone(),
+            enable_seq: enable_seq()?,
+        };
+        Ok(Self {
+            process,
+            log: log.to_owned(),
+            seen,
+        })
+    }
+
+    /// An error unless the same load of the same scheduler is still in charge.
+    pub fn check(&mut self) -> Result<&SchedulerSeen> {
+        let name = &self.seen.ops;
+        if let Some(status) = self.process.ended()? {
+            bail!(
+                "{name} ended during the cell ({status}){}",
+                last_words(&self.log)
+            );
+        }
+        let state = sysfs("state");
+        if state != "enabled" {
+            bail!(
+                "{name} was thrown out during the cell (state {state}){}",
+                last_words(&self.log)
+            );
+        }
+        if current_ops().as_deref() != Some(name.as_str()) || enable_seq()? != self.seen.enable_seq
+        {
+            bail!(
+                "{name} was reloaded or replaced during the cell{}",
+                last_words(&self.log)
+            );
+        }
+        Ok(&self.seen)
+    }
+
+    /// Asks it to leave and waits until the kernel's own scheduler is back.
+    pub fn stop(mut self) -> Result<()> {
+        self.process.signal(Signal::SIGINT)?;
+        let deadline = Instant::now() + DETACH_TIMEOUT;
+        let status = self.process.wait_until(deadline)?;
+        while sysfs("state") != "disabled" {
+            if Instant::now() >= deadline {
+                bail!(
+                    "{} has ended but sched_ext is {}",
+                    self.seen.ops,
+                    sysfs("state")
+                );
+            }
+            std::thread::sleep(POLL);
+        }
+        if !status.success() {
+            bail!(
+                "{} ended with {status}{}",
+                self.seen.ops,
+                last_words(&self.log)
+            );
+        }
+        Ok(())
+    }
+}
+
+fn has_attached(scheduler: &Scheduler, log: &Path) -> bool {
+    let said = scheduler
+        .attached_line
+        .as_ref()
+        .is_none_or(|line| fs::read_to_string(log).is_ok_and(|text| text.contains(line.as_str())));
+    said && sysfs("state") == "enabled" && current_ops().is_some_and(|ops| ops == scheduler.ops)
+}
+
+fn sysfs(file: &str) -> String {
+    fs::read_to_string(Path::new(SYSFS).join(file))
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+/// The scheduler that is loaded, without the version that some put behind their name.
+fn current_ops() -> Option<String> {
+    let ops = sysfs("root/ops");
+    (!ops.is_empty()).then(|| base_name(&ops).to_owned())
+}
+
+/// scx's Rust schedulers report names such as `lavd_1.1.4_x86_64_unknown_linux_gnu`.
+fn base_name(ops: &str) -> &str {
+    let version = ops
+        .match_indices('_')
+        .find(|(at, _)| ops[at + 1..].starts_with(|c: char| c.is_ascii_digit()));
+    version.map_or(ops, |(at, _)| &ops[..at])
+}
+
+fn enable_seq() -> Result<u64> {
+    sysfs("enable_seq")
+        .parse()
+        .context("cannot read sched_ext's enable_seq")
+}
+
+/// The line of its log that best says why, for an error message.
+fn last_words(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let telling = |line: &&str| line.contains("rror") || line.contains("EXIT:");
+    let line = lines().find(telling).or_else(|| lines().next_back());
+    line.map(|line| format!(": {}", line.chars().take(300).collect::<String>()))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_no_part_of_the_name() {
+        assert_eq!(base_name("gpuaware"), "gpuaware");
+        assert_eq!(base_name("lavd_1.1.4_x86_64_unknown_linux_gnu"), "lavd");
+        assert_eq!(base_name("my_sched"), "my_sched");
+    }
+
+    #[test]
+    fn last_words_prefer_the_error() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "hello\nEXIT: runnable task stall\nbye\n").unwrap();
+        assert_eq!(last_words(file.path()), ": EXIT: runnable task stall");
+        fs::write(file.path(), "hello\nbye\n\n").unwrap();
+        assert_eq!(last_words(file.path()), ": bye");
+        fs::write(file.path(), "").unwrap();
+        assert_eq!(last_words(file.path()), "");
+    }
+
+    #[test]
+    fn says_why_a_scheduler_did_not_attach() {
+        let dir = tempfile::tempdir().unwrap();
+        let scheduler: Scheduler = toml::from_str(
+            "command = [\"sh\", \"-c\", \"echo 'x: error: no sched_ext' >&2; exit 1\"]\nops = \"x\"",
+        )
+        .unwrap();
+        let error = Attached::start(&scheduler, &dir.path().join("log"))
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            error,
+            "x did not attach: it ended (exit status: 1): x: error: no sched_ext"
+        );
+    }
+}
