@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Hand-made cells against hand-computed figures.
+
+use super::*;
+use crate::neighbour::Work;
+use crate::record::{MarksSeen, samples};
+use crate::run::plan::samples::plan;
+
+fn cell(round: u32, arm: &str, neighbour: Neighbour, tokens_per_s: f64) -> Cell {
+    samples::cell(round, arm, neighbour, tokens_per_s)
+}
+
+fn with_work(mut cell: Cell, rates: &[(Kind, f64)]) -> Cell {
+    let measurement = cell.measurement.as_mut().unwrap();
+    measurement.neighbours = rates
+        .iter()
+        .map(|&(kind, rate)| Work {
+            kind,
+            rate,
+            unit: String::new(),
+            seconds: 1.0,
+            window_evidence: 1,
+            evidence_unit: String::new(),
+        })
+        .collect();
+    cell
+}
+
+fn find<'a>(summary: &'a Summary, arm: &str, neighbour: Neighbour) -> &'a Row {
+    summary
+        .rows
+        .iter()
+        .find(|row| row.workload == "qwen3" && row.arm == arm && row.neighbour == neighbour)
+        .unwrap()
+}
+
+fn value(estimate: Option<Estimate>) -> f64 {
+    estimate.unwrap().value
+}
+
+#[test]
+fn shares_are_paired_by_round_with_their_own_boots_reference() {
+    let mut cells = Vec::new();
+    for (round, clean, noisy, isolated_clean, isolated) in [
+        (1, 100.0, 50.0, 80.0, 80.0),
+        (2, 200.0, 120.0, 90.0, 72.0),
+        (3, 100.0, 70.0, 100.0, 90.0),
+    ] {
+        cells.push(cell(round, "eevdf", Neighbour::None, clean));
+        cells.push(cell(round, "gpuaware", Neighbour::Cpu, noisy));
+        cells.push(cell(round, "isolcpus", Neighbour::None, isolated_clean));
+        cells.push(cell(round, "isolcpus", Neighbour::Cpu, isolated));
+    }
+    let summary = study(&plan(), &cells);
+    // Paired: 0.5, 0.6, 0.7. Unpaired medians would give 70 / 100.
+    let row = find(&summary, "gpuaware", Neighbour::Cpu);
+    assert!((value(row.share_of_clean) - 0.6).abs() < 1e-12);
+    assert_eq!(value(row.tokens_per_s), 70.0);
+    assert_eq!(row.rounds, 3);
+    // Own reference: 1.0, 0.8, 0.9.
+    let row = find(&summary, "isolcpus", Neighbour::Cpu);
+    assert!((value(row.share_of_clean) - 0.9).abs() < 1e-12);
+    // The subject against isolcpus: 0.5, 0.75, 0.7778.
+    let versus = summary
+        .versus
+        .iter()
+        .find(|v| v.workload == "qwen3" && v.other == "isolcpus" && v.neighbour == Neighbour::Cpu)
+        .unwrap();
+    assert!((value(versus.share_of_clean) - 0.75).abs() < 1e-12);
+}
+
+#[test]
+fn p99_is_refused_below_459_samples() {
+    // 200 tokens a round.
+    let two: Vec<Cell> = (1..=2)
+        .map(|r| cell(r, "eevdf", Neighbour::None, 100.0))
+        .collect();
+    let summary = study(&plan(), &two);
+    let row = find(&summary, "eevdf", Neighbour::None);
+    assert_eq!((row.token_samples, row.token_p99_ms), (400, None));
+    assert_eq!(value(row.token_p50_ms), 10.0);
+    let three: Vec<Cell> = (1..=3)
+        .map(|r| cell(r, "eevdf", Neighbour::None, 100.0))
+        .collect();
+    let summary = study(&plan(), &three);
+    assert_eq!(
+        value(find(&summary, "eevdf", Neighbour::None).token_p99_ms),
+        10.0
+    );
+}
+
+#[test]
+fn work_is_relative_to_the_baseline_by_kind_and_in_the_mean() {
+    let kinds = |stress: f64, net: f64, disk: f64| {
+        [
+            (Kind::StressNg, stress),
+            (Kind::Iperf3, net),
+            (Kind::Fio, disk),
+        ]
+    };
+    let cells: Vec<Cell> = (1..=3)
+        .flat_map(|round| {
+            [
+                with_work(
+                    cell(round, "eevdf", Neighbour::Heavy, 10.0),
+                    &kinds(100.0, 50.0, 10.0),
+                ),
+                with_work(
+                    cell(round, "isolcpus", Neighbour::Heavy, 10.0),
+                    &kinds(50.0, 50.0, 5.0),
+                ),
+                with_work(
+                    cell(round, "gpuaware", Neighbour::Heavy, 10.0),
+                    &kinds(80.0, 100.0, 10.0),
+                ),
+            ]
+        })
+        .collect();
+    let summary = study(&plan(), &cells);
+    let row = find(&summary, "isolcpus", Neighbour::Heavy);
+    assert_eq!(row.work[&Kind::StressNg].value, 0.5);
+    assert_eq!(row.work[&Kind::Iperf3].value, 1.0);
+    // (0.5 x 1 x 0.5)^(1/3)
+    assert!((value(row.work_mean) - 0.25_f64.cbrt()).abs() < 1e-12);
+    let versus = summary
+        .versus
+        .iter()
+        .find(|v| v.workload == "qwen3" && v.other == "isolcpus" && v.neighbour == Neighbour::Heavy)
+        .unwrap();
+    // (1.6 x 2 x 2)^(1/3)
+    assert!((value(versus.work) - 6.4_f64.cbrt()).abs() < 1e-12);
+    assert!(find(&summary, "eevdf", Neighbour::None).work_mean.is_none());
+}
+
+#[test]
+fn switches_are_counted_per_1000_launches() {
+    let summary = study(&plan(), &[cell(1, "eevdf", Neighbour::None, 100.0)]);
+    // 220 switches in 2000 launches.
+    let row = find(&summary, "eevdf", Neighbour::None);
+    assert_eq!(value(row.switches_per_1000_launches), 110.0);
+    assert_eq!(value(row.idle_percent), 5.0);
+}
+
+#[test]
+fn overhead_is_quiet_tokens_over_the_baselines() {
+    let cells: Vec<Cell> = [(1, 100.0, 99.0), (2, 200.0, 200.0), (3, 100.0, 101.0)]
+        .into_iter()
+        .flat_map(|(round, base, subject)| {
+            [
+                cell(round, "eevdf", Neighbour::None, base),
+                cell(round, "gpuaware", Neighbour::None, subject),
+                cell(round, "isolcpus", Neighbour::None, 5.0),
+            ]
+        })
+        .collect();
+    let summary = study(&plan(), &cells);
+    assert_eq!(summary.overhead.len(), 1);
+    let overhead = &summary.overhead[0];
+    assert_eq!(
+        (overhead.arm.as_str(), overhead.ratio.value),
+        ("gpuaware", 1.0)
+    );
+    assert_eq!(overhead.ratio.interval, Some([0.99, 1.01]));
+    assert!(!overhead.ratio.excludes(1.0));
+}
+
+#[test]
+fn failed_cells_are_rows_with_a_reason() {
+    let mut bad = cell(2, "gpuaware", Neighbour::Cpu, 1.0);
+    bad.measurement = None;
+    bad.failure = Some("gpuaware was thrown out".to_owned());
+    let summary = study(&plan(), &[cell(1, "gpuaware", Neighbour::Cpu, 90.0), bad]);
+    let row = find(&summary, "gpuaware", Neighbour::Cpu);
+    assert_eq!((row.rounds, row.failed), (1, 1));
+    assert_eq!(value(row.tokens_per_s), 90.0);
+    assert!(row.share_of_clean.is_none(), "there is no clean reference");
+    assert_eq!(summary.failed[0].reason, "gpuaware was thrown out");
+}
+
+#[test]
+fn marks_are_counted_with_the_slowest() {
+    let marked = |round, delay_ms: Option<f64>| {
+        let mut cell = cell(round, "gpuaware", Neighbour::Cpu, 1.0);
+        cell.measurement.as_mut().unwrap().marks = Some(MarksSeen {
+            marked: delay_ms.is_some(),
+            delay_ms,
+            marks: serde_json::Value::Null,
+        });
+        cell
+    };
+    let summary = study(
+        &plan(),
+        &[
+            marked(1, Some(10.0)),
+            marked(2, Some(30.0)),
+            marked(3, None),
+        ],
+    );
+    let expected = Marks {
+        workload: "qwen3".to_owned(),
+        arm: "gpuaware".to_owned(),
+        cells: 3,
+        marked: 2,
+        delay_ms_median: Some(20.0),
+        delay_ms_max: Some(30.0),
+    };
+    assert_eq!(summary.marks, [expected]);
+}

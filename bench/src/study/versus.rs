@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The subject against every other arm: ratios in the same cells, paired by round.
+
+use serde::{Deserialize, Serialize};
+
+use super::stats::{self, Estimate, P99_MIN_SAMPLES};
+use super::{Cells, mean_work, token_ms, work_ratios};
+use crate::neighbour::Neighbour;
+
+/// Ratios of the subject over another arm; above 1 the subject has more.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Versus {
+    pub workload: String,
+    pub neighbour: Neighbour,
+    pub subject: String,
+    pub other: String,
+    pub share_of_clean: Option<Estimate>,
+    /// Absent as well when either side has too few tokens.
+    pub token_p99: Option<Estimate>,
+    /// Geometric mean over the kinds of neighbour.
+    pub work: Option<Estimate>,
+    /// Idle CPU in percentage points, subject minus other.
+    pub idle_points: Option<Estimate>,
+}
+
+pub(super) fn versus(cells: &Cells) -> Vec<Versus> {
+    let subject = &cells.plan.matrix.subject;
+    cells
+        .each_row()
+        .filter(|(_, _, arm)| arm != subject)
+        .map(|(workload, neighbour, other)| pair(cells, workload, neighbour, subject, other))
+        .collect()
+}
+
+fn pair(cells: &Cells, workload: &str, neighbour: Neighbour, subject: &str, other: &str) -> Versus {
+    let above = cells.rounds(workload, neighbour, subject);
+    let below = cells.rounds(workload, neighbour, other);
+    let pairs = Cells::pairs(&above, &below);
+    let other_shares = cells.shares(workload, neighbour, other);
+    let shares: Vec<f64> = cells
+        .shares(workload, neighbour, subject)
+        .into_iter()
+        .filter_map(|(round, share)| Some(share / other_shares.get(&round)?))
+        .collect();
+    let idle: Vec<f64> = pairs
+        .iter()
+        .map(|(a, b)| a.cpu.idle_percent - b.cpu.idle_percent)
+        .collect();
+    Versus {
+        workload: workload.to_owned(),
+        neighbour,
+        subject: subject.to_owned(),
+        other: other.to_owned(),
+        share_of_clean: stats::median_of_rounds(&shares),
+        token_p99: p99_ratio(&token_ms(&above), &token_ms(&below)),
+        work: mean_work(&work_ratios(&pairs)),
+        idle_points: stats::median_of_rounds(&idle),
+    }
+}
+
+fn p99_ratio(above: &[Vec<f64>], below: &[Vec<f64>]) -> Option<Estimate> {
+    let enough =
+        |rounds: &[Vec<f64>]| rounds.iter().map(Vec::len).sum::<usize>() >= P99_MIN_SAMPLES;
+    if above.len() != below.len() || !enough(above) || !enough(below) {
+        return None;
+    }
+    let rounds: Vec<(&[f64], &[f64])> = above
+        .iter()
+        .zip(below)
+        .map(|(a, b)| (a.as_slice(), b.as_slice()))
+        .collect();
+    stats::pooled_percentile_ratio(&rounds, 99.0)
+}
