@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// The command line, parsed and checked.
+#pragma once
+
+#include "profile.hpp"
+
+struct Options {
+	std::string profile_name;
+	Profile profile;
+	uint64_t threads = 1;
+	uint64_t idle_threads = 0;
+	uint64_t warmup_tokens = 5;
+	uint64_t tokens = 0; // of each thread; 0: until duration_ns has passed
+	uint64_t duration_ns = 0;
+	bool help = false;
+};
+
+extern const char usage_text[];
+
+// Throws UsageError.
+Options parse_options(int argc, char **argv);
