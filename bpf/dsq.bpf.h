@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Dispatch queues. A launch queue (FIFO) and a background queue (vtime) per LLC, and a background
+ * queue (vtime) per CPU for tasks that may run nowhere else.
+ */
+#ifndef __GPUAWARE_DSQ_BPF_H
+#define __GPUAWARE_DSQ_BPF_H
+
+#include "task.bpf.h"
+
+#define DSQ_LAUNCH	0x10000ULL
+#define DSQ_BACKGROUND	0x20000ULL
+#define DSQ_PINNED	0x30000ULL
+
+static __always_inline u64 launch_dsq(u32 llc)
+{
+	return DSQ_LAUNCH + llc;
+}
+
+static __always_inline u64 background_dsq(u32 llc)
+{
+	return DSQ_BACKGROUND + llc;
+}
+
+static __always_inline u64 pinned_dsq(s32 cpu)
+{
+	return DSQ_PINNED + cpu;
+}
+
+static __always_inline bool dsq_waiting(u64 dsq)
+{
+	return scx_bpf_dsq_nr_queued(dsq) > 0;
+}
+
+/* The smallest vtime in @dsq, or all ones when it is empty. */
+static __always_inline u64 dsq_head_vtime(u64 dsq)
+{
+	struct task_struct *p;
+	u64 vtime = ~0ULL;
+
+	bpf_for_each(scx_dsq, p, dsq, 0) {
+		vtime = p->scx.dsq_vtime;
+		break;
+	}
+	return vtime;
+}
+
+static s32 create_dsqs(void)
+{
+	s32 ret, i;
+
+	bpf_for(i, 0, nr_llcs) {
+		ret = scx_bpf_create_dsq(launch_dsq(i), -1);
+		if (ret)
+			return ret;
+		ret = scx_bpf_create_dsq(background_dsq(i), -1);
+		if (ret)
+			return ret;
+	}
+	bpf_for(i, 0, nr_cpu_ids) {
+		ret = scx_bpf_create_dsq(pinned_dsq(i), -1);
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
+
+#endif /* __GPUAWARE_DSQ_BPF_H */

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the kernel side and user space share: sizes, enums and wire structs.
+ *
+ * bindgen reads this file, so it is self-contained: no kernel header, fixed-width types only.
+ */
+#ifndef __GPUAWARE_INTF_H
+#define __GPUAWARE_INTF_H
+
+#ifndef __VMLINUX_H__
+typedef unsigned char u8;
+typedef unsigned int u32;
+typedef int s32;
+typedef unsigned long long u64;
+#endif
+
+enum gpuaware_limits {
+	GPUAWARE_MAX_CPUS = 1024,
+	GPUAWARE_MAX_LLCS = 128,
+	GPUAWARE_MAX_TAGGED_CGROUPS = 4096,
+	GPUAWARE_MAX_CGROUP_DEPTH = 32,
+	GPUAWARE_COMM_LEN = 16,
+};
+
+/* What a task is to the scheduler. NONE: nobody said anything, scheduled as BACKGROUND. */
+enum gpuaware_class {
+	GPUAWARE_CLASS_NONE = 0,
+	GPUAWARE_CLASS_LAUNCH = 1,
+	GPUAWARE_CLASS_BACKGROUND = 2,
+};
+
+/* Who said so, in the order of precedence. */
+enum gpuaware_source {
+	GPUAWARE_SOURCE_NONE = 0,
+	GPUAWARE_SOURCE_MARK = 1,
+	GPUAWARE_SOURCE_CGROUP = 2,
+	GPUAWARE_SOURCE_UPROBE = 3,
+};
+
+/* Argument of the `mark_task` program. Class NONE takes the mark away. */
+struct gpuaware_mark_request {
+	s32 tid;
+	u32 class;
+};
+
+/* One task, as the `marks` iterator prints it. Times are CLOCK_MONOTONIC. */
+struct gpuaware_mark_record {
+	s32 tid;
+	s32 tgid;
+	u32 class;
+	u32 source;
+	u32 symbol; /* which entry point a uprobe saw; index in the order of attachment */
+	u32 pad;
+	u64 cgroup_id;
+	u64 first_seen_ns;
+	u64 last_seen_ns;
+	u64 hits;
+	u8 comm[GPUAWARE_COMM_LEN];
+};
+
+/* Counters of the scheduler, summed over CPUs by user space. *_NS are nanoseconds. */
+enum gpuaware_stat {
+	GPUAWARE_STAT_LAUNCH_WAKEUPS,
+	GPUAWARE_STAT_LAUNCH_TO_PREFERRED, /* an idle preferred CPU */
+	GPUAWARE_STAT_LAUNCH_PREEMPTS, /* a CPU that ran background */
+	GPUAWARE_STAT_LAUNCH_TO_OTHER, /* an idle CPU that is not preferred */
+	GPUAWARE_STAT_LAUNCH_QUEUED,
+	GPUAWARE_STAT_LAUNCH_RUN_NS,
+	GPUAWARE_STAT_BACKGROUND_DIRECT,
+	GPUAWARE_STAT_BACKGROUND_QUEUED,
+	GPUAWARE_STAT_BACKGROUND_RUN_NS,
+	GPUAWARE_STAT_BACKGROUND_TURNS, /* minimum share, taken from launchers */
+	GPUAWARE_STAT_LENT_RUN_NS, /* background on preferred CPUs */
+	GPUAWARE_STAT_HOLDS,
+	GPUAWARE_STAT_HOLD_NS,
+	GPUAWARE_STAT_HOLDS_EXPIRED, /* the launcher slept longer than was foreseen */
+	GPUAWARE_STAT_WORST_WAIT_NS, /* a maximum, not a sum */
+	GPUAWARE_NR_STATS,
+};
+
+#endif /* __GPUAWARE_INTF_H */

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Contexts: what the scheduler remembers of a task, a CPU and an LLC, and how a task's class is
+ * looked up. No decisions here.
+ */
+#ifndef __GPUAWARE_TASK_BPF_H
+#define __GPUAWARE_TASK_BPF_H
+
+#include "class.bpf.h"
+
+/* Set by user space before load. */
+const volatile u32 nr_cpu_ids = 1;
+const volatile u32 nr_llcs = 1;
+const volatile u32 cpu_llc[GPUAWARE_MAX_CPUS];
+const volatile u32 llc_nr_cpus[GPUAWARE_MAX_LLCS];
+const volatile s32 cpu_sibling[GPUAWARE_MAX_CPUS]; /* -1: none */
+const volatile u32 nr_preferred;
+const volatile s32 preferred_cpus[GPUAWARE_MAX_CPUS]; /* the first nr_preferred count */
+const volatile bool cpu_preferred[GPUAWARE_MAX_CPUS];
+
+const volatile u64 launch_slice_ns = 20000000;
+const volatile u64 background_slice_ns = 4000000;
+const volatile u64 lent_slice_ns = 1000000;
+const volatile u64 turn_interval_ns = 80000000; /* background slice / min share */
+const volatile u64 hold_cap_ns = 2000000; /* 0: never hold */
+
+struct task_ctx {
+	u64 class_generation; /* of the cached class */
+	u64 cgroup_id;
+	u32 class;
+	s32 claimed_cpu; /* chosen for a launcher that does not run yet; -1: none */
+	u64 run_start_ns;
+	u64 waiting_since_ns; /* runnable, not running */
+	u64 sleep_start_ns;
+	u64 sleep_avg_ns; /* EWMA of how long a launcher sleeps */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct task_ctx);
+} task_ctxs SEC(".maps");
+
+/* What runs on a CPU. Written by the CPU itself, read by others that tolerate a stale answer. */
+enum occupant {
+	OCCUPANT_OTHER, /* idle, another scheduling class, a per-CPU kthread */
+	OCCUPANT_LAUNCH,
+	OCCUPANT_BACKGROUND,
+};
+
+struct cpu_ctx {
+	u32 occupant; /* enum occupant */
+	s32 claimed_by; /* TID of the launcher that was sent here; 0: none */
+	u64 hold_until_ns; /* 0: not held */
+	u64 hold_start_ns;
+	u64 turn_until_ns; /* background runs its minimum share and is not preempted */
+	u64 pinned_served_ns; /* when a task that can only run here last ran */
+};
+
+/* Indexed by CPU, not per-CPU: others look at it on every launcher's wakeup. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GPUAWARE_MAX_CPUS);
+	__type(key, u32);
+	__type(value, struct cpu_ctx);
+} cpu_ctxs SEC(".maps");
+
+struct llc_ctx {
+	u64 vtime_now;
+	u64 background_served_ns; /* when shared background last ran on one of its CPUs */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GPUAWARE_MAX_LLCS);
+	__type(key, u32);
+	__type(value, struct llc_ctx);
+} llc_ctxs SEC(".maps");
+
+static __always_inline struct task_ctx *task_ctx(struct task_struct *p)
+{
+	return bpf_task_storage_get(&task_ctxs, p, NULL, 0);
+}
+
+static __always_inline struct cpu_ctx *cpu_ctx(s32 cpu)
+{
+	u32 key = cpu;
+
+	return bpf_map_lookup_elem(&cpu_ctxs, &key);
+}
+
+static __always_inline u32 llc_of(s32 cpu)
+{
+	return cpu >= 0 && cpu < GPUAWARE_MAX_CPUS ? cpu_llc[cpu] : 0;
+}
+
+static __always_inline struct llc_ctx *llc_ctx(u32 llc)
+{
+	return bpf_map_lookup_elem(&llc_ctxs, &llc);
+}
+
+static __always_inline bool is_preferred(s32 cpu)
+{
+	return cpu >= 0 && cpu < GPUAWARE_MAX_CPUS && cpu_preferred[cpu];
+}
+
+/* May run on one CPU only, for now or for good. */
+static __always_inline bool is_pinned(const struct task_struct *p)
+{
+	return p->nr_cpus_allowed == 1 || is_migration_disabled(p);
+}
+
+static __always_inline bool is_percpu_kthread(const struct task_struct *p)
+{
+	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
+}
+
+/*
+ * Derived anew when a mark or tag changed anywhere, or when the task moved to another cgroup.
+ * Plain loads instead of BPF_CORE_READ: this runs on every enqueue.
+ */
+static __always_inline u32 task_class(struct task_struct *p, struct task_ctx *tctx)
+{
+	u64 *generation = class_generation_ptr();
+	u64 cgroup_id = p->cgroups->dfl_cgrp->kn->id;
+	u64 now = generation ? *generation : 0;
+
+	if (tctx->class_generation != now || tctx->cgroup_id != cgroup_id) {
+		tctx->class = judge_task(p).class;
+		tctx->class_generation = now;
+		tctx->cgroup_id = cgroup_id;
+	}
+	return tctx->class;
+}
+
+#endif /* __GPUAWARE_TASK_BPF_H */

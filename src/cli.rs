@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Flags and subcommands to validated values, errors to exit codes. Nothing else parses.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{Args, Parser, Subcommand};
+use log::warn;
+use simplelog::{ColorChoice, ConfigBuilder, LevelFilter, TermLogger, TerminalMode};
+
+use crate::identify::Class;
+use crate::identify::marks::{Mark, Pins};
+use crate::policy::Policy;
+use crate::policy::cpuset::CpuSet;
+use crate::sched::{self, Config, stats};
+use crate::topology::{self, Topology};
+
+/// A sched_ext scheduler that keeps GPU launch threads running beside noisy neighbours.
+///
+/// Without a subcommand it loads the scheduler and runs in the foreground until SIGINT or SIGTERM.
+/// Threads that launch CUDA work are found by themselves; the policy, cgroups and `mark` add others.
+#[derive(Debug, Parser)]
+#[command(name = "scx_gpuaware", version, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    #[command(flatten)]
+    run: Run,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// Policy file, TOML.
+    #[arg(short, long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// CPUs that launchers prefer, such as 2-3,8 [default: whole cores, at most a quarter of the
+    /// machine, not CPU 0].
+    #[arg(long, value_name = "LIST")]
+    preferred_cpus: Option<CpuSet>,
+    /// Print statistics every SEC seconds while scheduling.
+    #[arg(long, value_name = "SEC", value_parser = seconds)]
+    stats: Option<Duration>,
+    /// Only print the statistics of the scheduler that runs, every SEC seconds.
+    #[arg(long, value_name = "SEC", value_parser = seconds, conflicts_with = "stats")]
+    monitor: Option<Duration>,
+    /// Describe the statistics and exit.
+    #[arg(long)]
+    help_stats: bool,
+    /// Size of the kernel's debug dump if it throws the scheduler out, bytes; 0: kernel default.
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    exit_dump_len: u32,
+    /// Log more, libbpf's debug output included.
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Put a thread or a process into a class, until it ends or is unmarked.
+    Mark {
+        /// What to treat it as.
+        #[arg(long, value_enum)]
+        class: Class,
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Take the mark of a thread or a process away.
+    Unmark {
+        #[command(flatten)]
+        target: Target,
+    },
+    /// List the tasks that have a class, and why.
+    Marks {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Target {
+    /// One thread.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    tid: Option<i32>,
+    /// Every thread that the process has now.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: Option<i32>,
+}
+
+/// An error with its exit code.
+enum Failure {
+    /// Bad usage, policy or input: 2.
+    Input(anyhow::Error),
+    /// Everything else: 1.
+    Runtime(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Runtime(error)
+    }
+}
+
+/// Runs what the command line asks for.
+pub fn main(cli: Cli) -> ExitCode {
+    start_log(cli.run.verbose);
+    let result = match cli.command {
+        None => run(&cli.run),
+        Some(Command::Mark { class, target }) => mark(&target, Some(class)).map_err(Failure::from),
+        Some(Command::Unmark { target }) => mark(&target, None).map_err(Failure::from),
+        Some(Command::Marks { json }) => marks(json).map_err(Failure::from),
+    };
+    let (error, code) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Input(error)) => (error, 2),
+        Err(Failure::Runtime(error)) => (error, 1),
+    };
+    eprintln!("scx_gpuaware: error: {error:#}");
+    ExitCode::from(code)
+}
+
+fn start_log(verbose: bool) {
+    let level = if verbose {
+        LevelFilter::Debug
+    } else {
+        LevelFilter::Info
+    };
+    let config = ConfigBuilder::new()
+        .set_target_level(LevelFilter::Off)
+        .set_location_level(LevelFilter::Off)
+        .set_time_level(LevelFilter::Off)
+        .build();
+    // Fails only if a logger is set already, which is fine in tests.
+    let _ = TermLogger::init(level, config, TerminalMode::Stderr, ColorChoice::Auto);
+}
+
+fn run(args: &Run) -> Result<(), Failure> {
+    if args.help_stats {
+        return Ok(stats::describe()?);
+    }
+    let shutdown = shutdown_flag()?;
+    if let Some(interval) = args.monitor {
+        return Ok(stats::monitor(interval, &shutdown)?);
+    }
+    let config = config(args).map_err(Failure::Input)?;
+    sched::check()?;
+    let printer = args.stats.map(|interval| {
+        let shutdown = Arc::clone(&shutdown);
+        std::thread::spawn(move || {
+            if let Err(error) = stats::monitor(interval, &shutdown) {
+                warn!("statistics: {error:#}");
+            }
+        })
+    });
+    let result = sched::run(&config, &shutdown);
+    shutdown.store(true, Ordering::Relaxed);
+    if let Some(printer) = printer {
+        let _ = printer.join();
+    }
+    Ok(result?)
+}
+
+/// Validates everything before anything is changed.
+fn config(args: &Run) -> Result<Config> {
+    let policy = match &args.policy {
+        Some(path) => read_policy(path)?,
+        None => Policy::default(),
+    };
+    let online = Topology::read(Path::new(topology::SYSFS))?.online();
+    let (preferred, origin) = match &args.preferred_cpus {
+        Some(cpus) => (Some(cpus.clone()), "--preferred-cpus".to_owned()),
+        None => {
+            let file = args.policy.as_deref().unwrap_or(Path::new("policy"));
+            let origin = format!("{}: preferred.cpus", file.display());
+            (policy.preferred.cpus.clone(), origin)
+        }
+    };
+    if let Some(cpus) = &preferred {
+        let missing = cpus.difference(&online);
+        if !missing.is_empty() {
+            bail!("{origin}: CPU {missing} is not online: this machine has {online}");
+        }
+    }
+    Ok(Config {
+        policy,
+        preferred,
+        exit_dump_len: args.exit_dump_len,
+        verbose: args.verbose,
+    })
+}
+
+fn read_policy(path: &Path) -> Result<Policy> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("reading policy {}", path.display()))?;
+    Policy::parse(&text).map_err(|error| anyhow!("{}: {error}", path.display()))
+}
+
+fn shutdown_flag() -> Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&flag)).context("handling signals")?;
+    }
+    Ok(flag)
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let expected = || "expected seconds, for instance 1 or 0.5".to_owned();
+    let seconds: f64 = text.parse().map_err(|_| expected())?;
+    if !(0.01..=86_400.0).contains(&seconds) {
+        return Err(expected());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+fn mark(target: &Target, class: Option<Class>) -> Result<()> {
+    let pins = Pins::default();
+    let tids = match (target.tid, target.pid) {
+        (Some(tid), _) => vec![tid],
+        (None, Some(pid)) => threads_of(pid)?,
+        (None, None) => bail!("expected --tid or --pid"),
+    };
+    for tid in tids {
+        pins.mark(tid, class)?;
+    }
+    Ok(())
+}
+
+fn threads_of(pid: i32) -> Result<Vec<i32>> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .map_err(|_| anyhow!("no process with PID {pid}"))?;
+    Ok(entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect())
+}
+
+fn marks(json: bool) -> Result<()> {
+    let marks = Pins::default().list()?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&marks)?);
+        return Ok(());
+    }
+    println!(
+        "{:>7} {:>7} {:<16} {:<10} {:<7} {:>8}  EVIDENCE",
+        "TID", "PID", "COMM", "CLASS", "SOURCE", "AGE"
+    );
+    for mark in &marks {
+        println!("{}", row(mark));
+    }
+    Ok(())
+}
+
+fn row(mark: &Mark) -> String {
+    let name = |value: serde_json::Result<String>| value.unwrap_or_default().replace('"', "");
+    let age = mark
+        .age_ms
+        .map_or_else(|| "-".to_owned(), |ms| format!("{:.1} s", ms as f64 / 1000.0));
+    let evidence = match mark.symbol {
+        Some(symbol) => symbol.to_owned(),
+        None if mark.age_ms.is_none() => format!("cgroup id {}", mark.cgroup_id),
+        None => "by hand".to_owned(),
+    };
+    format!(
+        "{:>7} {:>7} {:<16} {:<10} {:<7} {age:>8}  {evidence}",
+        mark.tid,
+        mark.tgid,
+        mark.comm,
+        name(serde_json::to_string(&mark.class)),
+        name(serde_json::to_string(&mark.source)),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn rejects_a_bad_cpu_list_and_says_what_is_expected() {
+        let error = Cli::try_parse_from(["scx_gpuaware", "--preferred-cpus", "3-1"]).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("backwards"), "{error}");
+    }
+
+    #[test]
+    fn mark_needs_exactly_one_target() {
+        let parse = |args: &str| Cli::try_parse_from(args.split(' ')).is_ok();
+        assert!(parse("scx_gpuaware mark --class launch --tid 3"));
+        assert!(!parse("scx_gpuaware mark --class launch"));
+        assert!(!parse("scx_gpuaware mark --class launch --tid 3 --pid 4"));
+        assert!(!parse("scx_gpuaware mark --class nonsense --tid 3"));
+        assert!(!parse("scx_gpuaware mark --class launch --tid 0"));
+    }
+
+    #[test]
+    fn intervals_are_positive_seconds() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert!(seconds("0").is_err());
+        assert!(seconds("-1").is_err());
+        assert!(seconds("x").is_err());
+    }
+}

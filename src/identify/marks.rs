@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Marks as other processes see them: two pinned BPF objects, one that marks and one that lists.
+
+use std::io::Read;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use libbpf_rs::{Program, libbpf_sys};
+use nix::errno::Errno;
+use serde::Serialize;
+
+use crate::bpf::intf;
+
+use super::libcuda::LAUNCH_SYMBOLS;
+use super::{Class, Source};
+
+/// Where the running scheduler pins its objects.
+pub const PIN_DIR: &str = "/sys/fs/bpf/scx_gpuaware";
+
+/// A task that has a class, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Mark {
+    /// Thread id.
+    pub tid: i32,
+    /// Process id, as user space calls it.
+    pub tgid: i32,
+    /// Name of the thread.
+    pub comm: String,
+    /// What the scheduler treats it as.
+    pub class: Class,
+    /// Who said so.
+    pub source: Source,
+    /// Entry point that a uprobe saw; `null` unless `source` is `uprobe`.
+    pub symbol: Option<&'static str>,
+    /// Id of its cgroup: the inode number of the folder.
+    pub cgroup_id: u64,
+    /// Milliseconds since it was first marked; `null` for cgroup tags.
+    pub age_ms: Option<u64>,
+    /// Milliseconds since it was last seen or marked; `null` for cgroup tags.
+    pub last_seen_ms: Option<u64>,
+    /// Probed launches, in armed windows only: not the number of launches.
+    pub hits: u64,
+}
+
+/// The pinned objects of one scheduler, or of one test.
+#[derive(Debug, Clone)]
+pub struct Pins {
+    dir: PathBuf,
+}
+
+impl Default for Pins {
+    fn default() -> Self {
+        Self::at(Path::new(PIN_DIR))
+    }
+}
+
+impl Pins {
+    /// Pins below `dir`, which is on a bpffs.
+    pub fn at(dir: &Path) -> Self {
+        Self {
+            dir: dir.to_path_buf(),
+        }
+    }
+
+    /// The folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The program that marks a task.
+    pub fn mark_task(&self) -> PathBuf {
+        self.dir.join("mark_task")
+    }
+
+    /// The iterator that lists marks.
+    pub fn marks(&self) -> PathBuf {
+        self.dir.join("marks")
+    }
+
+    /// Makes the folder, without what an earlier scheduler that was killed left in it.
+    ///
+    /// # Errors
+    /// No bpffs there.
+    pub fn prepare(&self) -> Result<()> {
+        self.remove()?;
+        std::fs::create_dir(&self.dir).with_context(|| {
+            format!(
+                "making {}: is a bpffs mounted? (mount -t bpf bpf /sys/fs/bpf)",
+                self.dir.display()
+            )
+        })
+    }
+
+    /// Removes the pins and their folder, if there are any.
+    ///
+    /// # Errors
+    /// The folder is there and cannot be removed.
+    pub fn remove(&self) -> Result<()> {
+        match std::fs::remove_dir_all(&self.dir) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("removing {}", self.dir.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Lists every task that has a class.
+    ///
+    /// # Errors
+    /// No scheduler runs, or not enough rights to read its pins.
+    pub fn list(&self) -> Result<Vec<Mark>> {
+        let path = self.marks();
+        let mut bytes = Vec::new();
+        std::fs::File::open(&path)
+            .and_then(|mut file| file.read_to_end(&mut bytes))
+            .with_context(|| not_running(&path))?;
+        let now = monotonic_now()?;
+        Ok(decode(&bytes, now))
+    }
+
+    /// Marks thread `tid` as `class`; `None` takes the mark away.
+    ///
+    /// # Errors
+    /// No scheduler runs, no such thread, not enough rights.
+    pub fn mark(&self, tid: i32, class: Option<Class>) -> Result<()> {
+        let path = self.mark_task();
+        let program = Program::fd_from_pinned_path(&path)
+            .map_err(anyhow::Error::from)
+            .with_context(|| not_running(&path))?;
+        let class = class.map_or(intf::gpuaware_class_GPUAWARE_CLASS_NONE, Class::wire);
+        let errno = run_syscall_program(&program, &intf::gpuaware_mark_request { tid, class })?;
+        match Errno::from_raw(errno) {
+            Errno::UnknownErrno if errno == 0 => Ok(()),
+            Errno::ESRCH => bail!("no thread with TID {tid}"),
+            errno => bail!("marking TID {tid}: {errno}"),
+        }
+    }
+}
+
+fn not_running(pin: &Path) -> String {
+    format!(
+        "opening {}: scx_gpuaware does not run, or this user may not read its pins (try as root)",
+        pin.display()
+    )
+}
+
+/// Runs a `SEC("syscall")` program on `context`; returns the errno that it returned, 0 for none.
+fn run_syscall_program<T>(program: &OwnedFd, context: &T) -> Result<i32> {
+    let mut opts = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
+        ctx_in: std::ptr::from_ref(context).cast(),
+        ctx_size_in: size_of::<T>() as _,
+        ..Default::default()
+    };
+    // SAFETY: `opts` and the context that it points to live until the call returns, and the
+    // kernel only reads the context.
+    let ret = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut opts) };
+    if ret < 0 {
+        return Err(std::io::Error::from_raw_os_error(-ret)).context("running the pinned program");
+    }
+    Ok(-(opts.retval as i32))
+}
+
+fn monotonic_now() -> Result<Duration> {
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+        .map(Duration::from)
+        .context("reading the monotonic clock")
+}
+
+/// Decodes what the `list_marks` iterator printed. A truncated record at the end is dropped.
+fn decode(bytes: &[u8], now: Duration) -> Vec<Mark> {
+    bytes
+        .chunks_exact(size_of::<intf::gpuaware_mark_record>())
+        .filter_map(|chunk| {
+            // SAFETY: the chunk has the size of the struct, which is plain integers, valid for any
+            // bytes; the read tolerates any alignment.
+            let record: intf::gpuaware_mark_record =
+                unsafe { std::ptr::read_unaligned(chunk.as_ptr().cast()) };
+            mark_of(&record, now)
+        })
+        .collect()
+}
+
+fn mark_of(record: &intf::gpuaware_mark_record, now: Duration) -> Option<Mark> {
+    let source = Source::from_wire(record.source)?;
+    let name_len = record.comm.iter().position(|&byte| byte == 0);
+    let name = &record.comm[..name_len.unwrap_or(record.comm.len())];
+    let ms_ago = |ns: u64| {
+        (source != Source::Cgroup)
+            .then(|| now.saturating_sub(Duration::from_nanos(ns)).as_millis() as u64)
+    };
+    Some(Mark {
+        tid: record.tid,
+        tgid: record.tgid,
+        comm: String::from_utf8_lossy(name).into_owned(),
+        class: Class::from_wire(record.class)?,
+        source,
+        symbol: (source == Source::Uprobe)
+            .then(|| LAUNCH_SYMBOLS.get(record.symbol as usize).copied())
+            .flatten(),
+        cgroup_id: record.cgroup_id,
+        age_ms: ms_ago(record.first_seen_ns),
+        last_seen_ms: ms_ago(record.last_seen_ns),
+        hits: record.hits,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(source: u32) -> intf::gpuaware_mark_record {
+        let mut comm = [0; 16];
+        comm[..4].copy_from_slice(b"eng\xff");
+        intf::gpuaware_mark_record {
+            tid: 12,
+            tgid: 10,
+            class: intf::gpuaware_class_GPUAWARE_CLASS_LAUNCH,
+            source,
+            symbol: 2,
+            pad: 0,
+            cgroup_id: 77,
+            first_seen_ns: 1_000_000_000,
+            last_seen_ns: 2_500_000_000,
+            hits: 3,
+            comm,
+        }
+    }
+
+    fn bytes(record: &intf::gpuaware_mark_record) -> Vec<u8> {
+        // SAFETY: reads the bytes of a live struct without padding.
+        unsafe {
+            std::slice::from_raw_parts(
+                std::ptr::from_ref(record).cast::<u8>(),
+                size_of::<intf::gpuaware_mark_record>(),
+            )
+        }
+        .to_vec()
+    }
+
+    #[test]
+    fn decodes_records_and_drops_a_truncated_one() {
+        let mut stream = bytes(&record(intf::gpuaware_source_GPUAWARE_SOURCE_UPROBE));
+        stream.extend(&stream.clone()[..20]);
+        let marks = decode(&stream, Duration::from_secs(3));
+        assert_eq!(marks.len(), 1);
+        assert_eq!(marks[0].comm, "eng\u{fffd}");
+        assert_eq!(marks[0].symbol, Some("cuLaunchKernelEx"));
+        assert_eq!(marks[0].age_ms, Some(2000));
+        assert_eq!(marks[0].last_seen_ms, Some(500));
+    }
+
+    #[test]
+    fn a_cgroup_tag_has_no_age_and_no_symbol() {
+        let stream = bytes(&record(intf::gpuaware_source_GPUAWARE_SOURCE_CGROUP));
+        let marks = decode(&stream, Duration::from_secs(3));
+        assert_eq!((marks[0].age_ms, marks[0].symbol), (None, None));
+        assert_eq!(
+            serde_json::to_value(&marks[0]).unwrap()["source"],
+            serde_json::json!("cgroup")
+        );
+    }
+
+    #[test]
+    fn says_that_no_scheduler_runs() {
+        let pins = Pins::at(Path::new("/nonexistent/pins"));
+        let error = format!("{:#}", pins.list().unwrap_err());
+        assert!(error.contains("does not run"), "{error}");
+        let error = format!("{:#}", pins.mark(1, Some(Class::Launch)).unwrap_err());
+        assert!(error.contains("does not run"), "{error}");
+    }
+}

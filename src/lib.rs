@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! scx_gpuaware: a sched_ext scheduler that keeps GPU launch threads running beside noisy
+//! neighbours.
+//!
+//! Imports run downward only: `cli` -> {`sched`, `identify`} -> {`policy`, `topology`}. `bpf`
+//! holds what the build generated; only `sched` and `identify` use it.
+
+mod bpf;
+pub mod cli;
+pub mod identify;
+pub mod policy;
+pub mod sched;
+pub mod topology;

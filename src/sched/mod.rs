@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The scheduler's life: check, open, configure, load, attach, serve, report.
+//!
+//! When this process ends, in whichever way, the kernel unregisters the scheduler and every task
+//! is back on EEVDF.
+
+pub mod stats;
+
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
+use log::{info, warn};
+use scx_stats::prelude::*;
+use scx_utils::{
+    compat, scx_ops_attach, scx_ops_load, scx_ops_open, try_set_rlimit_infinity, uei_exited,
+    uei_report,
+};
+
+use crate::bpf::gpuaware::{GpuawareSkel, GpuawareSkelBuilder, OpenGpuawareSkel};
+use crate::bpf::intf;
+use crate::identify::marks::Pins;
+use crate::identify::{Identify, Sightings};
+use crate::policy::Policy;
+use crate::policy::cpuset::CpuSet;
+use crate::topology::Topology;
+
+use stats::Metrics;
+
+const SCHED_EXT: &str = "/sys/kernel/sched_ext";
+const OPS_NAME: &str = "gpuaware";
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What the operator wants.
+    pub policy: Policy,
+    /// Preferred CPUs that were named, all online; `None`: chosen from the topology.
+    pub preferred: Option<CpuSet>,
+    /// Size of the kernel's dump when it throws the scheduler out, bytes; 0: its default.
+    pub exit_dump_len: u32,
+    /// Log libbpf's debug output too.
+    pub verbose: bool,
+}
+
+/// Why a loaded scheduler ended, if not by an error.
+enum Ended {
+    Asked,
+    /// The kernel asks for a new start, for instance after CPU hotplug.
+    Restart,
+}
+
+/// The name of the sched_ext scheduler that is loaded, if any.
+pub fn loaded() -> Option<String> {
+    let state = std::fs::read_to_string(format!("{SCHED_EXT}/state")).ok()?;
+    if state.trim() == "disabled" {
+        return None;
+    }
+    let ops = std::fs::read_to_string(format!("{SCHED_EXT}/root/ops")).unwrap_or_default();
+    Some(ops.trim().to_owned())
+}
+
+/// Can a scheduler be loaded here and now?
+///
+/// # Errors
+/// Says what is missing and what to do.
+pub fn check() -> Result<()> {
+    if !nix::unistd::geteuid().is_root() {
+        bail!("loading a scheduler needs root: try sudo");
+    }
+    if !Path::new(SCHED_EXT).exists() {
+        let release = nix::sys::utsname::uname().context("uname")?;
+        bail!(
+            "kernel {} has no sched_ext: needs Linux 6.12 or newer with CONFIG_SCHED_CLASS_EXT=y",
+            release.release().to_string_lossy()
+        );
+    }
+    if let Some(name) = loaded() {
+        let another = if name.starts_with(OPS_NAME) {
+            "scx_gpuaware already runs"
+        } else {
+            "another sched_ext scheduler is loaded"
+        };
+        bail!("{another} ({name}): stop it first, only one can be loaded");
+    }
+    Ok(())
+}
+
+/// Loads the scheduler and serves until `shutdown`.
+///
+/// # Errors
+/// It cannot be loaded, or the kernel threw it out.
+pub fn run(config: &Config, shutdown: &Arc<AtomicBool>) -> Result<()> {
+    check()?;
+    scx_utils::init_libbpf_logging(None);
+    try_set_rlimit_infinity();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&config.policy, Pins::default(), &mut object)?;
+    let server = StatsServer::new(stats::server_data())
+        .launch()
+        .context("starting the statistics server")?;
+    loop {
+        let mut object = MaybeUninit::uninit();
+        let scheduler = Scheduler::start(config, &identify, &mut object)?;
+        match scheduler.serve(&mut identify, &server, shutdown)? {
+            Ended::Asked => return Ok(()),
+            Ended::Restart => info!("restarting: the kernel asked for it"),
+        }
+    }
+}
+
+struct Scheduler<'obj> {
+    // Dropped first: unregisters.
+    link: Option<Link>,
+    skel: GpuawareSkel<'obj>,
+    preferred: CpuSet,
+}
+
+impl<'obj> Scheduler<'obj> {
+    fn start(
+        config: &Config,
+        identify: &Identify<'_>,
+        object: &'obj mut MaybeUninit<OpenObject>,
+    ) -> Result<Self> {
+        let topology = Topology::read(Path::new(crate::topology::SYSFS))?;
+        let preferred = preferred(config, &topology);
+        let mut open = open(config, object)?;
+        configure(&mut open, &config.policy, &topology, &preferred)?;
+        share_maps(&mut open, identify)?;
+        let (skel, link) = load(open)?;
+        eprintln!("scx_gpuaware: attached, launchers prefer CPUs {preferred}");
+        Ok(Self {
+            link: Some(link),
+            skel,
+            preferred,
+        })
+    }
+
+    fn serve(
+        mut self,
+        identify: &mut Identify<'_>,
+        server: &StatsServer<(), Metrics>,
+        shutdown: &AtomicBool,
+    ) -> Result<Ended> {
+        let (response, request) = server.channels();
+        while !shutdown.load(Ordering::Relaxed) && !self.exited() {
+            let wait = identify.step()?;
+            match request.recv_timeout(wait) {
+                Ok(()) => response
+                    .send(self.metrics(&identify.sightings())?)
+                    .context("answering a statistics client")?,
+                Err(crossbeam::channel::RecvTimeoutError::Timeout) => {}
+                Err(error) => return Err(error).context("statistics server"),
+            }
+        }
+        self.link = None;
+        let exit = self.report()?;
+        Ok(if exit { Ended::Restart } else { Ended::Asked })
+    }
+
+    /// Reports why the scheduler ended; true if the kernel asks for a restart.
+    #[allow(clippy::unwrap_used, reason = "inside the macro of scx_utils")]
+    fn report(&self) -> Result<bool> {
+        let exit = uei_report!(&self.skel, uei)?;
+        Ok(exit.should_restart())
+    }
+
+    #[allow(clippy::unwrap_used, reason = "inside the macro of scx_utils")]
+    fn exited(&self) -> bool {
+        uei_exited!(&self.skel, uei)
+    }
+
+    fn metrics(&self, sightings: &Sightings) -> Result<Metrics> {
+        let sum = |stat| self.stat(stat).map(|values| values.iter().sum::<u64>());
+        let us = |stat| sum(stat).map(|ns| ns / 1000);
+        let worst = self.stat(intf::gpuaware_stat_GPUAWARE_STAT_WORST_WAIT_NS)?;
+        Ok(Metrics {
+            preferred_cpus: self.preferred.to_string(),
+            launch_wakeups: sum(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_WAKEUPS)?,
+            launch_to_preferred: sum(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_TO_PREFERRED)?,
+            launch_preempts: sum(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_PREEMPTS)?,
+            launch_to_other: sum(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_TO_OTHER)?,
+            launch_queued: sum(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_QUEUED)?,
+            launch_run_us: us(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_RUN_NS)?,
+            background_direct: sum(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_DIRECT)?,
+            background_queued: sum(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_QUEUED)?,
+            background_run_us: us(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_RUN_NS)?,
+            background_turns: sum(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_TURNS)?,
+            lent_run_us: us(intf::gpuaware_stat_GPUAWARE_STAT_LENT_RUN_NS)?,
+            holds: sum(intf::gpuaware_stat_GPUAWARE_STAT_HOLDS)?,
+            hold_us: us(intf::gpuaware_stat_GPUAWARE_STAT_HOLD_NS)?,
+            holds_expired: sum(intf::gpuaware_stat_GPUAWARE_STAT_HOLDS_EXPIRED)?,
+            worst_wait_us: worst.iter().max().map_or(0, |ns| ns / 1000),
+            probe_hits: sightings.launch_hits,
+            probe_windows: sightings.windows,
+            probes_armed: u64::from(sightings.armed),
+            libraries: sightings.libraries as u64,
+            launchers_found: sightings.launchers_found,
+        })
+    }
+
+    /// One counter's value on every possible CPU.
+    fn stat(&self, stat: intf::gpuaware_stat) -> Result<Vec<u64>> {
+        let values = self
+            .skel
+            .maps
+            .stats
+            .lookup_percpu(&stat.to_ne_bytes(), MapFlags::ANY)
+            .context("reading the scheduler's counters")?
+            .unwrap_or_default();
+        let number = |bytes: Vec<u8>| bytes.try_into().map(u64::from_ne_bytes).unwrap_or(0);
+        Ok(values.into_iter().map(number).collect())
+    }
+}
+
+/// The CPUs that were named and are still online, else what the topology suggests.
+fn preferred(config: &Config, topology: &Topology) -> CpuSet {
+    let online = topology.online();
+    let Some(named) = &config.preferred else {
+        return topology.choose_preferred();
+    };
+    let usable = CpuSet::new(named.iter().filter(|&cpu| online.contains(cpu)));
+    if usable.len() < named.len() {
+        warn!("preferred CPUs {} went offline", named.difference(&usable));
+    }
+    if usable.is_empty() {
+        return topology.choose_preferred();
+    }
+    usable
+}
+
+#[allow(clippy::unwrap_used, reason = "inside the macro of scx_utils")]
+fn open<'obj>(
+    config: &Config,
+    object: &'obj mut MaybeUninit<OpenObject>,
+) -> Result<OpenGpuawareSkel<'obj>> {
+    let mut builder = GpuawareSkelBuilder::default();
+    builder.obj_builder.debug(config.verbose);
+    let mut open = scx_ops_open!(builder, object, gpuaware_ops, None)?;
+    let ops = open.struct_ops.gpuaware_ops_mut();
+    ops.exit_dump_len = config.exit_dump_len;
+    ops.flags = *compat::SCX_OPS_KEEP_BUILTIN_IDLE
+        | *compat::SCX_OPS_ENQ_EXITING
+        | *compat::SCX_OPS_ENQ_MIGRATION_DISABLED;
+    Ok(open)
+}
+
+fn configure(
+    open: &mut OpenGpuawareSkel<'_>,
+    policy: &Policy,
+    topology: &Topology,
+    preferred: &CpuSet,
+) -> Result<()> {
+    let ns = |duration: Duration| duration.as_nanos() as u64;
+    let (max_cpus, max_llcs) = (
+        intf::gpuaware_limits_GPUAWARE_MAX_CPUS as usize,
+        intf::gpuaware_limits_GPUAWARE_MAX_LLCS as usize,
+    );
+    if topology.nr_cpu_ids > max_cpus || topology.nr_llcs > max_llcs {
+        bail!(
+            "{} CPUs and {} last-level caches: at most {max_cpus} and {max_llcs} are supported",
+            topology.nr_cpu_ids,
+            topology.nr_llcs
+        );
+    }
+    let rodata = open
+        .maps
+        .rodata_data
+        .as_deref_mut()
+        .context("the BPF object has no read-only data")?;
+    rodata.nr_cpu_ids = topology.nr_cpu_ids as u32;
+    rodata.nr_llcs = topology.nr_llcs as u32;
+    rodata.cpu_sibling.fill(-1);
+    for cpu in &topology.cpus {
+        let id = cpu.id as usize;
+        rodata.cpu_llc[id] = cpu.llc as u32;
+        rodata.llc_nr_cpus[cpu.llc] += 1;
+        if let Some(sibling) = cpu.core.iter().find(|&other| other != cpu.id) {
+            rodata.cpu_sibling[id] = sibling as i32;
+        }
+    }
+    rodata.nr_preferred = preferred.len() as u32;
+    for (index, cpu) in preferred.iter().enumerate() {
+        rodata.preferred_cpus[index] = cpu as i32;
+        rodata.cpu_preferred[cpu as usize] = true;
+    }
+    let background = ns(policy.background.slice);
+    rodata.launch_slice_ns = ns(policy.launch.slice);
+    rodata.background_slice_ns = background;
+    rodata.lent_slice_ns = background.min(rodata.lent_slice_ns);
+    rodata.turn_interval_ns = (background as f64 / policy.background.min_share) as u64;
+    rodata.hold_cap_ns = ns(policy.preferred.hold_cap);
+    Ok(())
+}
+
+/// Gives the scheduler identification's maps instead of its own.
+fn share_maps(open: &mut OpenGpuawareSkel<'_>, identify: &Identify<'_>) -> Result<()> {
+    let [task_marks, cgroup_classes, class_generation] = identify.shared_maps();
+    let maps = &mut open.maps;
+    maps.task_marks.reuse_fd(task_marks).context("sharing task_marks")?;
+    maps.cgroup_classes
+        .reuse_fd(cgroup_classes)
+        .context("sharing cgroup_classes")?;
+    maps.class_generation
+        .reuse_fd(class_generation)
+        .context("sharing class_generation")
+}
+
+#[allow(clippy::unwrap_used, reason = "inside the macros of scx_utils")]
+fn load(mut open: OpenGpuawareSkel<'_>) -> Result<(GpuawareSkel<'_>, Link)> {
+    let mut skel = scx_ops_load!(open, gpuaware_ops, uei)?;
+    let link = scx_ops_attach!(skel, gpuaware_ops)?;
+    Ok((skel, link))
+}
