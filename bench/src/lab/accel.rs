@@ -60,8 +60,24 @@ fn probe(qemu: &Path) -> Result<String> {
     let firmware = dir.path().join("firmware");
     fs::write(&firmware, probe_firmware())?;
     let mut child = Command::new(qemu)
-        .args(["-accel", "kvm", "-cpu", "host", "-m", "64", "-nodefaults", "-no-user-config"])
-        .args(["-display", "none", "-no-reboot", "-device", "isa-debug-exit,iobase=0xf4,iosize=4", "-bios"])
+        .args([
+            "-accel",
+            "kvm",
+            "-cpu",
+            "host",
+            "-m",
+            "64",
+            "-nodefaults",
+            "-no-user-config",
+        ])
+        .args([
+            "-display",
+            "none",
+            "-no-reboot",
+            "-device",
+            "isa-debug-exit,iobase=0xf4,iosize=4",
+            "-bios",
+        ])
         .arg(&firmware)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -92,7 +108,11 @@ fn probe(qemu: &Path) -> Result<String> {
 
 /// QEMU's first complaint, as one short line.
 fn reason(said: &str) -> String {
-    let line = said.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("a test guest did not start");
+    let line = said
+        .lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .unwrap_or("a test guest did not start");
     line.trim_start_matches("qemu-system-x86_64: ").to_owned()
 }
 
@@ -112,7 +132,10 @@ mod tests {
     #[test]
     fn forgets_the_verdict_of_another_boot() {
         let memory = "boot-1 /usr/bin/qemu\nfailed to set MSR\n";
-        assert_eq!(recall(memory, "boot-1 /usr/bin/qemu").as_deref(), Some("failed to set MSR"));
+        assert_eq!(
+            recall(memory, "boot-1 /usr/bin/qemu").as_deref(),
+            Some("failed to set MSR")
+        );
         assert_eq!(recall(memory, "boot-2 /usr/bin/qemu"), None);
         assert_eq!(recall("", "boot-1 /usr/bin/qemu"), None);
         assert_eq!(recall("k\n\n", "k").as_deref(), Some(""));

@@ -34,7 +34,12 @@ impl Console {
     /// The last lines, indented to stand below an error message; empty when there were none.
     pub fn tail(&self) -> String {
         let skip = self.lines.len().saturating_sub(SHOWN_LINES);
-        let lines: Vec<_> = self.lines.iter().skip(skip).map(|line| format!("\n  | {line}")).collect();
+        let lines: Vec<_> = self
+            .lines
+            .iter()
+            .skip(skip)
+            .map(|line| format!("\n  | {line}"))
+            .collect();
         if lines.is_empty() {
             return String::new();
         }
@@ -63,7 +68,9 @@ mod tests {
             console.push(&format!("line {n}"));
         }
         let tail = console.tail();
-        assert!(tail.contains("line 999") && tail.contains("line 960") && !tail.contains("line 959"));
+        assert!(
+            tail.contains("line 999") && tail.contains("line 960") && !tail.contains("line 959")
+        );
     }
 
     #[test]

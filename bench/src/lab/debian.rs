@@ -31,7 +31,12 @@ pub fn fetch(series: &str, kernels: &Path) -> Result<String> {
     let apt = Apt::with_suite(&tools::cache_dir()?.join("apt/lab"))?;
     let names = apt.run("apt-cache", &["pkgnames", "linux-"], Path::new("/"))?;
     let release = choose(&names, series)?;
-    eprintln!("lab: fetching kernel {} ({} packages), once, into {}", release.version, release.packages.len(), kernels.display());
+    eprintln!(
+        "lab: fetching kernel {} ({} packages), once, into {}",
+        release.version,
+        release.packages.len(),
+        kernels.display()
+    );
     let work = tempfile::Builder::new()
         .prefix(".fetch-")
         .tempdir_in(kernels)
@@ -45,7 +50,8 @@ pub fn fetch(series: &str, kernels: &Path) -> Result<String> {
     }
     let ready = assemble(&root, &work.path().join("kernel"), &release.version)?;
     let place = kernels.join(&release.version);
-    fs::rename(&ready, &place).with_context(|| format!("cannot move the kernel to {}", place.display()))?;
+    fs::rename(&ready, &place)
+        .with_context(|| format!("cannot move the kernel to {}", place.display()))?;
     Ok(release.version)
 }
 
@@ -53,10 +59,20 @@ pub fn fetch(series: &str, kernels: &Path) -> Result<String> {
 /// configuration of old releases before their signed images.
 fn choose(pkgnames: &str, series: &str) -> Result<Release> {
     let names: BTreeSet<&str> = pkgnames.split_whitespace().collect();
-    let mut complete: Vec<Release> = names.iter().filter_map(|name| image_version(name)).filter_map(|version| release(&names, version)).collect();
+    let mut complete: Vec<Release> = names
+        .iter()
+        .filter_map(|name| image_version(name))
+        .filter_map(|version| release(&names, version))
+        .collect();
     complete.sort_by_key(|release| release_numbers(&release.version));
-    let available: BTreeSet<Vec<u32>> = complete.iter().map(|r| release_numbers(&r.version)[..2].to_vec()).collect();
-    let available: Vec<String> = available.iter().map(|n| format!("{}.{}", n[0], n[1])).collect();
+    let available: BTreeSet<Vec<u32>> = complete
+        .iter()
+        .map(|r| release_numbers(&r.version)[..2].to_vec())
+        .collect();
+    let available: Vec<String> = available
+        .iter()
+        .map(|n| format!("{}.{}", n[0], n[1]))
+        .collect();
     complete.into_iter().rfind(|release| in_series(&release.version, series)).with_context(|| {
         format!(
             "no complete kernel of series {series} in {SUITE}; it has {} (or give --kernel the path of a vmlinuz)",
@@ -74,34 +90,55 @@ fn image_version(package: &str) -> Option<&str> {
 
 /// Up to 6.18 one package holds it all; later ones are split.
 fn release(names: &BTreeSet<&str>, version: &str) -> Option<Release> {
-    let named = |prefix: &str| Some(format!("linux-{prefix}-{version}")).filter(|name| names.contains(name.as_str()));
+    let named = |prefix: &str| {
+        Some(format!("linux-{prefix}-{version}")).filter(|name| names.contains(name.as_str()))
+    };
     let packages = match named("binary").or_else(|| named("binary-unsigned")) {
         Some(binary) => vec![binary, named("modules")?, named("base")?],
         None => vec![named("image")?],
     };
-    Some(Release { version: version.to_owned(), packages })
+    Some(Release {
+        version: version.to_owned(),
+        packages,
+    })
 }
 
 fn packages_in(dir: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(dir)?.collect::<std::io::Result<Vec<_>>>()?;
-    Ok(entries.iter().map(fs::DirEntry::path).filter(|path| path.extension().is_some_and(|e| e == "deb")).collect())
+    Ok(entries
+        .iter()
+        .map(fs::DirEntry::path)
+        .filter(|path| path.extension().is_some_and(|e| e == "deb"))
+        .collect())
 }
 
 /// Puts the unpacked parts where the cache has them: `vmlinuz`, `config`, `lib/modules/VERSION`.
 fn assemble(root: &Path, to: &Path, version: &str) -> Result<PathBuf> {
     let modules = root.join("usr/lib/modules").join(version);
     let boot = root.join("boot");
-    let image = [boot.join(format!("vmlinuz-{version}")), modules.join("vmlinuz"), modules.join("vmlinuz.unsigned")];
-    let config = [boot.join(format!("config-{version}")), modules.join("config")];
+    let image = [
+        boot.join(format!("vmlinuz-{version}")),
+        modules.join("vmlinuz"),
+        modules.join("vmlinuz.unsigned"),
+    ];
+    let config = [
+        boot.join(format!("config-{version}")),
+        modules.join("config"),
+    ];
     fs::create_dir_all(to.join("lib/modules"))?;
     for (name, places) in [("vmlinuz", &image[..]), ("config", &config[..])] {
         let place = places.iter().find(|path| path.is_file());
-        let place = place.with_context(|| format!("the packages of kernel {version} hold no {name}"))?;
+        let place =
+            place.with_context(|| format!("the packages of kernel {version} hold no {name}"))?;
         fs::rename(place, to.join(name))?;
     }
-    ensure!(modules.join("kernel").is_dir(), "the packages of kernel {version} hold no modules");
+    ensure!(
+        modules.join("kernel").is_dir(),
+        "the packages of kernel {version} hold no modules"
+    );
     fs::rename(&modules, to.join("lib/modules").join(version))?;
-    let depmod = tools::on_path("depmod").context("depmod not found (package kmod): run make setup")?;
+    let depmod =
+        tools::on_path("depmod").context("depmod not found (package kmod): run make setup")?;
     tools::output(Command::new(depmod).arg("-b").arg(to).arg(version))?;
     Ok(to.to_owned())
 }
@@ -114,8 +151,15 @@ struct Apt {
 impl Apt {
     /// Makes the list and updates it.
     fn with_suite(dir: &Path) -> Result<Self> {
-        fs::create_dir_all(dir.join("lists/partial")).with_context(|| format!("cannot create {}", dir.display()))?;
-        let targets = ["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Label: Debian"];
+        fs::create_dir_all(dir.join("lists/partial"))
+            .with_context(|| format!("cannot create {}", dir.display()))?;
+        let targets = [
+            "indextargets",
+            "--format",
+            "$(REPO_URI)",
+            "Created-By: Packages",
+            "Label: Debian",
+        ];
         let mirrors = tools::output(Command::new("apt-get").args(targets))
             .context("fetching a kernel needs apt and Debian's sources (or give --kernel the path of a vmlinuz)")?;
         let mirror = mirrors
@@ -123,7 +167,9 @@ impl Apt {
             .next()
             .context("no Debian mirror among this machine's apt sources (or give --kernel the path of a vmlinuz)")?;
         let list = dir.join("sources.list");
-        let line = format!("deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {mirror} {SUITE} main\n");
+        let line = format!(
+            "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {mirror} {SUITE} main\n"
+        );
         fs::write(&list, line).with_context(|| format!("cannot write {}", list.display()))?;
         let option = |key: &str, path: &Path| format!("-o{key}={}", path.display());
         let apt = Self {
@@ -145,7 +191,12 @@ impl Apt {
     }
 
     fn run(&self, program: &str, words: &[&str], dir: &Path) -> Result<String> {
-        tools::output(Command::new(program).args(&self.options).args(words).current_dir(dir))
+        tools::output(
+            Command::new(program)
+                .args(&self.options)
+                .args(words)
+                .current_dir(dir),
+        )
     }
 }
 
@@ -173,23 +224,38 @@ mod tests {
 
     #[test]
     fn takes_one_release_when_it_is_named() {
-        assert_eq!(choose(NAMES, "6.18.9").unwrap().version, "6.18.9+deb13-cloud-amd64");
+        assert_eq!(
+            choose(NAMES, "6.18.9").unwrap().version,
+            "6.18.9+deb13-cloud-amd64"
+        );
     }
 
     #[test]
     fn takes_all_parts_of_a_split_release_and_prefers_the_signed_image() {
         let packages = choose(NAMES, "7.2").unwrap().packages;
-        let parts = ["binary", "modules", "base"].map(|part| format!("linux-{part}-7.2.12+deb13-cloud-amd64"));
+        let parts = ["binary", "modules", "base"]
+            .map(|part| format!("linux-{part}-7.2.12+deb13-cloud-amd64"));
         assert_eq!(packages, parts);
-        assert_eq!(choose(NAMES, "7.3").unwrap().packages[0], "linux-binary-unsigned-7.3.4+deb13-cloud-amd64");
+        assert_eq!(
+            choose(NAMES, "7.3").unwrap().packages[0],
+            "linux-binary-unsigned-7.3.4+deb13-cloud-amd64"
+        );
     }
 
     #[test]
     fn names_what_is_available_when_a_series_is_not_or_not_whole() {
         for series in ["6.12", "7.0"] {
             let error = choose(NAMES, series).unwrap_err().to_string();
-            assert!(error.contains(series) && error.contains("6.18, 7.2, 7.3"), "{error}");
+            assert!(
+                error.contains(series) && error.contains("6.18, 7.2, 7.3"),
+                "{error}"
+            );
         }
-        assert!(choose("", "6.18").unwrap_err().to_string().contains("it has none"));
+        assert!(
+            choose("", "6.18")
+                .unwrap_err()
+                .to_string()
+                .contains("it has none")
+        );
     }
 }

@@ -8,8 +8,18 @@ use super::machine::{Port, quote};
 
 /// Environment variables of this process that the command sees.
 const PASSED_ON: [&str; 12] = [
-    "HOME", "PATH", "CI", "LANG", "LC_ALL", "TERM", "NO_COLOR", "COLUMNS", "RUST_LOG", "RUST_BACKTRACE",
-    "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
+    "HOME",
+    "PATH",
+    "CI",
+    "LANG",
+    "LC_ALL",
+    "TERM",
+    "NO_COLOR",
+    "COLUMNS",
+    "RUST_LOG",
+    "RUST_BACKTRACE",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
 ];
 
 /// What the script is made of.
@@ -78,7 +88,11 @@ fn file_systems(setup: &Setup) -> String {
     );
     if let Some(modules) = &setup.kernel.modules {
         text += "must mount -t tmpfs lab /lib/modules\n";
-        text += &format!("must ln -s {} {}\n", path(modules), quote(&format!("/lib/modules/{version}")));
+        text += &format!(
+            "must ln -s {} {}\n",
+            path(modules),
+            quote(&format!("/lib/modules/{version}"))
+        );
     }
     // /tmp and /etc keep showing this machine's files; what is written stays in the guest's memory.
     text += r#"mkdir -p /run/gpuaware-lab
@@ -123,21 +137,33 @@ export GPUAWARE_LAB_DISK
 }
 
 fn command(setup: &Setup) -> String {
-    let mut text = "export GPUAWARE_LAB=1 USER=root LOGNAME=root SHELL=/bin/bash\n".to_owned();
+    // Kernel parameters that the kernel did not know end up in the environment of all.
+    let mut text =
+        "unset nr_open raid OLDPWD\nexport GPUAWARE_LAB=1 USER=root LOGNAME=root SHELL=/bin/bash\n"
+            .to_owned();
     for (key, value) in setup.env {
         text += &format!("export {key}={}\n", quote(value));
     }
     let words: Vec<_> = setup.command.iter().map(|word| quote(word)).collect();
-    let sync: String = setup.rw_mounts.iter().map(|(_, dir)| format!("sync -f {}\n", path(dir))).collect();
+    let sync: String = setup
+        .rw_mounts
+        .iter()
+        .map(|(_, dir)| format!("sync -f {}\n", path(dir)))
+        .collect();
     text += &format!(
         "ulimit -n 1048576\nulimit -l unlimited\ncd {} || fail 'the working directory is not in the guest: '{0}\n",
         path(setup.working_dir)
     );
     text += "echo ready >&3\n";
     // exec: a word that is also a builtin of the shell's means the program.
-    text += &format!("(exec {}) >&4 2>&5 3>&- 4>&- 5>&-\ncode=$?\n{sync}", words.join(" "));
+    text += &format!(
+        "(exec {}) >&4 2>&5 3>&- 4>&- 5>&-\ncode=$?\n{sync}",
+        words.join(" ")
+    );
     let mark = setup.end_mark;
-    text += &format!("printf '\\000{mark}\\000' >&4\nprintf '\\000{mark}\\000' >&5\necho \"exit $code\" >&3\n");
+    text += &format!(
+        "printf '\\000{mark}\\000' >&4\nprintf '\\000{mark}\\000' >&5\necho \"exit $code\" >&3\n"
+    );
     // The host ends the guest once it has all output.
     text += "sleep 60\n";
     text
@@ -179,15 +205,25 @@ mod tests {
 
     #[test]
     fn is_a_script_that_sh_can_read() {
-        let text = text(&["echo", "it's", "$HOME"], &[("A", "b 'c'\n$d")], "/work dir");
-        let status = Command::new("sh").args(["-n", "-c", &text]).status().unwrap();
+        let text = text(
+            &["echo", "it's", "$HOME"],
+            &[("A", "b 'c'\n$d")],
+            "/work dir",
+        );
+        let status = Command::new("sh")
+            .args(["-n", "-c", &text])
+            .status()
+            .unwrap();
         assert!(status.success());
     }
 
     #[test]
     fn keeps_words_and_values_as_they_are() {
         let text = text(&["echo", "it's", "$HOME"], &[("A", "$d")], "/w");
-        assert!(text.contains(r"(exec 'echo' 'it'\''s' '$HOME') >&4 2>&5"), "{text}");
+        assert!(
+            text.contains(r"(exec 'echo' 'it'\''s' '$HOME') >&4 2>&5"),
+            "{text}"
+        );
         assert!(text.contains("export A='$d'\n"), "{text}");
     }
 
@@ -201,6 +237,8 @@ mod tests {
     #[test]
     fn passes_on_the_harness_variables_but_not_the_labs_own() {
         assert!(passes_on("HOME") && passes_on("CI") && passes_on("GPUAWARE_REQUIRE"));
-        assert!(!passes_on("GPUAWARE_LAB") && !passes_on("GPUAWARE_LAB_DISK") && !passes_on("TMPDIR"));
+        assert!(
+            !passes_on("GPUAWARE_LAB") && !passes_on("GPUAWARE_LAB_DISK") && !passes_on("TMPDIR")
+        );
     }
 }

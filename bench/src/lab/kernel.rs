@@ -38,7 +38,11 @@ impl Kernel {
 pub fn obtain(wanted: &str) -> Result<Kernel> {
     if wanted.contains('/') {
         let kernel = own(Path::new(wanted))?;
-        eprintln!("lab: kernel {} ({})", kernel.version, kernel.image.display());
+        eprintln!(
+            "lab: kernel {} ({})",
+            kernel.version,
+            kernel.image.display()
+        );
         return Ok(kernel);
     }
     let kernels = tools::cache_dir()?.join("kernels");
@@ -60,8 +64,13 @@ pub fn is_series(text: &str) -> bool {
 
 /// The numbers that a version starts with: `6.18.15+deb13-cloud-amd64` -> 6, 18, 15.
 pub fn release_numbers(version: &str) -> Vec<u32> {
-    let end = version.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(version.len());
-    version[..end].split('.').map_while(|part| part.parse().ok()).collect()
+    let end = version
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(version.len());
+    version[..end]
+        .split('.')
+        .map_while(|part| part.parse().ok())
+        .collect()
 }
 
 /// Whether a version belongs to a series.
@@ -71,7 +80,8 @@ pub fn in_series(version: &str, series: &str) -> bool {
 }
 
 fn newest_cached(kernels: &Path, series: &str) -> Result<Option<String>> {
-    let entries = fs::read_dir(kernels).with_context(|| format!("cannot read {}", kernels.display()))?;
+    let entries =
+        fs::read_dir(kernels).with_context(|| format!("cannot read {}", kernels.display()))?;
     Ok(entries
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         // A fetch under way has a name that begins with a dot.
@@ -84,7 +94,8 @@ fn newest_cached(kernels: &Path, series: &str) -> Result<Option<String>> {
 fn fetch_locked(kernels: &Path, series: &str) -> Result<String> {
     let path = kernels.join(".lock");
     let lock = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-    lock.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+    lock.lock()
+        .with_context(|| format!("cannot lock {}", path.display()))?;
     match newest_cached(kernels, series)? {
         Some(version) => Ok(version),
         None => debian::fetch(series, kernels),
@@ -97,7 +108,8 @@ fn own(path: &Path) -> Result<Kernel> {
     let image = path
         .canonicalize()
         .with_context(|| format!("no kernel at {}", path.display()))?;
-    let version = image_version(&image).with_context(|| format!("{} is not a kernel that the lab can boot", image.display()))?;
+    let version = image_version(&image)
+        .with_context(|| format!("{} is not a kernel that the lab can boot", image.display()))?;
     let dir = image.parent().unwrap_or(Path::new("/"));
     let config = [
         dir.join("config"),
@@ -121,9 +133,16 @@ fn own(path: &Path) -> Result<Kernel> {
     let modules = found(&modules.map(|dir| dir.join("modules.dep")))
         .and_then(|file| file.parent()?.canonicalize().ok());
     if modules.is_none() {
-        eprintln!("lab: warning: no modules (with modules.dep) for kernel {version}: only what is built in will work");
+        eprintln!(
+            "lab: warning: no modules (with modules.dep) for kernel {version}: only what is built in will work"
+        );
     }
-    Ok(Kernel { version, image, config: config.canonicalize()?, modules })
+    Ok(Kernel {
+        version,
+        image,
+        config: config.canonicalize()?,
+        modules,
+    })
 }
 
 /// Reads `uname -r` from an x86 bzImage (Documentation/arch/x86/boot.rst: "HdrS" at 0x202, the
@@ -131,7 +150,8 @@ fn own(path: &Path) -> Result<Kernel> {
 fn image_version(image: &Path) -> Result<String> {
     let mut file = File::open(image)?;
     let mut header = [0; 0x210];
-    file.read_exact(&mut header).context("too short for a bzImage")?;
+    file.read_exact(&mut header)
+        .context("too short for a bzImage")?;
     ensure!(&header[0x202..0x206] == b"HdrS", "no bzImage header");
     let place = u64::from(u16::from_le_bytes([header[0x20e], header[0x20f]])) + 0x200;
     file.seek(SeekFrom::Start(place))?;
@@ -149,7 +169,9 @@ mod tests {
     #[test]
     fn tells_a_series_from_other_words() {
         assert!(is_series("6.18") && is_series("7.0") && is_series("6.18.15"));
-        assert!(!is_series("6") && !is_series("newest") && !is_series("6.") && !is_series("6.18-rc1"));
+        assert!(
+            !is_series("6") && !is_series("newest") && !is_series("6.") && !is_series("6.18-rc1")
+        );
     }
 
     #[test]
@@ -163,12 +185,20 @@ mod tests {
     #[test]
     fn takes_the_newest_release_of_the_cache() {
         let dir = tempfile::tempdir().unwrap();
-        for name in ["6.18.9+deb13-cloud-amd64", "6.18.15+deb13-cloud-amd64", "7.3.4+deb13", ".fetch-6.18.20"] {
+        for name in [
+            "6.18.9+deb13-cloud-amd64",
+            "6.18.15+deb13-cloud-amd64",
+            "7.3.4+deb13",
+            ".fetch-6.18.20",
+        ] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
         let newest = |series| newest_cached(dir.path(), series).unwrap();
         assert_eq!(newest("6.18").as_deref(), Some("6.18.15+deb13-cloud-amd64"));
-        assert_eq!(newest("6.18.9").as_deref(), Some("6.18.9+deb13-cloud-amd64"));
+        assert_eq!(
+            newest("6.18.9").as_deref(),
+            Some("6.18.9+deb13-cloud-amd64")
+        );
         assert_eq!(newest("6.12"), None);
     }
 

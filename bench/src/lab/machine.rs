@@ -56,9 +56,17 @@ pub struct Parts<'a> {
 
 /// Whether the machine can be built: CPUs divide evenly over cores and nodes.
 pub fn check(lab: &Lab) -> Result<()> {
-    let Lab { cpus, numa_nodes, .. } = *lab;
-    ensure!(cpus > 0 && numa_nodes > 0, "a machine needs a CPU and a NUMA node");
-    ensure!(!lab.smt || cpus % 2 == 0, "--smt needs an even number of CPUs, not {cpus}");
+    let Lab {
+        cpus, numa_nodes, ..
+    } = *lab;
+    ensure!(
+        cpus > 0 && numa_nodes > 0,
+        "a machine needs a CPU and a NUMA node"
+    );
+    ensure!(
+        !lab.smt || cpus % 2 == 0,
+        "--smt needs an even number of CPUs, not {cpus}"
+    );
     let unit = if lab.smt { 2 } else { 1 };
     ensure!(
         cpus % (numa_nodes * unit) == 0,
@@ -118,7 +126,10 @@ fn smp(lab: &Lab) -> String {
     let threads = if lab.smt { 2 } else { 1 };
     let sockets = lab.numa_nodes;
     let cores = lab.cpus / threads / sockets;
-    format!("{},sockets={sockets},cores={cores},threads={threads}", lab.cpus)
+    format!(
+        "{},sockets={sockets},cores={cores},threads={threads}",
+        lab.cpus
+    )
 }
 
 fn numa(lab: &Lab) -> Vec<String> {
@@ -132,7 +143,11 @@ fn numa(lab: &Lab) -> Vec<String> {
             // The first node takes what does not divide.
             let spare = if node == 0 { lab.memory_mib % nodes } else { 0 };
             let mib = lab.memory_mib / nodes + spare;
-            format!("--numa={mib}M,cpus={}-{}", node * cpus, (node + 1) * cpus - 1)
+            format!(
+                "--numa={mib}M,cpus={}-{}",
+                node * cpus,
+                (node + 1) * cpus - 1
+            )
         })
         .collect()
 }
@@ -156,13 +171,22 @@ fn qemu_options(accel: Accel, parts: &Parts) -> Vec<String> {
         let id = name.replace('.', "-");
         let socket = qemu_value(&port.socket(parts.dir));
         add("-chardev", format!("socket,id={id},path={socket}"));
-        add("-device", format!("virtserialport,bus=gpuaware.0,name={name},chardev={id}"));
+        add(
+            "-device",
+            format!("virtserialport,bus=gpuaware.0,name={name},chardev={id}"),
+        );
     }
     if let Some(disk) = parts.disk {
         let file = qemu_value(disk);
         // Flushes are not passed on: the disk is a load for the guest's CPUs, not for this machine's disk.
-        add("-drive", format!("if=none,id=scratch,format=raw,cache=unsafe,discard=unmap,file={file}"));
-        add("-device", "virtio-blk-pci,drive=scratch,serial=scratch".to_owned());
+        add(
+            "-drive",
+            format!("if=none,id=scratch,format=raw,cache=unsafe,discard=unmap,file={file}"),
+        );
+        add(
+            "-device",
+            "virtio-blk-pci,drive=scratch,serial=scratch".to_owned(),
+        );
     }
     options
 }
@@ -187,7 +211,12 @@ mod tests {
     }
 
     fn lab(cpus: usize, smt: bool, numa_nodes: usize) -> Lab {
-        Lab { cpus, smt, numa_nodes, ..Lab::default() }
+        Lab {
+            cpus,
+            smt,
+            numa_nodes,
+            ..Lab::default()
+        }
     }
 
     #[test]
@@ -196,7 +225,10 @@ mod tests {
         assert!(args.contains("--disable-kvm"), "{args}");
         assert!(args.contains("-accel tcg,thread=multi"), "{args}");
         let args = arguments(&lab(2, false, 1), Accel::Kvm, &parts(&[], None)).join(" ");
-        assert!(!args.contains("--disable-kvm") && !args.contains("tcg"), "{args}");
+        assert!(
+            !args.contains("--disable-kvm") && !args.contains("tcg"),
+            "{args}"
+        );
     }
 
     #[test]
@@ -210,7 +242,10 @@ mod tests {
     fn splits_cpus_and_memory_over_numa_nodes() {
         let mut lab = lab(4, false, 2);
         lab.memory_mib = 4097;
-        assert_eq!(numa(&lab), ["--numa=2049M,cpus=0-1", "--numa=2048M,cpus=2-3"]);
+        assert_eq!(
+            numa(&lab),
+            ["--numa=2049M,cpus=0-1", "--numa=2048M,cpus=2-3"]
+        );
         lab.numa_nodes = 1;
         assert!(numa(&lab).is_empty());
     }
@@ -228,15 +263,28 @@ mod tests {
         let mut lab = lab(2, false, 1);
         lab.boot_args = vec!["loglevel=7".into(), "isolcpus=1".into()];
         let args = arguments(&lab, Accel::Kvm, &parts(&[], None));
-        let kopts: Vec<_> = args.iter().filter_map(|a| a.strip_prefix("--kopt=")).collect();
-        assert_eq!(kopts, ["loglevel=4", "oops=panic", "loglevel=7", "isolcpus=1"]);
+        let kopts: Vec<_> = args
+            .iter()
+            .filter_map(|a| a.strip_prefix("--kopt="))
+            .collect();
+        assert_eq!(
+            kopts,
+            ["loglevel=4", "oops=panic", "loglevel=7", "isolcpus=1"]
+        );
     }
 
     #[test]
     fn quotes_paths_for_sh_and_for_qemu() {
-        let args = arguments(&lab(1, false, 1), Accel::Kvm, &parts(&[], Some(Path::new("/d,x"))));
+        let args = arguments(
+            &lab(1, false, 1),
+            Accel::Kvm,
+            &parts(&[], Some(Path::new("/d,x"))),
+        );
         assert!(args.contains(&r"--script-sh=exec sh '/t/it'\''s here/guest.sh'".to_owned()));
-        assert!(args.iter().any(|a| a.ends_with("path=/t/a,,b/gpuaware.status")));
+        assert!(
+            args.iter()
+                .any(|a| a.ends_with("path=/t/a,,b/gpuaware.status"))
+        );
         assert!(args.iter().any(|a| a.ends_with("file=/d,,x")));
     }
 

@@ -11,6 +11,7 @@
 mod accel;
 mod console;
 mod debian;
+mod files;
 mod guest;
 mod kernel;
 mod machine;
@@ -93,6 +94,12 @@ impl Lab {
 
 /// Boots the lab and runs the command.
 pub fn main(options: &Options) -> Result<ExitCode> {
-    let lab = options.lab()?;
+    let lab = match options.lab() {
+        Ok(lab) => lab,
+        Err(error) => {
+            eprintln!("gpuaware-bench: error: {error:#}");
+            return Ok(ExitCode::from(2));
+        }
+    };
     Ok(ExitCode::from(lab.run(options.command())?))
 }

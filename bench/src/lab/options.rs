@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, ensure};
 
 use super::Lab;
 
@@ -88,7 +88,10 @@ impl Options {
             memory_mib: self.memory_mib,
             show_console: self.console,
         };
-        super::machine::check(&lab).context("bad usage")?;
+        super::machine::check(&lab)?;
+        for dir in &lab.rw_dirs {
+            ensure!(dir.is_dir(), "--rwdir {}: no such directory", dir.display());
+        }
         Ok(lab)
     }
 }
@@ -111,7 +114,8 @@ fn boot_words(texts: &[String]) -> Vec<String> {
 fn key_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     let letters = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if key.is_empty() || key.starts_with(|c: char| c.is_ascii_digit()) || !key.chars().all(letters) {
+    if key.is_empty() || key.starts_with(|c: char| c.is_ascii_digit()) || !key.chars().all(letters)
+    {
         return Err(format!("{key:?} is not the name of a variable"));
     }
     Ok((key.to_owned(), value.to_owned()))
@@ -138,7 +142,7 @@ mod tests {
 
     fn parse(words: &[&str]) -> Result<Lab> {
         let words = ["lab"].iter().chain(words).copied();
-        Ok(Cli::try_parse_from(words)?.options.lab()?)
+        Cli::try_parse_from(words)?.options.lab()
     }
 
     #[test]
@@ -151,7 +155,15 @@ mod tests {
 
     #[test]
     fn splits_kernel_parameters_at_blanks() {
-        let lab = parse(&["--boot", "isolcpus=1 nohz_full=1", "--boot", "quiet", "--", "true"]).unwrap();
+        let lab = parse(&[
+            "--boot",
+            "isolcpus=1 nohz_full=1",
+            "--boot",
+            "quiet",
+            "--",
+            "true",
+        ])
+        .unwrap();
         assert_eq!(lab.boot_args, ["isolcpus=1", "nohz_full=1", "quiet"]);
     }
 
@@ -170,6 +182,7 @@ mod tests {
             &["--cpus", "0", "--", "true"],
             &["--cpus", "3", "--smt", "--", "true"],
             &["--cpus", "2", "--numa", "4", "--", "true"],
+            &["--rwdir", "/no/such/dir", "--", "true"],
             &[],
         ] {
             assert!(parse(words).is_err(), "{words:?}");

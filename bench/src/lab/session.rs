@@ -1,37 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One run of a machine: start, stream, wait, and leave nothing behind.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
+use nix::sys::prctl;
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tempfile::{NamedTempFile, TempDir};
+use tempfile::NamedTempFile;
 
 use super::console::Console;
-use super::guest::{self, Setup};
+use super::files::Files;
+use super::guest;
 use super::kernel::Kernel;
 use super::machine::{self, Accel, Parts, Port};
 use super::stream::Until;
-use super::tools::{self, Tools};
+use super::tools::Tools;
 use super::{Lab, TIMED_OUT};
 
 /// How long a guest that has panicked may take to stop, a command's last output to arrive.
 const GRACE: Duration = Duration::from_secs(5);
-/// The guest sees this folder of the host's, and a socket's path must be short.
-const RUN_DIR: &str = "/tmp";
-/// Where virtme-ng mounts the writable directories (relative to the guest's root).
-const RW_MOUNTS: &str = "run/gpuaware-lab/rw";
 
 /// What the threads that watch the machine tell.
 #[derive(Debug)]
@@ -47,7 +45,13 @@ enum Event {
 }
 
 /// Runs the machine and the command in it; see `Lab::run`.
-pub fn run(lab: &Lab, command: &[String], tools: &Tools, kernel: &Kernel, accel: Accel) -> Result<u8> {
+pub fn run(
+    lab: &Lab,
+    command: &[String],
+    tools: &Tools,
+    kernel: &Kernel,
+    accel: Accel,
+) -> Result<u8> {
     machine::check(lab)?;
     let files = Files::create(lab, command, kernel)?;
     let console = Arc::new(Mutex::new(Console::default()));
@@ -57,28 +61,50 @@ pub fn run(lab: &Lab, command: &[String], tools: &Tools, kernel: &Kernel, accel:
     let started = Instant::now();
     let machine = Machine::start(lab, tools, accel, &files, kernel)?;
     machine.watch_console(&console, lab.show_console, events)?;
-    let result = Wait { lab, started, exit: None, drained: 0, ready: false, panicked: false }.until_over(&inbox);
+    let result = Wait {
+        lab,
+        started,
+        exit: None,
+        drained: 0,
+        ready: false,
+        panicked: false,
+    }
+    .until_over(&inbox);
     // Nothing of the machine may outlive its answer.
     drop(machine);
-    let last_lines = || console.lock().unwrap_or_else(PoisonError::into_inner).tail();
-    match result? {
+    let console = console.lock().unwrap_or_else(PoisonError::into_inner);
+    report(result?, lab, &console.tail())
+}
+
+/// Turns the end into an exit code or an error, with its message.
+fn report(over: Over, lab: &Lab, last_lines: &str) -> Result<u8> {
+    let limit = lab.timeout.as_secs();
+    match over {
         Over::Exit(code) => Ok(code),
         Over::Signal(signal) => {
             eprintln!("lab: signal {signal}: the machine was stopped");
             Ok(u8::try_from(128 + signal).unwrap_or(1))
         }
         Over::TimedOut { ready: true } => {
-            eprintln!("lab: the command reached the time limit of {} s; the machine was stopped", lab.timeout.as_secs());
+            eprintln!(
+                "lab: the command reached the time limit of {limit} s; the machine was stopped"
+            );
             Ok(TIMED_OUT)
         }
         Over::TimedOut { ready: false } => {
-            eprintln!("lab: the guest had not booted at the time limit of {} s; the machine was stopped{}", lab.timeout.as_secs(), last_lines());
+            eprintln!(
+                "lab: not booted at the time limit of {limit} s; the machine was stopped{last_lines}"
+            );
             Ok(TIMED_OUT)
         }
         Over::SetUpFailed(why) => bail!("the guest's set-up failed: {why}"),
-        Over::Panicked => bail!("the guest kernel panicked{}", last_lines()),
-        Over::Stopped { ready: true } => bail!("the guest stopped before the command had ended{}", last_lines()),
-        Over::Stopped { ready: false } => bail!("the machine stopped before the guest had booted{}", last_lines()),
+        Over::Panicked => bail!("the guest kernel panicked{last_lines}"),
+        Over::Stopped { ready: true } => {
+            bail!("the guest stopped before the command had ended{last_lines}")
+        }
+        Over::Stopped { ready: false } => {
+            bail!("the machine stopped before the guest had booted{last_lines}")
+        }
     }
 }
 
@@ -107,12 +133,15 @@ impl Wait<'_> {
     fn until_over(mut self, inbox: &Receiver<Event>) -> Result<Over> {
         let mut deadline = self.started + self.lab.timeout;
         loop {
-            let event = match inbox.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            let event = match inbox.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            {
                 Ok(event) => event,
                 Err(RecvTimeoutError::Timeout) => return Ok(self.at_deadline()),
                 Err(RecvTimeoutError::Disconnected) => bail!("nobody watches the machine any more"),
             };
-            if matches!(event, Event::Panicked) || (matches!(&event, Event::Status(line) if line.starts_with("exit "))) {
+            if matches!(event, Event::Panicked)
+                || (matches!(&event, Event::Status(line) if line.starts_with("exit ")))
+            {
                 deadline = deadline.min(Instant::now() + GRACE);
             }
             if let Some(over) = self.take(event)? {
@@ -142,9 +171,17 @@ impl Wait<'_> {
             Event::Status(line) => match line.split_once(' ').unwrap_or((&line, "")) {
                 ("ready", _) => {
                     self.ready = true;
-                    eprintln!("lab: booted in {:.1} s", self.started.elapsed().as_secs_f64());
+                    eprintln!(
+                        "lab: booted in {:.1} s",
+                        self.started.elapsed().as_secs_f64()
+                    );
                 }
-                ("exit", code) => self.exit = Some(code.parse().with_context(|| format!("exit code {code:?}"))?),
+                ("exit", code) => {
+                    self.exit = Some(
+                        code.parse()
+                            .with_context(|| format!("exit code {code:?}"))?,
+                    )
+                }
                 ("error", why) => return Ok(Some(Over::SetUpFailed(why.to_owned()))),
                 _ => {}
             },
@@ -152,70 +189,6 @@ impl Wait<'_> {
         // The mark ends stdout and stderr.
         Ok(self.exit.filter(|_| self.drained == 2).map(Over::Exit))
     }
-}
-
-/// What a run keeps on disk; removed when dropped.
-struct Files {
-    dir: TempDir,
-    guest_script: PathBuf,
-    disk: Option<NamedTempFile>,
-    rw_mounts: Vec<(PathBuf, PathBuf)>,
-    end_mark: String,
-}
-
-impl Files {
-    fn create(lab: &Lab, command: &[String], kernel: &Kernel) -> Result<Self> {
-        let dir = tempfile::Builder::new()
-            .prefix("gpuaware-lab.")
-            .tempdir_in(RUN_DIR)
-            .with_context(|| format!("cannot create a folder in {RUN_DIR}"))?;
-        prepare_modules_dir()?;
-        let mut rw_mounts = Vec::new();
-        let mut binds = Vec::new();
-        for (n, wanted) in lab.rw_dirs.iter().enumerate() {
-            let target = wanted.canonicalize().with_context(|| format!("no directory {} for --rwdir", wanted.display()))?;
-            ensure!(target.is_dir(), "{} is not a directory (--rwdir)", target.display());
-            // virtme-ng accepts only plain letters in the paths that it mounts.
-            let link = dir.path().join(format!("rw{n}"));
-            std::os::unix::fs::symlink(&target, &link)?;
-            let mount = Path::new(RW_MOUNTS).join(n.to_string());
-            binds.push((Path::new("/").join(&mount), target));
-            rw_mounts.push((mount, link));
-        }
-        let end_mark = dir.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let mut env: Vec<_> = std::env::vars().filter(|(key, _)| guest::passes_on(key)).collect();
-        env.extend(lab.env.iter().cloned());
-        let working_dir = std::env::current_dir().context("cannot tell the working directory")?;
-        let guest_script = dir.path().join("guest.sh");
-        let text = guest::script(&Setup {
-            command,
-            env: &env,
-            working_dir: &working_dir,
-            kernel,
-            rw_mounts: &binds,
-            has_disk: lab.disk_mib > 0,
-            end_mark: &end_mark,
-        });
-        std::fs::write(&guest_script, text)?;
-        let disk = (lab.disk_mib > 0).then(|| scratch_disk(lab.disk_mib)).transpose()?;
-        Ok(Self { dir, guest_script, disk, rw_mounts, end_mark })
-    }
-}
-
-/// The guest mounts its modules on /lib/modules, which a machine without a kernel of its own may lack.
-fn prepare_modules_dir() -> Result<()> {
-    std::fs::create_dir_all("/lib/modules")
-        .context("the lab's guest needs the directory /lib/modules on this machine: mkdir /lib/modules as root")
-}
-
-/// A sparse file in the cache: /tmp may be memory.
-fn scratch_disk(mib: u64) -> Result<NamedTempFile> {
-    let dir = tools::cache_dir()?;
-    let disk = tempfile::Builder::new()
-        .prefix("lab-disk.")
-        .tempfile_in(&dir)
-        .and_then(|file| file.as_file().set_len(mib * 1024 * 1024).map(|()| file));
-    disk.with_context(|| format!("cannot create the scratch disk of {mib} MiB in {}", dir.display()))
 }
 
 /// The threads at this end of the guest's ports.
@@ -228,12 +201,15 @@ impl Listening {
         let mut sockets = Vec::new();
         for port in Port::ALL {
             let path = port.socket(files.dir.path());
-            let listener = UnixListener::bind(&path).with_context(|| format!("cannot listen on {}", path.display()))?;
+            let listener = UnixListener::bind(&path)
+                .with_context(|| format!("cannot listen on {}", path.display()))?;
             sockets.push(path);
             let events = events.clone();
             let mark = guest::end_bytes(&files.end_mark);
             thread::spawn(move || {
-                let Ok((socket, _)) = listener.accept() else { return };
+                let Ok((socket, _)) = listener.accept() else {
+                    return;
+                };
                 match port {
                     Port::Status => read_status(socket, &events),
                     Port::Stdout => pass_on(socket, &mark, &mut std::io::stdout(), &events),
@@ -288,7 +264,8 @@ struct Signals {
 
 impl Signals {
     fn watch(events: &Sender<Event>) -> Result<Self> {
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot handle signals")?;
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
+            .context("cannot handle signals")?;
         let handle = signals.handle();
         let events = events.clone();
         thread::spawn(move || {
@@ -315,7 +292,13 @@ struct Machine {
 }
 
 impl Machine {
-    fn start(lab: &Lab, tools: &Tools, accel: Accel, files: &Files, kernel: &Kernel) -> Result<Self> {
+    fn start(
+        lab: &Lab,
+        tools: &Tools,
+        accel: Accel,
+        files: &Files,
+        kernel: &Kernel,
+    ) -> Result<Self> {
         let parts = Parts {
             image: &kernel.image,
             dir: files.dir.path(),
@@ -328,20 +311,32 @@ impl Machine {
             // Its sockets and pid files go where ours are.
             .env("TMPDIR", files.dir.path())
             .stdin(Stdio::null())
-            // A pipe, as virtme-run hands it to QEMU by its path under /proc.
-            .stdout(Stdio::from(File::options().write(true).open("/dev/null")?))
+            .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {}", tools.virtme_run.display()))?;
         let group = Pid::from_raw(child.id().cast_signed());
-        Ok(Self { child: Mutex::new(child), group })
+        // QEMU and virtiofsd outlive virtme-run when all are killed: they become ours to wait for.
+        let _ = prctl::set_child_subreaper(true);
+        Ok(Self {
+            child: Mutex::new(child),
+            group,
+        })
     }
 
     /// Reads the console and the complaints of QEMU and virtme-run, which share a pipe.
-    fn watch_console(&self, console: &Arc<Mutex<Console>>, show: bool, events: Sender<Event>) -> Result<()> {
+    fn watch_console(
+        &self,
+        console: &Arc<Mutex<Console>>,
+        show: bool,
+        events: Sender<Event>,
+    ) -> Result<()> {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        let pipe = child.stderr.take().ok_or_else(|| anyhow!("virtme-run has no stderr"))?;
+        let pipe = child
+            .stderr
+            .take()
+            .ok_or_else(|| anyhow!("virtme-run has no stderr"))?;
         let console = Arc::clone(console);
         thread::spawn(move || {
             for line in BufReader::new(pipe).split(b'\n') {
@@ -369,5 +364,8 @@ impl Drop for Machine {
         let _ = killpg(self.group, Signal::SIGKILL);
         let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
         let _ = child.wait();
+        // Until none of the group is left: what comes next may measure this machine.
+        while waitpid(Pid::from_raw(-self.group.as_raw()), None).is_ok() {}
+        let _ = prctl::set_child_subreaper(false);
     }
 }

@@ -15,7 +15,11 @@ pub struct Until {
 impl Until {
     /// `mark` must be non-empty.
     pub fn new(mark: &[u8]) -> Self {
-        Self { mark: mark.to_vec(), held: Vec::new(), ended: false }
+        Self {
+            mark: mark.to_vec(),
+            held: Vec::new(),
+            ended: false,
+        }
     }
 
     pub fn ended(&self) -> bool {
@@ -49,7 +53,9 @@ impl Until {
 }
 
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack.windows(needle.len()).position(|window| window == needle)
+    haystack
+        .windows(needle.len())
+        .position(|window| window == needle)
 }
 
 #[cfg(test)]
@@ -59,7 +65,10 @@ mod tests {
     fn feed(chunks: &[&str]) -> (Vec<String>, Until) {
         let mut until = Until::new(b"<end>");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        let out = chunks.iter().map(|c| text(until.push(c.as_bytes()))).collect();
+        let out = chunks
+            .iter()
+            .map(|c| text(until.push(c.as_bytes())))
+            .collect();
         (out, until)
     }
 

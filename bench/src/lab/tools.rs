@@ -27,12 +27,14 @@ pub struct Tools {
 impl Tools {
     /// An error names the first that is missing and how to get it.
     pub fn find() -> Result<Self> {
-        let virtme_run = find_virtme_run()?
-            .context("virtme-ng not found (virtme-run, in its environment or on the PATH): run make setup")?;
+        let virtme_run = find_virtme_run()?.context(
+            "virtme-ng not found (virtme-run, in its environment or on the PATH): run make setup",
+        )?;
         let qemu = on_path(QEMU).with_context(|| format!("{QEMU} not found: run make setup"))?;
         let version = output(Command::new(&qemu).arg("--version"))?;
-        let major = qemu_major(&version)
-            .with_context(|| format!("{QEMU} --version answers what is not understood: {version:?}"))?;
+        let major = qemu_major(&version).with_context(|| {
+            format!("{QEMU} --version answers what is not understood: {version:?}")
+        })?;
         ensure!(
             major >= MIN_QEMU_MAJOR,
             "{QEMU} is version {major}, the lab needs {MIN_QEMU_MAJOR} or later (older ones crash emulated guests): run make setup"
@@ -49,11 +51,17 @@ impl Tools {
 
 /// `$XDG_CACHE_HOME/scx_gpuaware`, else `~/.cache/scx_gpuaware`.
 pub fn cache_dir() -> Result<PathBuf> {
-    let absolute = |key| std::env::var_os(key).map(PathBuf::from).filter(|path| path.is_absolute());
+    let absolute = |key| {
+        std::env::var_os(key)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
     let base = match (absolute("XDG_CACHE_HOME"), absolute("HOME")) {
         (Some(cache), _) => cache,
         (None, Some(home)) => home.join(".cache"),
-        (None, None) => bail!("neither XDG_CACHE_HOME nor HOME is set to an absolute path: no place for the lab's kernels"),
+        (None, None) => bail!(
+            "neither XDG_CACHE_HOME nor HOME is set to an absolute path: no place for the lab's kernels"
+        ),
     };
     Ok(base.join("scx_gpuaware"))
 }
@@ -66,7 +74,12 @@ pub fn output(command: &mut Command) -> Result<String> {
         .output()
         .with_context(|| format!("cannot start {name}"))?;
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{name} failed ({}): {}", output.status, said.trim());
+    ensure!(
+        output.status.success(),
+        "{name} failed ({}): {}",
+        output.status,
+        said.trim()
+    );
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
@@ -81,7 +94,9 @@ pub fn on_path(name: &str) -> Option<PathBuf> {
 
 fn find_virtme_run() -> Result<Option<PathBuf>> {
     let own = cache_dir()?.join("venv/bin/virtme-run");
-    Ok(Some(own).filter(|path| is_program(path)).or_else(|| on_path("virtme-run")))
+    Ok(Some(own)
+        .filter(|path| is_program(path))
+        .or_else(|| on_path("virtme-run")))
 }
 
 fn is_program(path: &Path) -> bool {
@@ -101,14 +116,18 @@ mod tests {
 
     #[test]
     fn reads_qemus_version() {
-        assert_eq!(qemu_major("QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)\nCopyright"), Some(10));
+        assert_eq!(
+            qemu_major("QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)\nCopyright"),
+            Some(10)
+        );
         assert_eq!(qemu_major("QEMU emulator version 7.2.19"), Some(7));
         assert_eq!(qemu_major("bash: not found"), None);
     }
 
     #[test]
     fn an_error_carries_what_the_program_said() {
-        let error = output(Command::new("sh").args(["-c", "echo no luck >&2; exit 9"])).unwrap_err();
+        let error =
+            output(Command::new("sh").args(["-c", "echo no luck >&2; exit 9"])).unwrap_err();
         assert!(error.to_string().contains("no luck"), "{error}");
     }
 }
