@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The emulated CUDA driver and the workload that runs on it: built here, then run as programs.
+//!
+//! Timing is only bounded from below, or by a wide margin: other programs share the machine.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+const LAUNCH_ENTRIES: [&str; 8] = [
+    "cuLaunchKernel",
+    "cuLaunchKernel_ptsz",
+    "cuLaunchKernelEx",
+    "cuLaunchKernelEx_ptsz",
+    "cuLaunchCooperativeKernel",
+    "cuLaunchCooperativeKernel_ptsz",
+    "cuGraphLaunch",
+    "cuGraphLaunch_ptsz",
+];
+
+/// One program that is measured at a time: they would measure each other.
+static MEASURING: Mutex<()> = Mutex::new(());
+
+fn measure_alone() -> MutexGuard<'static, ()> {
+    MEASURING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn make(folder: &str, target: &str, out: &Path) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let made = Command::new("make")
+        .arg("-C")
+        .arg(&folder)
+        .arg(format!("OUT={}", out.display()))
+        .arg(target)
+        .output()
+        .expect("make starts");
+    assert!(
+        made.status.success(),
+        "make -C {} {target}:\n{}",
+        folder.display(),
+        String::from_utf8_lossy(&made.stderr)
+    );
+}
+
+/// Where libcuda.so.1, fakecuda_conformance and gpu_launch are, built once per test run.
+fn built() -> &'static Path {
+    static OUT: OnceLock<PathBuf> = OnceLock::new();
+    OUT.get_or_init(|| {
+        let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fakecuda");
+        std::fs::create_dir_all(&out).expect("the folder for build results can be made");
+        make("bench/fakecuda", "all", &out);
+        make("bench/fakecuda", "conformance", &out);
+        make("bench/workloads/gpu_launch", "all", &out);
+        out
+    })
+}
+
+fn program(name: &str) -> Command {
+    let mut command = Command::new(built().join(name));
+    command.env("LD_LIBRARY_PATH", built());
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FAKECUDA_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn gpu_launch(arguments: &[&str]) -> Output {
+    program("gpu_launch")
+        .args(arguments)
+        .output()
+        .expect("gpu_launch starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn report(arguments: &[&str]) -> Value {
+    let output = gpu_launch(arguments);
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        text(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).expect("exactly one JSON document on stdout")
+}
+
+fn number(value: &Value) -> f64 {
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("expected a number: {value}"))
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    value
+        .as_array()
+        .unwrap_or_else(|| panic!("expected an array: {value}"))
+        .iter()
+        .map(number)
+        .collect()
+}
+
+fn cpu_share(report: &Value) -> f64 {
+    let cpu = &report["cpu_s"];
+    (number(&cpu["user"]) + number(&cpu["sys"])) / number(&report["seconds"])
+}
+
+/// Tokens that are nearly all waiting for the GPU: one kernel of 20 ms each.
+fn waiting_for_the_gpu(sync: &str) -> Value {
+    report(&[
+        "--profile",
+        "eager",
+        "--sync",
+        sync,
+        "--tokens",
+        "30",
+        "--warmup-tokens",
+        "1",
+        "--set",
+        "launches_per_token=1",
+        "--set",
+        "last_kernel_ns=20000000",
+        "--set",
+        "launch_gap_ns=0",
+    ])
+}
+
+#[test]
+fn driver_conforms() {
+    let _alone = measure_alone();
+    let output = program("fakecuda_conformance")
+        .output()
+        .expect("fakecuda_conformance starts");
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success() && !stdout.contains("not ok"),
+        "{stdout}\n{stderr}"
+    );
+    assert!(
+        stdout
+            .lines()
+            .filter(|line| line.starts_with("ok "))
+            .count()
+            >= 40,
+        "{stdout}"
+    );
+}
+
+/// A uprobe on an `endbr64` is single-stepped, on a `push` or a `nop` it is emulated: ten times cheaper
+/// and not what the genuine library costs.
+#[test]
+fn launch_entries_begin_as_the_genuine_librarys_do() {
+    let library = built().join("libcuda.so.1");
+    for entry in LAUNCH_ENTRIES {
+        let output = Command::new("objdump")
+            .args(["-d", "--no-show-raw-insn"])
+            .arg(format!("--disassemble={entry}"))
+            .arg(&library)
+            .output()
+            .expect("objdump starts");
+        let listing = text(&output.stdout);
+        let first = listing
+            .lines()
+            .skip_while(|line| !line.ends_with(&format!("<{entry}>:")))
+            .nth(1)
+            .unwrap_or_else(|| panic!("{entry} is not exported:\n{listing}"));
+        assert!(first.trim_end().ends_with("endbr64"), "{entry}: {first}");
+    }
+}
+
+#[test]
+fn library_has_its_own_soname_and_hides_its_internals() {
+    let library = built().join("libcuda.so.1");
+    let dynamic = Command::new("readelf")
+        .args(["--dynamic", "--wide", "--dyn-syms"])
+        .arg(&library)
+        .output()
+        .expect("readelf starts");
+    let dynamic = text(&dynamic.stdout);
+    assert!(dynamic.contains("[libcuda.so.1]"), "{dynamic}");
+    let internals: Vec<&str> = dynamic
+        .lines()
+        .filter(|line| line.contains(" GLOBAL ") && line.contains(" fk_"))
+        .collect();
+    assert!(internals.is_empty(), "{internals:?}");
+}
+
+#[test]
+fn report_keeps_the_contract_in_every_sync_mode() {
+    for sync in ["auto", "spin", "yield", "block"] {
+        let report = report(&[
+            "--profile",
+            "eager",
+            "--sync",
+            sync,
+            "--tokens",
+            "12",
+            "--warmup-tokens",
+            "2",
+            "--threads",
+            "2",
+        ]);
+        assert_eq!(report["schema"], 1);
+        assert_eq!(report["workload"], "gpu_launch");
+        assert_eq!(report["profile"], "eager");
+        assert_eq!(report["driver"]["device_name"], "scx_gpuaware emulated GPU");
+        assert_eq!(report["driver"]["version"], 13000);
+        assert_eq!(report["sync"], sync);
+        assert_eq!(report["threads"], 2);
+        assert_eq!(report["warmup_tokens"], 2);
+        assert_eq!(report["tokens"], 24);
+        assert_eq!(report["launches"], 2400);
+        assert_eq!(report["failures"], 0);
+        assert_eq!(numbers(&report["token_us"]).len(), 24);
+        let histogram = &report["launch_interval_ns"];
+        let counts = numbers(&histogram["count"]);
+        assert_eq!(counts.len(), numbers(&histogram["le"]).len());
+        // Intervals are counted within a token: one less than its launches.
+        assert_eq!(
+            counts.iter().sum::<f64>() + number(&histogram["over"]),
+            24.0 * 99.0
+        );
+        for key in ["voluntary", "involuntary"] {
+            number(&report["context_switches"][key]);
+        }
+        let measured = numbers(&report["measured_monotonic_ns"]);
+        let seconds = number(&report["seconds"]);
+        assert!((measured[1] - measured[0] - seconds * 1e9).abs() < 2e3);
+        assert!((number(&report["tokens_per_s"]) - 24.0 / seconds).abs() < 0.1);
+        for thread in report["threads_detail"].as_array().expect("an array") {
+            assert!(number(&thread["tid"]) > 0.0);
+            assert!(number(&thread["first_launch_monotonic_ns"]) < measured[0]);
+            assert_eq!(thread["tokens"], 12);
+        }
+    }
+}
+
+#[test]
+fn kernels_take_real_time() {
+    let _alone = measure_alone();
+    let report = waiting_for_the_gpu("block");
+    let mut token_us = numbers(&report["token_us"]);
+    token_us.sort_by(f64::total_cmp);
+    assert!(token_us[0] >= 20_000.0, "{token_us:?}");
+    assert!(token_us[token_us.len() / 2] < 60_000.0, "{token_us:?}");
+}
+
+#[test]
+fn blocking_sync_sleeps_and_spinning_burns_cpu() {
+    let _alone = measure_alone();
+    let block = waiting_for_the_gpu("block");
+    assert!(cpu_share(&block) < 0.1, "{block}");
+    assert!(
+        number(&block["context_switches"]["voluntary"]) >= 30.0,
+        "{block}"
+    );
+    for sync in ["spin", "yield", "auto"] {
+        let report = waiting_for_the_gpu(sync);
+        assert!(cpu_share(&report) > 0.2, "{sync}: {report}");
+    }
+}
+
+/// A thread that yields asks the kernel over and over, one that spins does not.
+#[test]
+fn yielding_goes_through_the_kernel() {
+    let _alone = measure_alone();
+    let in_kernel = |sync| {
+        let report = waiting_for_the_gpu(sync);
+        number(&report["cpu_s"]["sys"]) / number(&report["seconds"])
+    };
+    let (yielding, spinning) = (in_kernel("yield"), in_kernel("spin"));
+    assert!(
+        yielding > 2.0 * spinning + 0.02,
+        "yield {yielding}, spin {spinning}"
+    );
+}
+
+#[test]
+fn every_launch_entry_can_be_asked_for() {
+    for call in [
+        "cuLaunchKernel",
+        "cuLaunchKernelEx",
+        "cuLaunchCooperativeKernel",
+        "cuGraphLaunch",
+    ] {
+        let report = report(&[
+            "--profile",
+            "eager",
+            "--tokens",
+            "3",
+            "--set",
+            &format!("call={call}"),
+            "--set=launches_per_token=7",
+        ]);
+        assert_eq!(report["launches"], 21, "{call}");
+        assert_eq!(report["failures"], 0, "{call}");
+    }
+}
+
+#[test]
+fn every_profile_runs() {
+    for profile in ["qwen3", "eager", "graph"] {
+        let report = report(&["--profile", profile, "--duration", "0.2"]);
+        assert!(number(&report["tokens"]) >= 1.0, "{report}");
+        assert!(number(&report["seconds"]) >= 0.2, "{report}");
+        assert_eq!(report["sync"], "block");
+    }
+}
+
+#[test]
+fn bad_usage_names_what_was_expected() {
+    let profiles = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fakecuda-bad-profiles");
+    std::fs::create_dir_all(&profiles).expect("a folder for a bad profile");
+    std::fs::write(
+        profiles.join("bad.toml"),
+        "call = \"cuLaunchKernel\"\nkernals = 3\n",
+    )
+    .expect("a bad profile is written");
+    let folder = profiles.to_str().expect("a path in UTF-8");
+    let cases: [(&[&str], &str); 8] = [
+        (&["--tokens", "1"], "--profile is missing"),
+        (
+            &["--profile", "eager"],
+            "either --tokens N or --duration SEC",
+        ),
+        (
+            &["--profile", "eager", "--tokens", "1", "--duration", "1"],
+            "either --tokens N or --duration SEC",
+        ),
+        (&["--profile", "absent", "--tokens", "1"], "absent.toml"),
+        (
+            &["--profile", "bad", "--profiles", folder, "--tokens", "1"],
+            "bad.toml:2: unknown key kernals",
+        ),
+        (
+            &[
+                "--profile",
+                "eager",
+                "--tokens",
+                "1",
+                "--set",
+                "kernel_ns=soon",
+            ],
+            "expected a whole number",
+        ),
+        (
+            &["--profile", "eager", "--tokens", "1", "--sync", "maybe"],
+            "expected one of auto, spin, yield, block",
+        ),
+        (
+            &["--profile", "eager", "--tokens", "-3"],
+            "expected a whole number",
+        ),
+    ];
+    for (arguments, expected) in cases {
+        let output = gpu_launch(arguments);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn driver_failure_is_named_and_exits_with_1() {
+    let output = program("gpu_launch")
+        .args(["--profile", "eager", "--tokens", "1"])
+        .env("FAKECUDA_DEVICES", "0")
+        .output()
+        .expect("gpu_launch starts");
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("CUDA_ERROR_NO_DEVICE"), "{stderr}");
+}
+
+#[test]
+fn interrupted_run_prints_what_it_has() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let mut child = program("gpu_launch")
+            .args(["--profile", "eager", "--duration", "600"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("gpu_launch starts");
+        let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        stderr.read_line(&mut line).expect("a line on stderr");
+        assert_eq!(line, "gpu_launch: measuring\n");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        kill(Pid::from_raw(child.id() as i32), signal).expect("the signal is sent");
+        let mut stdout = String::new();
+        child
+            .stdout
+            .take()
+            .expect("a pipe")
+            .read_to_string(&mut stdout)
+            .expect("text on stdout");
+        assert_eq!(child.wait().expect("gpu_launch ends").code(), Some(0));
+        let report: Value = serde_json::from_str(&stdout).expect("a JSON document");
+        assert!(number(&report["tokens"]) >= 1.0, "{report}");
+        assert!(number(&report["seconds"]) < 60.0, "{report}");
+    }
+}
+
+/// Whoever looks for launching threads must be able to tell them from their siblings.
+#[test]
+fn only_named_threads_launch() {
+    let mut child = program("gpu_launch")
+        .args(["--profile", "eager", "--duration", "600"])
+        .args(["--threads", "2", "--idle-threads", "2"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("gpu_launch starts");
+    let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    stderr.read_line(&mut line).expect("a line on stderr");
+    let mut names: Vec<(u32, String)> = std::fs::read_dir(format!("/proc/{}/task", child.id()))
+        .expect("the threads of gpu_launch")
+        .map(|entry| {
+            let path = entry.expect("a thread").path();
+            let tid = path
+                .file_name()
+                .and_then(|name| name.to_str()?.parse().ok());
+            let comm = std::fs::read_to_string(path.join("comm")).unwrap_or_default();
+            (tid.expect("a number"), comm.trim().to_owned())
+        })
+        .collect();
+    names.sort();
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("the signal is sent");
+    let output = child.wait_with_output().expect("gpu_launch ends");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a JSON document");
+    let launching: Vec<u32> = numbers(
+        &report["threads_detail"]
+            .as_array()
+            .expect("an array")
+            .iter()
+            .map(|thread| thread["tid"].clone())
+            .collect(),
+    )
+    .iter()
+    .map(|tid| *tid as u32)
+    .collect();
+    for (tid, name) in &names {
+        assert_eq!(
+            launching.contains(tid),
+            name.starts_with("launch-"),
+            "{names:?} {launching:?}"
+        );
+    }
+    for expected in ["launch-0", "launch-1", "idle-0", "idle-1", "gpu_launch"] {
+        assert!(
+            names.iter().any(|(_, name)| name == expected),
+            "no thread {expected}: {names:?}"
+        );
+    }
+}
