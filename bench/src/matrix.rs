@@ -111,7 +111,7 @@ impl Matrix {
     /// because shares of clean need them.
     pub fn narrow(&mut self, arms: &[String], neighbours: &[String]) -> Result<(), DataError> {
         if !arms.is_empty() {
-            for arm in arms.iter().filter(|arm| !self.arms.contains(arm)) {
+            if let Some(arm) = arms.iter().find(|arm| !self.arms.contains(arm)) {
                 return Err(DataError::Usage(format!(
                     "--arms: expected some of {}, got {arm:?}",
                     self.arms.join(", ")
@@ -123,9 +123,9 @@ impl Matrix {
         }
         if !neighbours.is_empty() {
             let known: Vec<&str> = self.neighbours.iter().map(|n| n.name()).collect();
-            for name in neighbours
+            if let Some(name) = neighbours
                 .iter()
-                .filter(|name| !known.contains(&name.as_str()))
+                .find(|name| !known.contains(&name.as_str()))
             {
                 return Err(DataError::Usage(format!(
                     "--neighbours: expected some of {}, got {name:?}",

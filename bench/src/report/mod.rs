@@ -1,4 +1,171 @@
 // SPDX-License-Identifier: GPL-2.0-only
+//! Reports a run from its raw cells: a table for the terminal, report.md, report.html and
+//! summary.json. Says what the study found; computes nothing itself.
+
+mod bars;
+mod html;
+mod markdown;
+mod scatter;
+mod sections;
+mod table;
+
+use std::fs;
 use std::path::Path;
-use anyhow::Result;
-pub fn write(_dir: &Path, _print: bool) -> Result<()> { Ok(()) }
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+
+use crate::record::{self, RunDir};
+use crate::run::facts::Facts;
+use crate::run::plan::Plan;
+use crate::study::{self, Summary};
+use sections::Detail;
+
+const TERMINAL_COLUMNS: usize = 118;
+
+/// All that a report is made of; as JSON it is summary.json.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub plan: Plan,
+    pub summary: Summary,
+    pub guest: Facts,
+    pub host: Facts,
+}
+
+/// Studies the cells in `dir` and writes the reports beside them.
+pub fn write(dir: &Path, print: bool) -> Result<()> {
+    let run = RunDir::open(dir)?;
+    let plan: Plan = record::read_json(&dir.join("plan.json"))?;
+    let cells = run.cells()?;
+    if cells.is_empty() {
+        bail!("{}: no cell has been measured", dir.display());
+    }
+    let report = Report {
+        summary: study::study(&plan, &cells),
+        plan,
+        guest: facts(&dir.join("facts-block0.json"))?,
+        host: facts(&dir.join("facts-host.json"))?,
+    };
+    record::write_json(&dir.join("summary.json"), &report)?;
+    for (name, text) in [
+        ("report.md", markdown::render(&report)),
+        ("report.html", html::render(&report)?),
+    ] {
+        let file = dir.join(name);
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    if print {
+        print!("{}", text(&report));
+        println!("{}", dir.join("report.html").display());
+    }
+    Ok(())
+}
+
+/// A boot that never came up leaves no facts.
+fn facts(file: &Path) -> Result<Facts> {
+    if file.exists() {
+        record::read_json(file)
+    } else {
+        Ok(Facts::new())
+    }
+}
+
+fn text(report: &Report) -> String {
+    let mut text = format!("\n{}: {}\n", report.plan.name, sections::setting(report));
+    for workload in &report.plan.matrix.workloads {
+        text += &format!("\n{}\n", workload.name);
+        text += &sections::headline(report, &workload.name, Detail::Terminal).to_text();
+    }
+    text.push('\n');
+    for sentence in sections::sentences(report) {
+        text += &wrap(&sentence, TERMINAL_COLUMNS);
+    }
+    text
+}
+
+/// Breaks at blanks; later lines are indented.
+fn wrap(sentence: &str, columns: usize) -> String {
+    let mut text = String::new();
+    let mut used = 0;
+    for word in sentence.split(' ') {
+        let length = word.chars().count() + 1;
+        if used > 0 && used + length > columns {
+            text += "\n  ";
+            used = 2;
+        }
+        text += word;
+        text.push(' ');
+        used += length;
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+#[cfg(test)]
+pub mod samples {
+    use super::*;
+    use crate::neighbour::Neighbour;
+    use crate::record::samples::cell;
+
+    pub fn report() -> Report {
+        let plan = crate::run::plan::samples::plan();
+        let cells: Vec<_> = (1..=5)
+            .flat_map(|round| {
+                [("eevdf", 60.0), ("isolcpus", 99.0), ("gpuaware", 98.0)]
+                    .into_iter()
+                    .flat_map(move |(arm, noisy)| {
+                        let spread = f64::from(round) - 3.0;
+                        [
+                            cell(round, arm, Neighbour::None, 100.0 + spread),
+                            cell(round, arm, Neighbour::Cpu, noisy + spread),
+                        ]
+                    })
+            })
+            .collect();
+        Report {
+            summary: study::study(&plan, &cells),
+            plan,
+            guest: Facts::from([("kernel".to_owned(), "6.18.15".to_owned())]),
+            host: Facts::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_terminal_table_fits_120_columns() {
+        let text = text(&samples::report());
+        let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(widest <= 120, "{widest} columns:\n{text}");
+        assert!(text.contains("gpuaware"), "{text}");
+    }
+
+    #[test]
+    fn redoes_the_report_from_raw_cells() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(dir.path()).unwrap();
+        record::write_json(
+            &dir.path().join("plan.json"),
+            &crate::run::plan::samples::plan(),
+        )
+        .unwrap();
+        let error = write(dir.path(), false).unwrap_err().to_string();
+        assert!(error.ends_with("no cell has been measured"), "{error}");
+        run.write_cell(&record::samples::cell(
+            1,
+            "eevdf",
+            crate::neighbour::Neighbour::None,
+            9.0,
+        ))
+        .unwrap();
+        write(dir.path(), false).unwrap();
+        for name in ["summary.json", "report.md", "report.html"] {
+            assert!(
+                dir.path().join(name).metadata().unwrap().len() > 100,
+                "{name}"
+            );
+        }
+    }
+}

@@ -3,7 +3,7 @@
 //! and reports what there is in the end. Owns the host's side; `inside` owns the guest's.
 
 mod cell;
-mod facts;
+pub mod facts;
 mod inside;
 pub mod plan;
 pub mod progress;

@@ -2,6 +2,8 @@
 //! The statistics: medians, percentiles that refuse thin data, bootstrap intervals over rounds.
 //! Pure and seeded: the same cells give the same figures.
 
+use std::collections::BTreeMap;
+
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
@@ -82,11 +84,18 @@ pub fn bootstrap<T>(rounds: &[T], statistic: impl Fn(&[&T]) -> Option<f64>) -> O
     }
     let mut rng = Pcg64Mcg::seed_from_u64(SEED);
     let mut drawn = Vec::with_capacity(RESAMPLES);
-    let mut sample = Vec::with_capacity(rounds.len());
+    // The order of a draw does not matter, and five rounds make only 126 different draws.
+    let mut known: BTreeMap<Vec<usize>, Option<f64>> = BTreeMap::new();
     for _ in 0..RESAMPLES {
-        sample.clear();
-        sample.extend((0..rounds.len()).map(|_| &rounds[rng.random_range(0..rounds.len())]));
-        drawn.extend(statistic(&sample));
+        let mut draw: Vec<usize> = (0..rounds.len())
+            .map(|_| rng.random_range(0..rounds.len()))
+            .collect();
+        draw.sort_unstable();
+        let value = known.entry(draw).or_insert_with_key(|draw| {
+            let sample: Vec<&T> = draw.iter().map(|&at| &rounds[at]).collect();
+            statistic(&sample)
+        });
+        drawn.extend(*value);
     }
     let low = percentile(&mut drawn, 2.5)?;
     let high = percentile(&mut drawn, 97.5)?;

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The report as one self-contained HTML page: no network, light and dark, data embedded.
+
+use std::fmt::Write;
+
+use anyhow::{Context, Result};
+
+use super::sections::{self, Detail};
+use super::table::escape;
+use super::{Report, bars, scatter};
+use crate::neighbour::Neighbour;
+
+const STYLE: &str = include_str!("page.css");
+const COLOURS: usize = 8;
+/// The subject's colour, which no other arm gets.
+const SUBJECT_COLOUR: usize = 3;
+
+/// The number of an arm's colour; the same in all pictures.
+pub(super) fn colour(report: &Report, arm: &str) -> usize {
+    if arm == report.plan.matrix.subject {
+        return SUBJECT_COLOUR;
+    }
+    let others = report
+        .plan
+        .matrix
+        .arms
+        .iter()
+        .filter(|name| **name != report.plan.matrix.subject);
+    let at = others.take_while(|name| *name != arm).count() % (COLOURS - 1);
+    if at >= SUBJECT_COLOUR { at + 1 } else { at }
+}
+
+pub fn render(report: &Report) -> Result<String> {
+    let matrix = &report.plan.matrix;
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{name} · gpuaware-bench</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
+         <h1>{name}: {}</h1>\n<p class=\"lead\">{}.</p>\n",
+        escape(&matrix.description),
+        escape(&sections::setting(report)),
+        name = escape(&report.plan.name),
+    );
+    let _ = writeln!(
+        page,
+        "<p class=\"lead\"><code>{}</code>, seed {}</p>",
+        escape(&report.plan.command_line),
+        report.plan.seed
+    );
+    pictures(&mut page, report);
+    for workload in &matrix.workloads {
+        let _ = writeln!(page, "<h2>{}</h2>", escape(&workload.name));
+        page += &sections::headline(report, &workload.name, Detail::Full).to_html();
+    }
+    page += "<ul>\n";
+    for sentence in sections::sentences(report) {
+        let _ = writeln!(page, "<li>{}</li>", escape(&sentence));
+    }
+    page += "</ul>\n";
+    bar_charts(&mut page, report);
+    let _ = writeln!(
+        page,
+        "<h2>What the neighbours got done, % of {}</h2>",
+        escape(&matrix.baseline)
+    );
+    page += &sections::work(report).to_html();
+    let _ = writeln!(
+        page,
+        "<h2>{} against the others</h2>",
+        escape(&matrix.subject)
+    );
+    page += &sections::versus(report).to_html();
+    reading(&mut page, report);
+    embed(&mut page, report)?;
+    Ok(page + "</main>\n</body>\n</html>\n")
+}
+
+fn pictures(page: &mut String, report: &Report) {
+    *page += "<h2>Isolation against waste</h2>\n<p>Up is protected, left is shared: the upper left corner keeps the launcher's speed and gives the CPUs away. \
+              Circles stand for <em>cpu</em> noise, diamonds for <em>heavy</em>; lines are 95 % intervals.</p>\n<div class=\"pair\">\n";
+    for workload in &report.plan.matrix.workloads {
+        let svg = scatter::panel(report, &workload.name);
+        if !svg.is_empty() {
+            let _ = writeln!(
+                page,
+                "<div class=\"card\"><h3>{}</h3>\n{svg}</div>",
+                escape(&workload.name)
+            );
+        }
+    }
+    *page += "</div>\n";
+}
+
+fn bar_charts(page: &mut String, report: &Report) {
+    *page += "<h2>Share of clean tokens/s beside each neighbour</h2>\n<div class=\"pair\">\n";
+    for workload in &report.plan.matrix.workloads {
+        for &neighbour in report
+            .plan
+            .matrix
+            .neighbours
+            .iter()
+            .filter(|n| **n != Neighbour::None)
+        {
+            let svg = bars::chart(report, &workload.name, neighbour);
+            if !svg.is_empty() {
+                let _ = writeln!(
+                    page,
+                    "<div class=\"card\"><h3>{} beside {neighbour}</h3>\n{svg}</div>",
+                    escape(&workload.name)
+                );
+            }
+        }
+    }
+    *page += "</div>\n";
+}
+
+fn reading(page: &mut String, report: &Report) {
+    *page += "<h2>How to read it</h2>\n<ul>\n";
+    for line in sections::LEGEND {
+        let _ = writeln!(page, "<li>{}</li>", escape(line));
+    }
+    *page += "</ul>\n<div class=\"wrap\">\n";
+    *page += &sections::arms(report).to_html();
+    *page += "</div>\n<h2>Machine</h2>\n<div class=\"wrap\">\n";
+    *page += &sections::facts(report).to_html();
+    *page += "</div>\n";
+}
+
+fn embed(page: &mut String, report: &Report) -> Result<()> {
+    let json = serde_json::to_string(report).context("cannot write the summary as JSON")?;
+    // "</script>" in a string would end the element.
+    let json = json.replace("</", "<\\/");
+    let _ = writeln!(
+        page,
+        "<script type=\"application/json\" id=\"summary\">{json}</script>"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_self_contained() {
+        let page = render(&super::super::samples::report()).unwrap();
+        for outside in ["http://", "https://", "src=", "href=", "@import", "url("] {
+            assert!(!page.contains(outside), "{outside} in the page");
+        }
+        assert!(page.contains("<svg") && page.contains("id=\"summary\""));
+        assert_eq!(page.matches("<script").count(), 1);
+    }
+
+    #[test]
+    fn no_arm_shares_the_subjects_colour() {
+        let report = super::super::samples::report();
+        assert_eq!(colour(&report, "gpuaware"), SUBJECT_COLOUR);
+        assert_eq!(colour(&report, "eevdf"), 0);
+        assert_eq!(colour(&report, "isolcpus"), 1);
+    }
+}

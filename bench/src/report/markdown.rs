@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The report as Markdown, for a pull request or a README.
+
+use super::Report;
+use super::sections::{self, Detail};
+
+pub fn render(report: &Report) -> String {
+    let matrix = &report.plan.matrix;
+    let mut text = format!(
+        "# {}: {}\n\n{}. Made with `{}`, seed {}.\n",
+        report.plan.name,
+        matrix.description,
+        sections::setting(report),
+        report.plan.command_line,
+        report.plan.seed
+    );
+    for workload in &matrix.workloads {
+        text += &format!("\n## {}\n\n", workload.name);
+        text += &sections::headline(report, &workload.name, Detail::Full).to_markdown();
+    }
+    text.push('\n');
+    for sentence in sections::sentences(report) {
+        text += &format!("- {sentence}\n");
+    }
+    text += &format!(
+        "\n## What the neighbours got done, % of {}\n\n",
+        matrix.baseline
+    );
+    text += &sections::work(report).to_markdown();
+    text += &format!("\n## {} against the others, ratios\n\n", matrix.subject);
+    text += &sections::versus(report).to_markdown();
+    text += "\n## How to read it\n\n";
+    for line in sections::LEGEND {
+        text += &format!("- {line}\n");
+    }
+    text.push('\n');
+    text += &sections::arms(report).to_markdown();
+    text += "\n## Machine\n\n";
+    text += &sections::facts(report).to_markdown();
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn has_all_parts() {
+        let text = render(&super::super::samples::report());
+        for part in [
+            "## qwen3",
+            "| cpu | eevdf | 60.0 [58.0–62.0] |",
+            "gpuaware against",
+            "Clean, qwen3",
+        ] {
+            assert!(text.contains(part), "no {part} in:\n{text}");
+        }
+    }
+}

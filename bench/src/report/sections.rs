@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the report says, once, for all its forms: tables and sentences from the study's figures.
+
+use crate::neighbour::{Kind, Neighbour};
+use crate::report::Report;
+use crate::report::table::{Align, Table};
+use crate::run::facts::Facts;
+use crate::study::stats::{Estimate, P99_MIN_SAMPLES};
+use crate::study::{Row, Summary, Versus};
+
+use Align::{Left, Right};
+
+/// How wide the forms are: a terminal gets intervals only where they decide something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    Terminal,
+    Full,
+}
+
+/// The sentence above the tables.
+pub fn setting(report: &Report) -> String {
+    let matrix = &report.plan.matrix;
+    let guest = |name: &str| report.guest.get(name).map_or("unknown", String::as_str);
+    format!(
+        "{} rounds of {} s a cell; {} CPUs, launcher's CPUs {}; kernel {}; {}",
+        matrix.rounds,
+        matrix.seconds,
+        report.plan.cpus,
+        report.plan.preferred,
+        guest("kernel"),
+        guest("virtualisation"),
+    )
+}
+
+/// The headline table of one workload.
+pub fn headline(report: &Report, workload: &str, detail: Detail) -> Table {
+    let mut table = Table::new(&[
+        ("neighbour", Left),
+        ("arm", Left),
+        ("tok/s", Right),
+        ("% of clean", Right),
+        ("p50 ms", Right),
+        ("p99 ms", Right),
+        ("sw/1k", Right),
+        ("work %", Right),
+        ("idle %", Right),
+    ]);
+    let full = detail == Detail::Full;
+    let mut last = None;
+    for row in report
+        .summary
+        .rows
+        .iter()
+        .filter(|row| row.workload == workload)
+    {
+        let at = table.rows.len();
+        if last != Some(row.neighbour) {
+            table.group_starts.push(at);
+        }
+        if row.arm == report.plan.matrix.subject {
+            table.strong.push(at);
+        }
+        let first = last != Some(row.neighbour);
+        last = Some(row.neighbour);
+        table.rows.push(vec![
+            if first || full {
+                row.neighbour.name().to_owned()
+            } else {
+                String::new()
+            },
+            arm_name(row),
+            figure(row.tokens_per_s, 1, full),
+            figure(row.share_of_clean.map(|e| e.scaled(100.0)), 1, true),
+            latency(row.token_p50_ms, full),
+            p99(row),
+            figure(row.switches_per_1000_launches, 1, full),
+            figure(row.work_mean.map(|e| e.scaled(100.0)), 0, true),
+            figure(row.idle_percent, 1, true),
+        ]);
+    }
+    table
+}
+
+fn arm_name(row: &Row) -> String {
+    match (row.rounds, row.failed) {
+        (_, 0) => row.arm.clone(),
+        (rounds, failed) => format!("{} ({rounds} of {})", row.arm, rounds + failed),
+    }
+}
+
+fn p99(row: &Row) -> String {
+    if row.token_samples > 0 && row.token_p99_ms.is_none() {
+        return format!("{} < {P99_MIN_SAMPLES} tokens", row.token_samples);
+    }
+    latency(row.token_p99_ms, true)
+}
+
+/// Milliseconds with three digits that say something.
+fn latency(estimate: Option<Estimate>, with_interval: bool) -> String {
+    let decimals = if estimate.is_some_and(|ms| ms.value >= 10.0) {
+        1
+    } else {
+        2
+    };
+    figure(estimate, decimals, with_interval)
+}
+
+/// "98.3 [97.5–99.1]"; a dash where there is nothing.
+pub fn figure(estimate: Option<Estimate>, decimals: usize, with_interval: bool) -> String {
+    let Some(Estimate { value, interval }) = estimate else {
+        return "–".to_owned();
+    };
+    match interval {
+        Some([low, high]) if with_interval => {
+            format!("{value:.decimals$} [{low:.decimals$}–{high:.decimals$}]")
+        }
+        _ => format!("{value:.decimals$}"),
+    }
+}
+
+/// What each neighbour got done, relative to the baseline.
+pub fn work(report: &Report) -> Table {
+    let kinds = [Kind::StressNg, Kind::Iperf3, Kind::Fio];
+    let mut table = Table::new(&[("workload", Left), ("neighbour", Left), ("arm", Left)]);
+    table
+        .columns
+        .extend(kinds.iter().map(|kind| (kind.name().to_owned(), Right)));
+    table.columns.push(("mean".to_owned(), Right));
+    let noisy =
+        report.summary.rows.iter().filter(|row| {
+            row.neighbour != Neighbour::None && row.arm != report.plan.matrix.baseline
+        });
+    let mut last = None;
+    for row in noisy {
+        let at = table.rows.len();
+        if last != Some((&row.workload, row.neighbour)) {
+            table.group_starts.push(at);
+        }
+        last = Some((&row.workload, row.neighbour));
+        if row.arm == report.plan.matrix.subject {
+            table.strong.push(at);
+        }
+        let mut cells = vec![
+            row.workload.clone(),
+            row.neighbour.to_string(),
+            row.arm.clone(),
+        ];
+        let percent =
+            |estimate: Option<Estimate>| figure(estimate.map(|e| e.scaled(100.0)), 0, true);
+        cells.extend(
+            kinds
+                .iter()
+                .map(|kind| percent(row.work.get(kind).copied())),
+        );
+        cells.push(percent(row.work_mean));
+        table.rows.push(cells);
+    }
+    table
+}
+
+/// The subject against every other arm.
+pub fn versus(report: &Report) -> Table {
+    let mut table = Table::new(&[
+        ("workload", Left),
+        ("neighbour", Left),
+        ("against", Left),
+        ("share of clean ×", Right),
+        ("p99 latency ×", Right),
+        ("neighbours' work ×", Right),
+        ("idle, points", Right),
+    ]);
+    let mut last = None;
+    let noisy = |row: &&Versus| row.neighbour != Neighbour::None;
+    for row in report.summary.versus.iter().filter(noisy) {
+        if last != Some((&row.workload, row.neighbour)) {
+            table.group_starts.push(table.rows.len());
+        }
+        last = Some((&row.workload, row.neighbour));
+        table.rows.push(vec![
+            row.workload.clone(),
+            row.neighbour.to_string(),
+            row.other.clone(),
+            figure(row.share_of_clean, 2, true),
+            figure(row.token_p99, 2, true),
+            figure(row.work, 2, true),
+            figure(row.idle_points, 1, true),
+        ]);
+    }
+    table
+}
+
+/// What stands beside the tables: overhead, marks, failed cells.
+pub fn sentences(report: &Report) -> Vec<String> {
+    let Summary {
+        overhead,
+        marks,
+        failed,
+        ..
+    } = &report.summary;
+    let mut lines = Vec::new();
+    for overhead in overhead
+        .iter()
+        .filter(|o| o.arm == report.plan.matrix.subject)
+    {
+        let verdict = match overhead.ratio {
+            Estimate { interval: None, .. } => "too few rounds for an interval",
+            ratio if ratio.excludes(1.0) && ratio.value < 1.0 => "it costs something",
+            ratio if ratio.excludes(1.0) => "it is faster",
+            _ => "no difference shown",
+        };
+        lines.push(format!(
+            "Clean, {}: {} reaches {} % of {}'s tokens/s: {verdict}.",
+            overhead.workload,
+            overhead.arm,
+            figure(Some(overhead.ratio.scaled(100.0)), 1, true),
+            report.plan.matrix.baseline
+        ));
+    }
+    for marks in marks {
+        let delay = match (marks.delay_ms_median, marks.delay_ms_max) {
+            (Some(median), Some(max)) => {
+                format!(
+                    "; from first launch to mark {median:.0} ms in the median, {max:.0} ms at most"
+                )
+            }
+            _ => String::new(),
+        };
+        lines.push(format!(
+            "Found by itself, {}: {} marked all launching threads in {} of {} cells{delay}.",
+            marks.workload, marks.arm, marks.marked, marks.cells
+        ));
+    }
+    lines.extend(failures(failed));
+    lines
+}
+
+/// Failed cells, those with the same reason in one line.
+fn failures(failed: &[crate::study::FailedCell]) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for cell in failed {
+        let name = format!(
+            "{} {} {} round {}",
+            cell.arm, cell.neighbour, cell.workload, cell.round
+        );
+        match reasons
+            .iter_mut()
+            .find(|(reason, _)| *reason == cell.reason)
+        {
+            Some((_, cells)) => cells.push(name),
+            None => reasons.push((&cell.reason, vec![name])),
+        }
+    }
+    reasons
+        .into_iter()
+        .map(|(reason, cells)| {
+            let more = if cells.len() > 3 {
+                format!(" and {} more", cells.len() - 3)
+            } else {
+                String::new()
+            };
+            let shown: Vec<&str> = cells.iter().take(3).map(String::as_str).collect();
+            format!(
+                "Failed, {} of the cells: {reason} ({}{more}).",
+                cells.len(),
+                shown.join("; ")
+            )
+        })
+        .collect()
+}
+
+/// The arms, for the reader who does not know them.
+pub fn arms(report: &Report) -> Table {
+    let mut table = Table::new(&[("arm", Left), ("what it is", Left)]);
+    for name in &report.plan.matrix.arms {
+        let description = report
+            .plan
+            .arms
+            .get(name)
+            .map_or("", |arm| arm.description.as_str());
+        table.rows.push(vec![name.clone(), description.to_owned()]);
+    }
+    table
+}
+
+/// Both machines, side by side.
+pub fn facts(report: &Report) -> Table {
+    let mut table = Table::new(&[
+        ("fact", Left),
+        ("where the cells ran", Left),
+        ("its host", Left),
+    ]);
+    let mut names: Vec<&String> = report.guest.keys().chain(report.host.keys()).collect();
+    names.sort();
+    names.dedup();
+    let value = |facts: &Facts, name: &String| facts.get(name).cloned().unwrap_or_default();
+    for name in names
+        .into_iter()
+        .filter(|name| *name != "kernel command line")
+    {
+        table.rows.push(vec![
+            name.clone(),
+            value(&report.guest, name),
+            value(&report.host, name),
+        ]);
+    }
+    table
+}
+
+/// How to read the columns.
+pub const LEGEND: &[&str] = &[
+    "% of clean: tokens/s over those of the quiet cells of the same kind of boot in the same round (the baseline's; an arm with a boot of its own has its own).",
+    "p50, p99: latency of a token, all rounds together; no p99 below 459 tokens. sw/1k: context switches of the launching threads per 1,000 launches.",
+    "work %: what the neighbours got done by their own account over what they got done under the baseline, geometric mean of stress-ng, iperf3 and fio. idle %: CPU time nobody used in the measured window.",
+    "[a–b]: 95 % bootstrap interval over rounds, paired by round where it is a ratio.",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_carry_their_interval() {
+        let estimate = Some(Estimate {
+            value: 98.34,
+            interval: Some([97.5, 99.14]),
+        });
+        assert_eq!(figure(estimate, 1, true), "98.3 [97.5–99.1]");
+        assert_eq!(figure(estimate, 0, false), "98");
+        assert_eq!(
+            figure(
+                Some(Estimate {
+                    value: 2.0,
+                    interval: None
+                }),
+                1,
+                true
+            ),
+            "2.0"
+        );
+        assert_eq!(figure(None, 1, true), "–");
+    }
+
+    #[test]
+    fn failures_with_the_same_reason_share_a_line() {
+        let cell = |round| crate::study::FailedCell {
+            workload: "qwen3".into(),
+            neighbour: Neighbour::Cpu,
+            arm: "gpuaware".into(),
+            round,
+            reason: "no sched_ext".into(),
+        };
+        let lines = failures(&[cell(1), cell(2), cell(3), cell(4)]);
+        assert_eq!(
+            lines,
+            [
+                "Failed, 4 of the cells: no sched_ext (gpuaware cpu qwen3 round 1; gpuaware cpu qwen3 round 2; gpuaware cpu qwen3 round 3 and 1 more)."
+            ]
+        );
+    }
+}
