@@ -14,13 +14,17 @@ uint64_t fk_now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
 }
 
-/* Returns the last time that it read, so that callers need not read the clock again. */
+/*
+ * Returns the last time that it read, so that callers need not read the clock again. No pause
+ * instruction: under software emulation each leaves the vCPU's loop and takes QEMU's global lock.
+ */
 uint64_t fk_spin_until(uint64_t deadline_ns)
 {
 	uint64_t now_ns;
 
-	while ((now_ns = fk_now_ns()) < deadline_ns)
-		__builtin_ia32_pause();
+	do {
+		now_ns = fk_now_ns();
+	} while (now_ns < deadline_ns);
 	return now_ns;
 }
 

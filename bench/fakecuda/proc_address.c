@@ -12,19 +12,19 @@ struct fk_symbol {
 
 /* A name's variants stand together, newest last. */
 static const struct fk_symbol fk_symbols[] = {
-#define FK_PLAIN(name, since)	    { #name, since, (void *)name, NULL },
-#define FK_AS(name, since, fn)	    { #name, since, (void *)fn, NULL },
-#define FK_PTSZ(name, since)	    { #name, since, (void *)name, (void *)name##_ptsz },
-#define FK_PTSZ_AS(name, since, fn) { #name, since, (void *)fn, (void *)fn##_ptsz },
-#define FK_PTDS_AS(name, since, fn) { #name, since, (void *)fn, (void *)fn##_ptds },
+#define FK_PLAIN(name, since)	    {#name, since, (void *)name, NULL},
+#define FK_AS(name, since, fn)	    {#name, since, (void *)fn, NULL},
+#define FK_PTSZ(name, since)	    {#name, since, (void *)name, (void *)name##_ptsz},
+#define FK_PTSZ_AS(name, since, fn) {#name, since, (void *)fn, (void *)fn##_ptsz},
+#define FK_PTDS_AS(name, since, fn) {#name, since, (void *)fn, (void *)fn##_ptds},
 #include "symbols.h"
 };
 
 CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **out, int version, cuuint64_t flags,
 				     CUdriverProcAddressQueryResult *status)
 {
-	const cuuint64_t known = CU_GET_PROC_ADDRESS_LEGACY_STREAM |
-				 CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+	const cuuint64_t known =
+		CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
 	const struct fk_symbol *best = NULL;
 	bool known_name = false;
 
@@ -39,13 +39,13 @@ CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **out, int version
 			best = &fk_symbols[i];
 	}
 	if (status)
-		*status = best	     ? CU_GET_PROC_ADDRESS_SUCCESS :
-			  known_name ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT :
-				       CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+		*status = best	       ? CU_GET_PROC_ADDRESS_SUCCESS
+			  : known_name ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+				       : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 	if (!best)
 		return CUDA_ERROR_NOT_FOUND;
-	*out = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM && best->ptsz ? best->ptsz :
-										     best->fn;
+	*out = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM && best->ptsz ? best->ptsz
+										   : best->fn;
 	return CUDA_SUCCESS;
 }
 

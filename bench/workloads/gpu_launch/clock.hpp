@@ -23,8 +23,9 @@ inline uint64_t burn(uint64_t start_ns, uint64_t cost_ns)
 		const uint64_t piece = cost_ns < piece_ns ? cost_ns : piece_ns;
 		const uint64_t deadline_ns = start_ns + piece;
 
-		while ((start_ns = now_ns()) < deadline_ns)
-			__builtin_ia32_pause();
+		do {
+			start_ns = now_ns();
+		} while (start_ns < deadline_ns);
 		// A small overshoot is time paid, a large one is preemption and is not.
 		const uint64_t over_ns = start_ns - deadline_ns;
 		cost_ns -= piece;
