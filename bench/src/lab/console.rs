@@ -6,6 +6,14 @@ use std::collections::VecDeque;
 const KEPT_LINES: usize = 60;
 const SHOWN_LINES: usize = 40;
 
+/// What every boot prints first and nobody asks for.
+const BOOT_NOISE: [&str; 4] = [
+    "BIOS-e820:",
+    "BIOS-provided",
+    "KASLR using",
+    "] Command line:",
+];
+
 /// The last lines of the console.
 #[derive(Debug, Default)]
 pub struct Console {
@@ -17,7 +25,7 @@ impl Console {
     /// Takes one line without its end.
     pub fn push(&mut self, line: &str) {
         let line = line.trim_end_matches(['\r', '\n']);
-        if line.is_empty() {
+        if line.is_empty() || BOOT_NOISE.iter().any(|noise| line.contains(noise)) {
             return;
         }
         self.panicked |= line.contains("Kernel panic - not syncing");
@@ -71,6 +79,14 @@ mod tests {
         assert!(
             tail.contains("line 999") && tail.contains("line 960") && !tail.contains("line 959")
         );
+    }
+
+    #[test]
+    fn leaves_out_what_every_boot_prints() {
+        let mut console = Console::default();
+        console.push("[    0.0] BIOS-e820: [mem 0x0000000000000000-0x000000000009fbff] usable");
+        console.push("Poking KASLR using RDRAND RDTSC...");
+        assert_eq!(console.tail(), "");
     }
 
     #[test]

@@ -2,10 +2,12 @@
 //! What one run keeps on disk: the guest's script, the scratch disk, links to the writable
 //! directories. All of it is gone when the run is over.
 
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use tempfile::{NamedTempFile, TempDir};
+use tempfile::TempDir;
 
 use super::Lab;
 use super::guest::{self, Setup};
@@ -21,7 +23,8 @@ const RW_MOUNTS: &str = "run/gpuaware-lab/rw";
 pub struct Files {
     pub dir: TempDir,
     pub guest_script: PathBuf,
-    pub disk: Option<NamedTempFile>,
+    /// Has no name, so that nothing is left of it whatever happens to this process.
+    disk: Option<File>,
     /// (where virtme-ng mounts it, relative to the guest's root; where it is on this machine)
     pub rw_mounts: Vec<(PathBuf, PathBuf)>,
     /// What ends the command's streams.
@@ -46,12 +49,13 @@ impl Files {
                 "{} is not a directory (--rwdir)",
                 target.display()
             );
-            // virtme-ng accepts only plain letters in the paths that it mounts.
+            // virtme-ng accepts only plain letters in the paths that it mounts; virtiofsd does not
+            // follow a link, but a folder's "." is the folder.
             let link = dir.path().join(format!("rw{n}"));
             std::os::unix::fs::symlink(&target, &link)?;
             let mount = Path::new(RW_MOUNTS).join(n.to_string());
             binds.push((Path::new("/").join(&mount), target));
-            rw_mounts.push((mount, link));
+            rw_mounts.push((mount, link.join(".")));
         }
         let end_mark = dir
             .path()
@@ -86,6 +90,12 @@ impl Files {
             end_mark,
         })
     }
+
+    /// The path by which another process of this user can open the scratch disk.
+    pub fn disk_path(&self) -> Option<PathBuf> {
+        let fd = self.disk.as_ref()?.as_raw_fd();
+        Some(format!("/proc/{}/fd/{fd}", std::process::id()).into())
+    }
 }
 
 /// The guest mounts its modules on /lib/modules, which a machine without a kernel of its own may lack.
@@ -95,12 +105,12 @@ fn prepare_modules_dir() -> Result<()> {
 }
 
 /// A sparse file in the cache: /tmp may be memory.
-fn scratch_disk(mib: u64) -> Result<NamedTempFile> {
+fn scratch_disk(mib: u64) -> Result<File> {
     let dir = tools::cache_dir()?;
-    let disk = tempfile::Builder::new()
-        .prefix("lab-disk.")
-        .tempfile_in(&dir)
-        .and_then(|file| file.as_file().set_len(mib * 1024 * 1024).map(|()| file));
+    let disk = tempfile::tempfile_in(&dir).and_then(|file| {
+        file.set_len(mib * 1024 * 1024)?;
+        Ok(file)
+    });
     disk.with_context(|| {
         format!(
             "cannot create the scratch disk of {mib} MiB in {}",

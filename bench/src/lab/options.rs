@@ -11,6 +11,7 @@ use super::Lab;
 const MAX_DEFAULT_CPUS: usize = 8;
 const MAX_CPUS: u64 = 64;
 const MAX_NUMA_NODES: u64 = 8;
+const MAX_TIMEOUT_S: u64 = 30 * 24 * 3600;
 
 /// What to boot and what to run in it.
 #[derive(Debug, clap::Args)]
@@ -40,7 +41,7 @@ pub struct Options {
     boot: Vec<String>,
 
     /// Time limit for boot and command together, in seconds.
-    #[arg(long, value_name = "S", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "S", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=MAX_TIMEOUT_S))]
     timeout: u64,
 
     /// Directory that the guest may write to; repeatable.

@@ -17,7 +17,6 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use tempfile::NamedTempFile;
 
 use super::console::Console;
 use super::files::Files;
@@ -299,11 +298,12 @@ impl Machine {
         files: &Files,
         kernel: &Kernel,
     ) -> Result<Self> {
+        let disk = files.disk_path();
         let parts = Parts {
             image: &kernel.image,
             dir: files.dir.path(),
             guest_script: &files.guest_script,
-            disk: files.disk.as_ref().map(NamedTempFile::path),
+            disk: disk.as_deref(),
             rw_mounts: &files.rw_mounts,
         };
         let child = Command::new(&tools.virtme_run)
