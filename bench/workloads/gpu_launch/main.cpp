@@ -42,14 +42,29 @@ void idle(unsigned index, const std::atomic<bool> &done)
 		nanosleep(&period, nullptr);
 }
 
+// Lets every thread end, also when starting one of them failed and the others wait for the start.
+struct Release {
+	Shared &shared;
+	std::atomic<bool> &idlers_done;
+
+	~Release()
+	{
+		Shared::stop = true;
+		shared.go = 1;
+		shared.go.notify_all();
+		idlers_done = true;
+	}
+};
+
 int run(const Options &options)
 {
 	const Driver driver(options.profile.sync);
 	std::vector<std::unique_ptr<Launcher>> launchers;
 	std::vector<const Measured *> measured;
-	std::vector<std::jthread> threads, idlers;
 	std::atomic<bool> done{false};
 	Shared shared;
+	std::vector<std::jthread> threads, idlers;
+	const Release release{shared, done};
 	int status = 0;
 
 	install_signals();
