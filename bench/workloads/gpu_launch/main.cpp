@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <memory>
 #include <pthread.h>
+#include <system_error>
 #include <thread>
 
 #include "clock.hpp"
@@ -117,6 +118,9 @@ int main(int argc, char **argv)
 	} catch (const UsageError &error) {
 		std::fprintf(stderr, "gpu_launch: %s\n", error.what());
 		return 2;
+	} catch (const std::system_error &error) {
+		std::fprintf(stderr, "gpu_launch: cannot start a thread: %s\n", error.what());
+		return 1;
 	} catch (const std::exception &error) {
 		std::fprintf(stderr, "gpu_launch: %s\n", error.what());
 		return 1;
