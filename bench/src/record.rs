@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -181,7 +182,11 @@ impl RunDir {
 pub fn write_json<T: Serialize>(file: &Path, value: &T) -> Result<()> {
     let folder = file.parent().context("a result file without a folder")?;
     let write = || -> Result<()> {
-        let mut draft = tempfile::NamedTempFile::new_in(folder)?;
+        // Readable for others than root, who runs the lab; the umask still applies.
+        let mode = fs::Permissions::from_mode(0o644);
+        let mut draft = tempfile::Builder::new()
+            .permissions(mode)
+            .tempfile_in(folder)?;
         serde_json::to_writer(&mut draft, value)?;
         draft.write_all(b"\n")?;
         draft.persist(file)?;

@@ -17,6 +17,12 @@ pub(super) fn start(output: &Path) -> Result<Supervised> {
     command
         .args(["--cpu", "0", "--cpu-method", "fft", "--metrics", "--yaml"])
         .arg(output)
+        // It refuses to run where it cannot write, as in the lab's working directory.
+        .current_dir(
+            output
+                .parent()
+                .context("stress-ng's output has no folder")?,
+        )
         .stdin(Stdio::null())
         .stdout(log.try_clone().context("cannot share stress-ng's log")?)
         .stderr(log);

@@ -89,15 +89,17 @@ fn wrap(sentence: &str, columns: usize) -> String {
     let mut used = 0;
     for word in sentence.split(' ') {
         let length = word.chars().count() + 1;
-        if used > 0 && used + length > columns {
+        let first = text.is_empty();
+        if !first && used + length > columns {
             text += "\n  ";
             used = 2;
+        } else if !first {
+            text.push(' ');
         }
         text += word;
-        text.push(' ');
         used += length;
     }
-    text.trim_end().to_owned() + "\n"
+    text + "\n"
 }
 
 #[cfg(test)]
