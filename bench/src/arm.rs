@@ -68,8 +68,9 @@ pub enum Need {
 }
 
 impl Arm {
-    /// Reads the arm and fills in `{preferred}` and `{target}`.
-    pub fn read(file: &Path, target_dir: &Path, preferred: &str) -> Result<Self, DataError> {
+    /// Reads the arm and fills in `{preferred}`. `{target}` stays: where the programs lie is no part
+    /// of a comparison, and a plan must not carry the paths of one machine.
+    pub fn read(file: &Path, preferred: &str) -> Result<Self, DataError> {
         let mut arm: Self = datafile::read(file)?;
         if arm.boot.own_boot == arm.boot.args.is_empty() {
             return Err(DataError::Usage(format!(
@@ -77,24 +78,43 @@ impl Arm {
                 file.display()
             )));
         }
-        let fill = |text: &mut String| {
-            *text = text
-                .replace("{preferred}", preferred)
-                .replace("{target}", &target_dir.display().to_string());
-        };
-        arm.workload.prefix.iter_mut().for_each(fill);
-        arm.boot.args.iter_mut().for_each(fill);
-        if let Some(scheduler) = &mut arm.scheduler {
-            if scheduler.command.is_empty() {
-                return Err(DataError::Usage(format!(
-                    "{}: scheduler.command: expected a program and its arguments",
-                    file.display()
-                )));
-            }
-            scheduler.command.iter_mut().for_each(fill);
-            scheduler.marks.iter_mut().flatten().for_each(fill);
+        if arm
+            .scheduler
+            .as_ref()
+            .is_some_and(|scheduler| scheduler.command.is_empty())
+        {
+            return Err(DataError::Usage(format!(
+                "{}: scheduler.command: expected a program and its arguments",
+                file.display()
+            )));
         }
+        arm.replace("{preferred}", preferred);
         Ok(arm)
+    }
+
+    /// The arm with the programs of this machine.
+    pub fn with_programs_in(&self, target_dir: &Path) -> Self {
+        let mut arm = self.clone();
+        arm.replace("{target}", &target_dir.to_string_lossy());
+        arm
+    }
+
+    fn replace(&mut self, name: &str, value: &str) {
+        let scheduler = self.scheduler.iter_mut().flat_map(|scheduler| {
+            scheduler
+                .command
+                .iter_mut()
+                .chain(scheduler.marks.iter_mut().flatten())
+        });
+        let words = self
+            .workload
+            .prefix
+            .iter_mut()
+            .chain(self.boot.args.iter_mut())
+            .chain(scheduler);
+        for word in words {
+            *word = word.replace(name, value);
+        }
     }
 }
 
@@ -105,7 +125,7 @@ mod tests {
     fn shipped(name: &str) -> Arm {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scheds/arms");
         let file = datafile::find("arm", name, &folder).unwrap();
-        Arm::read(&file, Path::new("/t"), "6-7").unwrap()
+        Arm::read(&file, "6-7").unwrap()
     }
 
     #[test]
@@ -121,7 +141,8 @@ mod tests {
             isolcpus.boot.args[0].starts_with("isolcpus=")
                 && isolcpus.boot.args[0].ends_with("6-7")
         );
-        let scheduler = shipped("gpuaware").scheduler.unwrap();
+        let arm = shipped("gpuaware").with_programs_in(Path::new("/t"));
+        let scheduler = arm.scheduler.unwrap();
         assert_eq!(
             scheduler.command,
             ["/t/release/scx_gpuaware", "--preferred-cpus", "6-7"]
@@ -133,9 +154,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("x.toml");
         std::fs::write(&file, "description = \"x\"\n[boot]\nargs = [\"quiet\"]\n").unwrap();
-        let error = Arm::read(&file, Path::new("/t"), "1")
-            .unwrap_err()
-            .to_string();
+        let error = Arm::read(&file, "1").unwrap_err().to_string();
         assert!(
             error.contains("x.toml: boot: expected own_boot = true"),
             "{error}"

@@ -293,10 +293,7 @@ pub fn facts(report: &Report) -> Table {
     names.sort();
     names.dedup();
     let value = |facts: &Facts, name: &String| facts.get(name).cloned().unwrap_or_default();
-    for name in names
-        .into_iter()
-        .filter(|name| *name != "kernel command line")
-    {
+    for name in names {
         table.rows.push(vec![
             name.clone(),
             value(&report.guest, name),

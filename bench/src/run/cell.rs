@@ -80,7 +80,6 @@ pub fn measure(
     }
     let mut neighbours =
         neighbour::Running::start(settings.neighbour, settings.scratch, settings.disk)?;
-    neighbours.wait_until_working()?;
     phases.end_of("neighbours_start");
 
     let Settings {

@@ -26,7 +26,10 @@ pub fn of_this_machine() -> Facts {
             .map(|cpus| cpus.to_string()),
     );
     put("kernel", read("/proc/sys/kernel/osrelease"));
-    put("kernel command line", read("/proc/cmdline"));
+    put(
+        "kernel parameters",
+        read("/proc/cmdline").map(|line| relevant_parameters(&line)),
+    );
     put(
         "clocksource",
         read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
@@ -66,6 +69,34 @@ pub fn of_the_host(target_dir: &Path) -> Facts {
 
 fn read(path: &str) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+/// The kernel parameters that change scheduling or the price of a system call; the rest of the line
+/// says where this machine keeps its files.
+fn relevant_parameters(line: &str) -> String {
+    const NAMES: &[&str] = &[
+        "isolcpus",
+        "nohz",
+        "nohz_full",
+        "rcu_nocbs",
+        "irqaffinity",
+        "mitigations",
+        "preempt",
+        "threadirqs",
+        "idle",
+        "nosmt",
+        "maxcpus",
+        "processor.max_cstate",
+        "intel_pstate",
+        "amd_pstate",
+        "skew_tick",
+        "transparent_hugepage",
+    ];
+    let named = |word: &&str| NAMES.contains(&word.split('=').next().unwrap_or_default());
+    line.split_whitespace()
+        .filter(named)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn cpu_model() -> Option<String> {
@@ -145,6 +176,12 @@ fn revision() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keeps_only_parameters_that_matter() {
+        let line = "console=ttyS0 isolcpus=domain,1 root=/dev/x nohz_full=1 init=/home/me/init";
+        assert_eq!(relevant_parameters(line), "isolcpus=domain,1 nohz_full=1");
+    }
 
     #[test]
     fn knows_this_machine() {

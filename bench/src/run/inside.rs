@@ -22,6 +22,7 @@ struct Stage<'a> {
     block: &'a Block,
     index: usize,
     run: &'a RunDir,
+    target_dir: &'a Path,
     scratch: tempfile::TempDir,
     disk: Option<PathBuf>,
     progress: Progress,
@@ -29,9 +30,12 @@ struct Stage<'a> {
 
 /// Runs block `index` of the plan in `run`. Failed cells are results; an error is a run that
 /// cannot go on.
-pub fn block(run: &RunDir, index: usize) -> Result<()> {
+pub fn block(run: &RunDir, index: usize, target_dir: &Path) -> Result<()> {
     interrupt::watch()?;
-    let plan: Plan = record::read_json(&run.root().join("plan.json"))?;
+    let mut plan: Plan = record::read_json(&run.root().join("plan.json"))?;
+    for arm in plan.arms.values_mut() {
+        *arm = arm.with_programs_in(target_dir);
+    }
     let block = plan
         .blocks
         .get(index)
@@ -43,6 +47,7 @@ pub fn block(run: &RunDir, index: usize) -> Result<()> {
         block,
         index,
         run,
+        target_dir,
         scratch: tempfile::tempdir().context("cannot create a scratch folder")?,
         disk: std::env::var_os("GPUAWARE_LAB_DISK").map(PathBuf::from),
         progress: Progress::new(&plan, run, index),
@@ -182,7 +187,7 @@ impl Stage<'_> {
                 .with_context(|| format!("the matrix has no workload {}", key.workload))?,
             neighbour: key.neighbour,
             seconds,
-            target_dir: &self.plan.target_dir,
+            target_dir: self.target_dir,
             scratch: self.scratch.path(),
             disk: self.disk.as_deref(),
         };

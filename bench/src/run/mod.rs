@@ -33,7 +33,7 @@ const ATTEMPTS: u32 = 2;
 pub fn main(options: &RunOptions) -> Result<ExitCode> {
     if let Some(index) = options.inside {
         let dir = options.output.as_deref().context("--inside needs -o")?;
-        inside::block(&RunDir::open(dir)?, index)?;
+        inside::block(&RunDir::open(dir)?, index, &options.folders.target()?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let plan = settle(options)?;
@@ -53,7 +53,7 @@ pub fn main(options: &RunOptions) -> Result<ExitCode> {
         .into());
     }
     record::write_json(&root.join("plan.json"), &plan)?;
-    let host = facts::of_the_host(&plan.target_dir);
+    let host = facts::of_the_host(&options.folders.target()?);
     record::write_json(&root.join("facts-host.json"), &host)?;
     announce(&plan, &root);
     let began = Instant::now();
@@ -90,8 +90,8 @@ fn settle(options: &RunOptions) -> Result<Plan> {
         Where::Host => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
     };
     let preferred = preferred_cpus(&matrix, cpus)?;
-    let target_dir = folders.target()?;
-    let arms = read_arms(&matrix, folders, &target_dir, &preferred)?;
+    folders.target()?;
+    let arms = read_arms(&matrix, folders, &preferred)?;
     let seed = options.seed.unwrap_or_else(inside::unix_ms);
     let blocks = plan::blocks(&matrix, &arms, seed);
     Ok(Plan {
@@ -105,9 +105,8 @@ fn settle(options: &RunOptions) -> Result<Plan> {
         preferred,
         cpus,
         seed,
-        target_dir,
         started_unix_ms: inside::unix_ms(),
-        command_line: command_line(),
+        command_line: command_line(std::env::args().skip(1)),
         blocks,
     })
 }
@@ -135,7 +134,6 @@ fn preferred_cpus(matrix: &Matrix, cpus: usize) -> Result<String, DataError> {
 fn read_arms(
     matrix: &Matrix,
     folders: &Folders,
-    target_dir: &Path,
     preferred: &str,
 ) -> Result<BTreeMap<String, Arm>, DataError> {
     matrix
@@ -143,7 +141,7 @@ fn read_arms(
         .iter()
         .map(|name| {
             let file = datafile::find("arm", name, &folders.arms())?;
-            Ok((name.clone(), Arm::read(&file, target_dir, preferred)?))
+            Ok((name.clone(), Arm::read(&file, preferred)?))
         })
         .collect()
 }
@@ -201,7 +199,7 @@ fn run_block(
     run: &RunDir,
 ) -> Result<End> {
     if options.on == Where::Host {
-        return match inside::block(run, index) {
+        return match inside::block(run, index, &options.folders.target()?) {
             Ok(()) => Ok(End::Finished),
             Err(error) if error.to_string() == "interrupted" => Ok(End::Interrupted),
             Err(error) => Err(error),
@@ -216,6 +214,8 @@ fn run_block(
         index.to_string(),
         "-o".to_owned(),
         run.root().to_string_lossy().into_owned(),
+        "--target-dir".to_owned(),
+        options.folders.target()?.to_string_lossy().into_owned(),
     ];
     eprintln!(
         "booting the lab ({} of {}): {}",
@@ -291,9 +291,17 @@ fn announce(plan: &Plan, root: &Path) {
     eprintln!("raw results: {}", root.display());
 }
 
-fn command_line() -> String {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    format!("gpuaware-bench {}", words.join(" "))
+/// What was typed, without what does not change the figures: where files lie.
+fn command_line(mut words: impl Iterator<Item = String>) -> String {
+    let mut text = String::from("gpuaware-bench");
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "-o" | "--output" | "--target-dir" => drop(words.next()),
+            _ if word.starts_with("--output=") || word.starts_with("--target-dir=") => {}
+            _ => text += &format!(" {word}"),
+        }
+    }
+    text
 }
 
 /// bench/runs/local/MATRIX-TIME (UTC) in the repository, else below the working directory.
@@ -312,4 +320,24 @@ fn default_output(name: &str) -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("bench"))
         .join("runs/local")
         .join(stamp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_kept_without_places() {
+        let words = [
+            "run",
+            "demo",
+            "-o",
+            "/x",
+            "--target-dir=/y",
+            "--rounds",
+            "3",
+        ];
+        let text = command_line(words.into_iter().map(str::to_owned));
+        assert_eq!(text, "gpuaware-bench run demo --rounds 3");
+    }
 }

@@ -3,7 +3,6 @@
 //! seed. Pure; the plan is written beside the results, so that a run can be understood and resumed.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -28,8 +27,6 @@ pub struct Plan {
     pub preferred: String,
     pub cpus: usize,
     pub seed: u64,
-    /// Where the built programs are.
-    pub target_dir: PathBuf,
     pub started_unix_ms: u64,
     /// What was typed, to repeat it.
     pub command_line: String,
@@ -225,7 +222,6 @@ profile = "eager"
             preferred: "1".to_owned(),
             cpus: 2,
             seed: 7,
-            target_dir: PathBuf::from("/t"),
             started_unix_ms: 0,
             command_line: "gpuaware-bench run sample".to_owned(),
             blocks: blocks(&matrix(), &arms(), 7),
