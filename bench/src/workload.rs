@@ -23,7 +23,8 @@ const MEASURING: &str = "gpu_launch: measuring";
 const WARMUP_TIMEOUT: Duration = Duration::from_secs(60);
 /// For the last token and the report after the measured time.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
-const POLL: Duration = Duration::from_millis(20);
+/// How often the waiting looks up: seldom, because every look disturbs what is measured.
+const POLL: Duration = Duration::from_millis(50);
 
 /// A workload that runs; dropping it kills it.
 #[derive(Debug)]

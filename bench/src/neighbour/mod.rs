@@ -48,12 +48,17 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Work {
     pub kind: Kind,
-    /// Work a second by the program's own account, over its own lifetime in the cell.
+    /// Work a second in the measured window: the program's own total, of which the window gets the
+    /// part that the kernel's counter saw in it. A program's life also covers the start of the
+    /// others and the warm-up, which last longer under some arms than under others.
     pub rate: f64,
     pub unit: String,
-    pub seconds: f64,
-    /// The kernel's account of the measured window only: `evidence_unit` done in it.
+    /// The program's own account of its whole life in the cell.
+    pub own_total: f64,
+    pub own_seconds: f64,
+    /// The kernel's account: `evidence_unit` in the measured window, and in all.
     pub window_evidence: u64,
+    pub total_evidence: u64,
     pub evidence_unit: String,
 }
 
@@ -119,10 +124,10 @@ impl Kind {
     }
 }
 
-/// What a program reports of itself when it has ended: work a second, and for how long.
+/// What a program reports of itself when it has ended: how much it did, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Own {
-    rate: f64,
+    total: f64,
     seconds: f64,
 }
 
@@ -144,6 +149,7 @@ struct Part {
 pub struct Running {
     parts: Vec<Part>,
     disk: Option<PathBuf>,
+    window_began: Instant,
 }
 
 impl Running {
@@ -159,53 +165,44 @@ impl Running {
         Ok(Self {
             parts,
             disk: disk.map(Path::to_owned),
+            window_began: Instant::now(),
         })
     }
 
     /// Notes where the kernel's counters stand as the measured window begins.
     pub fn window_begins(&mut self) -> Result<()> {
-        let disk = self.disk.clone();
         for part in &mut self.parts {
-            part.window_start = part.evidence(disk.as_deref())?;
+            part.window_start = part.evidence(self.disk.as_deref())?;
         }
+        self.window_began = Instant::now();
         Ok(())
     }
 
     /// As the measured window ends: everybody must be alive and must have done work in it.
     /// Then stops all and returns what they did.
     pub fn finish(mut self) -> Result<Vec<Work>> {
-        let disk = self.disk.clone();
-        let mut evidence = Vec::new();
+        let window = self.window_began.elapsed();
+        let mut ends = Vec::new();
         for part in &mut self.parts {
             part.must_live()?;
-            let done = part
-                .evidence(disk.as_deref())?
-                .saturating_sub(part.window_start);
-            if done == 0 {
+            let end = part.evidence(self.disk.as_deref())?;
+            if end <= part.window_start {
                 bail!(
                     "{} did no work in the measured window ({} stood still)",
                     part.kind.name(),
                     part.kind.evidence_unit()
                 );
             }
-            evidence.push(done);
+            ends.push(end);
         }
         for part in &mut self.parts {
             part.process.signal(Signal::SIGINT)?;
         }
         let deadline = Instant::now() + STOP_TIMEOUT;
         let mut work = Vec::new();
-        for (part, window_evidence) in self.parts.iter_mut().zip(evidence) {
+        for (part, end) in self.parts.iter_mut().zip(ends) {
             part.process.wait_until(deadline)?;
-            let own = part.own()?;
-            work.push(Work {
-                kind: part.kind,
-                rate: own.rate,
-                unit: part.kind.unit().to_owned(),
-                seconds: own.seconds,
-                window_evidence,
-                evidence_unit: part.kind.evidence_unit().to_owned(),
-            });
+            work.push(part.work(end, window)?);
         }
         Ok(work)
     }
@@ -293,6 +290,24 @@ impl Part {
             last.map(|line| format!(": {}", line.trim()))
                 .unwrap_or_default()
         )
+    }
+
+    /// What it did in the measured window, from its own output and the counter at the window's end.
+    fn work(&self, end: u64, window: Duration) -> Result<Work> {
+        let own = self.own()?;
+        let window_evidence = end - self.window_start;
+        let total_evidence = end - self.before;
+        let share = window_evidence as f64 / total_evidence as f64;
+        Ok(Work {
+            kind: self.kind,
+            rate: own.total * share / window.as_secs_f64().max(1e-6),
+            unit: self.kind.unit().to_owned(),
+            own_total: own.total,
+            own_seconds: own.seconds,
+            window_evidence,
+            total_evidence,
+            evidence_unit: self.kind.evidence_unit().to_owned(),
+        })
     }
 
     fn own(&self) -> Result<Own> {

@@ -18,8 +18,10 @@ fn with_work(mut cell: Cell, rates: &[(Kind, f64)]) -> Cell {
             kind,
             rate,
             unit: String::new(),
-            seconds: 1.0,
+            own_total: rate,
+            own_seconds: 1.0,
             window_evidence: 1,
+            total_evidence: 1,
             evidence_unit: String::new(),
         })
         .collect();
