@@ -15,8 +15,9 @@ const LEFT: f64 = 56.0;
 const RIGHT: f64 = 18.0;
 const TOP: f64 = 18.0;
 const BOTTOM: f64 = 48.0;
-/// Labels keep this much room from one another.
+/// The height of a name, and the mean width of its letters.
 const LABEL_STEP: f64 = 14.0;
+const LETTER: f64 = 6.7;
 
 /// Where figures lie on the picture.
 struct Axes {
@@ -155,51 +156,92 @@ fn draw_point(svg: &mut String, axes: &Axes, point: &Point) {
     };
 }
 
-/// Names beside the points, moved apart where they would lie on one another.
+/// A rectangle that is taken: left, top, right, bottom.
+type Taken = [f64; 4];
+
+fn overlap(a: &Taken, b: &Taken) -> bool {
+    a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3]
+}
+
+/// Names beside the points, each at the nearest place that no point and no other name takes.
 fn labels(svg: &mut String, axes: &Axes, points: &[Point]) {
+    let mut taken: Vec<Taken> = points
+        .iter()
+        .map(|point| {
+            let (x, y) = (axes.x(point.idle.value), axes.y(point.share.value));
+            [x - 7.0, y - 7.0, x + 7.0, y + 7.0]
+        })
+        .collect();
     let mut order: Vec<&Point> = points.iter().collect();
     order.sort_by(|a, b| axes.y(a.share.value).total_cmp(&axes.y(b.share.value)));
-    let mut placed: Vec<(f64, f64)> = Vec::new();
     for point in order {
         let (x, y) = (axes.x(point.idle.value), axes.y(point.share.value));
         let text = format!("{}, {}", point.row.arm, point.row.neighbour);
-        let width = text.len() as f64 * 6.6;
-        let to_left = x + 14.0 + width > WIDTH - RIGHT;
-        let label_x = if to_left { x - 14.0 } else { x + 14.0 };
-        let start = if to_left { label_x - width } else { label_x };
-        let mut label_y = y;
-        for &(other_start, other_y) in &placed {
-            let beside = (start - other_start).abs() < 130.0;
-            if beside && label_y - other_y < LABEL_STEP {
-                label_y = other_y + LABEL_STEP;
-            }
-        }
-        placed.push((start, label_y));
-        if label_y - y > 4.0 {
-            let near = if to_left {
-                label_x + 3.0
+        let place = place(x, y, text.len() as f64 * LETTER, &taken);
+        taken.push(place);
+        let middle = f64::midpoint(place[1], place[3]);
+        if (middle - y).abs() > LABEL_STEP {
+            let near = if place[0] > x {
+                place[0] - 2.0
             } else {
-                label_x - 3.0
+                place[2] + 2.0
             };
             let _ = writeln!(
                 svg,
-                "<line class=\"leader\" x1=\"{x:.1}\" y1=\"{y:.1}\" x2=\"{near:.1}\" y2=\"{label_y:.1}\"/>"
+                "<line class=\"leader\" x1=\"{x:.1}\" y1=\"{y:.1}\" x2=\"{near:.1}\" y2=\"{middle:.1}\"/>"
             );
         }
-        let anchor = if to_left { "end" } else { "start" };
         let _ = writeln!(
             svg,
-            "<text class=\"label t{}\" x=\"{label_x:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
+            "<text class=\"label t{}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             point.colour,
-            label_y + 4.0,
+            place[0],
+            middle + 4.0,
             escape(&text)
         );
     }
 }
 
+/// The free place nearest to a point for a text of that width: beside it, then further up and down.
+fn place(x: f64, y: f64, width: f64, taken: &[Taken]) -> Taken {
+    let at = |left: f64, middle: f64| -> Taken {
+        [
+            left,
+            middle - LABEL_STEP / 2.0,
+            left + width,
+            middle + LABEL_STEP / 2.0,
+        ]
+    };
+    let inside =
+        |r: &Taken| r[0] >= LEFT && r[2] <= WIDTH && r[1] >= 0.0 && r[3] <= HEIGHT - BOTTOM;
+    let free = |r: &Taken| inside(r) && !taken.iter().any(|other| overlap(r, other));
+    (0..24)
+        .flat_map(|step| {
+            // 0, 1 down, 1 up, 2 down, 2 up, in half steps
+            let away = f64::from((step + 1) / 2) * LABEL_STEP / 2.0;
+            let middle = if step % 2 == 1 { y + away } else { y - away };
+            [at(x + 11.0, middle), at(x - 11.0 - width, middle)]
+        })
+        .find(free)
+        .unwrap_or_else(|| at(x + 11.0, y))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_lie_neither_on_points_nor_on_one_another() {
+        let (x, y) = (100.0, 50.0);
+        let point = [93.0, 43.0, 107.0, 57.0];
+        let first = place(x, y, 80.0, &[point]);
+        let second = place(x, y, 80.0, &[point, first]);
+        assert_eq!(first[0], 111.0);
+        assert!(
+            !overlap(&first, &second) && !overlap(&point, &second),
+            "{first:?} {second:?}"
+        );
+    }
 
     #[test]
     fn draws_a_point_for_every_measured_noisy_row() {

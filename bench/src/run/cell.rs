@@ -54,7 +54,8 @@ impl Phases {
         }
     }
 
-    fn end_of(&mut self, phase: &str) {
+    /// The time since the last phase ended belongs to `phase`.
+    pub fn end_of(&mut self, phase: &str) {
         let now = Instant::now();
         self.ms.insert(
             phase.to_owned(),

@@ -67,6 +67,15 @@ pub fn of_the_host(target_dir: &Path) -> Facts {
     facts
 }
 
+/// The load of the last minute.
+pub fn load_average() -> Option<f64> {
+    read("/proc/loadavg")?
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()
+}
+
 fn read(path: &str) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }

@@ -28,6 +28,8 @@ use plan::{Block, Plan};
 
 /// How often a block is tried: a lab that breaks down once must not cost the run.
 const ATTEMPTS: u32 = 2;
+/// A minute's load average above this is somebody else's work, which every figure would show.
+const BUSY_LOAD: f64 = 0.7;
 
 /// `gpuaware-bench run`.
 pub fn main(options: &RunOptions) -> Result<ExitCode> {
@@ -289,6 +291,11 @@ fn announce(plan: &Plan, root: &Path) {
         progress::in_words(estimate)
     );
     eprintln!("raw results: {}", root.display());
+    if let Some(load) = facts::load_average().filter(|&load| load > BUSY_LOAD) {
+        eprintln!(
+            "gpuaware-bench: warning: this machine is busy (load average {load}): the figures will be disturbed"
+        );
+    }
 }
 
 /// What was typed, without what does not change the figures: where files lie.
