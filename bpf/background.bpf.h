@@ -8,12 +8,6 @@
 
 #include "preferred.bpf.h"
 
-/*
- * The virtual time of the background task that is furthest ahead. One for the machine, so that a
- * task keeps its place when it changes LLC; a lost update is made good by the next one.
- */
-static u64 vtime_now;
-
 /* Affinity masks are intersected here. Users run with interrupts off, so one a CPU will do. */
 struct scratch {
 	struct bpf_cpumask __kptr *mask;
@@ -54,7 +48,8 @@ static __always_inline s32 pick_idle_in(struct task_struct *p, s32 prev_cpu,
 	return scx_bpf_pick_idle_cpu(allowed, 0);
 }
 
-/* The CPU for background task @p: an idle other CPU, else an idle preferred one that is not held. */
+/* The CPU for background task @p: an idle other CPU, else an idle preferred one that is not held.
+ */
 static __always_inline s32 pick_background_cpu(struct task_struct *p, s32 prev_cpu)
 {
 	s32 cpu = pick_idle_in(p, prev_cpu, other_cpumask);
@@ -76,13 +71,36 @@ static __always_inline void kick_idle_for_background(void)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
-/* A task that slept keeps at most one slice of credit. */
-static __always_inline u64 background_vtime(struct task_struct *p)
+/*
+ * The clock of a background queue: the vtime of the last task that it started. Each queue has its
+ * own. With one for all, tasks that share one crowded CPU would fall behind those that do not, be
+ * pulled up to the clock again and again, and lose their weights on the way.
+ */
+static __always_inline u64 queue_clock(u64 dsq, s32 cpu)
 {
-	u64 floor = vtime_now - background_slice_ns;
+	struct llc_ctx *llcx;
+	struct cpu_ctx *cctx;
 
-	if (time_before(p->scx.dsq_vtime, floor))
-		scx_bpf_task_set_dsq_vtime(p, floor);
+	if (dsq >= DSQ_PINNED) {
+		cctx = cpu_ctx(cpu);
+		return cctx ? cctx->pinned_vtime : 0;
+	}
+	llcx = llc_ctx(dsq - DSQ_BACKGROUND);
+	return llcx ? llcx->vtime : 0;
+}
+
+/* @p's place in @dsq. A newcomer starts at the clock; one that slept keeps at most one slice. */
+static __always_inline u64 background_vtime(struct task_struct *p, struct task_ctx *tctx, u64 dsq,
+					    s32 cpu)
+{
+	u64 now = queue_clock(dsq, cpu);
+
+	if (tctx && tctx->vtime_dsq != dsq) {
+		tctx->vtime_dsq = dsq;
+		scx_bpf_task_set_dsq_vtime(p, now);
+	} else if (time_before(p->scx.dsq_vtime, now - background_slice_ns)) {
+		scx_bpf_task_set_dsq_vtime(p, now - background_slice_ns);
+	}
 	return p->scx.dsq_vtime;
 }
 
@@ -90,79 +108,151 @@ static __always_inline u64 background_vtime(struct task_struct *p)
  * The two `…_served_ns` say since when a queue waits: when it was last served, or when it became
  * non-empty. That is what a turn is owed for.
  */
-static __always_inline void enqueue_background(struct task_struct *p, u64 enq_flags, u64 now)
+static __always_inline void enqueue_background(struct task_struct *p, struct task_ctx *tctx,
+					       u64 enq_flags, u64 now)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
 	u32 llc = llc_of(cpu);
 	struct llc_ctx *llcx = llc_ctx(llc);
+	u64 dsq;
 
 	stat_inc(GPUAWARE_STAT_BACKGROUND_QUEUED);
 	if (is_pinned(p)) {
-		if (cctx && !dsq_waiting(pinned_dsq(cpu)))
+		dsq = pinned_dsq(cpu);
+		if (cctx && !dsq_waiting(dsq))
 			cctx->pinned_served_ns = now;
-		scx_bpf_dsq_insert_vtime(p, pinned_dsq(cpu), background_slice_ns,
-					 background_vtime(p), enq_flags);
+		scx_bpf_dsq_insert_vtime(p, dsq, background_slice_ns,
+					 background_vtime(p, tctx, dsq, cpu), enq_flags);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		return;
 	}
-	if (llcx && !dsq_waiting(background_dsq(llc)))
+	dsq = background_dsq(llc);
+	if (llcx && !dsq_waiting(dsq))
 		llcx->background_served_ns = now;
-	scx_bpf_dsq_insert_vtime(p, background_dsq(llc), background_slice_ns, background_vtime(p),
+	scx_bpf_dsq_insert_vtime(p, dsq, background_slice_ns, background_vtime(p, tctx, dsq, cpu),
 				 enq_flags);
 	/* A woken task just saw in select_cpu() that nobody is idle. */
 	if (!(enq_flags & SCX_ENQ_WAKEUP))
 		kick_idle_for_background();
 }
 
-static __always_inline void charge_background(struct task_struct *p, u64 ran_ns)
+/* Lost updates are tolerated: the next start of a task makes them good. */
+static __always_inline void advance_clock(struct task_struct *p, struct task_ctx *tctx,
+					  struct cpu_ctx *cctx)
 {
-	u64 vtime = p->scx.dsq_vtime + ran_ns * 100 / (p->scx.weight ?: 1);
+	u64 vtime = p->scx.dsq_vtime;
+	struct llc_ctx *llcx;
 
-	scx_bpf_task_set_dsq_vtime(p, vtime);
+	if (tctx->vtime_dsq >= DSQ_PINNED) {
+		if (time_after(vtime, cctx->pinned_vtime))
+			cctx->pinned_vtime = vtime;
+	} else if (tctx->vtime_dsq) {
+		llcx = llc_ctx(tctx->vtime_dsq - DSQ_BACKGROUND);
+		if (llcx && time_after(vtime, llcx->vtime))
+			llcx->vtime = vtime;
+	}
 }
 
-/* What waits for this CPU, by virtual time: tasks that can only run here against everybody. */
-static __always_inline bool dispatch_background(s32 cpu, u32 llc)
+static __always_inline void charge_background(struct task_struct *p, struct cpu_ctx *cctx, s32 cpu,
+					      u32 llc, u64 ran_ns)
 {
-	u64 first = background_dsq(llc), second = pinned_dsq(cpu);
+	u32 nr_cpus = llc < GPUAWARE_MAX_LLCS ? llc_nr_cpus[llc] ?: 1 : 1;
+	u64 nr;
 
-	if (dsq_waiting(second)) {
-		u64 shared = dsq_head_vtime(first), pinned = dsq_head_vtime(second);
-
-		if (!dsq_waiting(first) || time_before(pinned, shared)) {
-			first = pinned_dsq(cpu);
-			second = background_dsq(llc);
-		}
-		return scx_bpf_dsq_move_to_local(first, 0) || scx_bpf_dsq_move_to_local(second, 0);
+	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime + ran_ns * 100 / (p->scx.weight ?: 1));
+	if (is_pinned(p)) {
+		nr = scx_bpf_dsq_nr_queued(pinned_dsq(cpu)) + 1;
+		cctx->pinned_share_ns += ran_ns / nr;
+	} else {
+		nr = scx_bpf_dsq_nr_queued(background_dsq(llc)) / nr_cpus + 1;
+		cctx->shared_share_ns += ran_ns / nr;
 	}
-	return scx_bpf_dsq_move_to_local(first, 0);
+}
+
+/*
+ * Is it the pinned queue's time on this CPU, both waiting? What one queue is behind is bounded, so
+ * that it cannot shut the other out for long to make up for it.
+ */
+static __always_inline bool pinned_goes_first(struct cpu_ctx *cctx)
+{
+	u64 bound = 4 * background_slice_ns;
+
+	if (time_before(cctx->pinned_share_ns + bound, cctx->shared_share_ns))
+		cctx->pinned_share_ns = cctx->shared_share_ns - bound;
+	else if (time_before(cctx->shared_share_ns + bound, cctx->pinned_share_ns))
+		cctx->shared_share_ns = cctx->pinned_share_ns - bound;
+	return time_before_eq(cctx->pinned_share_ns, cctx->shared_share_ns);
+}
+
+/*
+ * Does background task @prev go on, its slice used up? It is in no queue now, so taking the first
+ * of the queue instead would make two tasks take turns, whatever they weigh.
+ */
+static __always_inline bool keeps_running(struct task_struct *prev, struct task_ctx *tctx, s32 cpu,
+					  struct cpu_ctx *cctx, u32 llc, u64 now)
+{
+	bool pinned = is_pinned(prev);
+	u64 own = pinned ? pinned_dsq(cpu) : background_dsq(llc);
+	u64 other = pinned ? background_dsq(llc) : pinned_dsq(cpu);
+
+	charge_background(prev, cctx, cpu, llc, now - tctx->run_start_ns);
+	tctx->run_start_ns = now;
+	if (dsq_waiting(other) && pinned_goes_first(cctx) != pinned)
+		return false;
+	return !dsq_waiting(own) || time_before(prev->scx.dsq_vtime, dsq_head_vtime(own));
+}
+
+/* What waits for this CPU: tasks that can only run here, and everybody. */
+static __always_inline bool dispatch_background(s32 cpu, struct cpu_ctx *cctx, u32 llc)
+{
+	u64 shared = background_dsq(llc), pinned = pinned_dsq(cpu);
+
+	if (!dsq_waiting(pinned))
+		return scx_bpf_dsq_move_to_local(shared, 0);
+	if (dsq_waiting(shared) && !pinned_goes_first(cctx))
+		return scx_bpf_dsq_move_to_local(shared, 0) || scx_bpf_dsq_move_to_local(pinned, 0);
+	return scx_bpf_dsq_move_to_local(pinned, 0) || scx_bpf_dsq_move_to_local(shared, 0);
+}
+
+/* Has background waited so long that launchers owe it a turn? Marks @which as served. */
+static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, u64 now)
+{
+	struct llc_ctx *llcx = llc_ctx(llc);
+	u32 nr_cpus = llc < GPUAWARE_MAX_LLCS ? llc_nr_cpus[llc] ?: 1 : 1;
+
+	if (dsq_waiting(pinned_dsq(cpu)) &&
+	    time_after_eq(now, cctx->pinned_served_ns + turn_interval_ns)) {
+		cctx->pinned_served_ns = now;
+		/* The turn is for these first, whatever the shared queue had less of. */
+		cctx->pinned_share_ns = cctx->shared_share_ns;
+		return true;
+	}
+	/* Work for the whole LLC is owed by any of its CPUs. */
+	if (llcx && dsq_waiting(background_dsq(llc)) &&
+	    time_after_eq(now, llcx->background_served_ns + turn_interval_ns / nr_cpus)) {
+		llcx->background_served_ns = now;
+		return true;
+	}
+	return false;
 }
 
 /*
  * The minimum share. Where launchers leave nothing, background that waited for an interval gets
- * one slice that no launcher cuts short. Work for the whole LLC is owed by any of its CPUs.
+ * the CPU for one slice that no launcher cuts short. Tasks that need less of it share it.
  */
 static __always_inline bool dispatch_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, u64 now)
 {
-	struct llc_ctx *llcx = llc_ctx(llc);
-	u64 dsq = 0;
-
-	if (dsq_waiting(pinned_dsq(cpu)) &&
-	    time_after_eq(now, cctx->pinned_served_ns + turn_interval_ns)) {
-		dsq = pinned_dsq(cpu);
-		cctx->pinned_served_ns = now;
-	} else if (llcx && llc < GPUAWARE_MAX_LLCS && dsq_waiting(background_dsq(llc)) &&
-		   time_after_eq(now, llcx->background_served_ns +
-					      turn_interval_ns / (llc_nr_cpus[llc] ?: 1))) {
-		dsq = background_dsq(llc);
-		llcx->background_served_ns = now;
+	if (time_after_eq(now, cctx->turn_until_ns)) {
+		if (!owes_turn(cpu, llc, cctx, now))
+			return false;
+		cctx->turn_until_ns = now + background_slice_ns;
+		stat_inc(GPUAWARE_STAT_BACKGROUND_TURNS);
 	}
-	if (!dsq || !scx_bpf_dsq_move_to_local(dsq, 0))
-		return false;
-	cctx->turn_until_ns = now + background_slice_ns;
-	stat_inc(GPUAWARE_STAT_BACKGROUND_TURNS);
-	return true;
+	if (dispatch_background(cpu, cctx, llc))
+		return true;
+	cctx->turn_until_ns = 0;
+	return false;
 }
 
 /* Other LLCs have work and this one has none: capacity before locality. */
@@ -170,12 +260,12 @@ static __always_inline bool dispatch_from_others(u32 llc)
 {
 	u32 i;
 
-	bpf_for(i, 0, nr_llcs) {
+	bpf_for (i, 0, nr_llcs) {
 		if (i != llc && dsq_waiting(launch_dsq(i)) &&
 		    scx_bpf_dsq_move_to_local(launch_dsq(i), 0))
 			return true;
 	}
-	bpf_for(i, 0, nr_llcs) {
+	bpf_for (i, 0, nr_llcs) {
 		if (i != llc && dsq_waiting(background_dsq(i)) &&
 		    scx_bpf_dsq_move_to_local(background_dsq(i), 0))
 			return true;
@@ -187,7 +277,7 @@ static s32 init_background(void)
 {
 	s32 i;
 
-	bpf_for(i, 0, nr_cpu_ids) {
+	bpf_for (i, 0, nr_cpu_ids) {
 		struct bpf_cpumask *mask;
 		struct scratch *scratch;
 		u32 zero = 0;

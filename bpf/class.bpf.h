@@ -12,7 +12,7 @@
 
 /* What was said about one task. Gone with the task, so a reused TID inherits nothing. */
 struct task_mark {
-	u32 marked_class; /* by `scx_gpuaware mark` */
+	u32 marked_class;   /* by `scx_gpuaware mark` */
 	u32 observed_class; /* by a probe */
 	u32 symbol;
 	u32 pad;
@@ -79,7 +79,7 @@ static __always_inline u32 cgroup_class(struct task_struct *p)
 	struct cgroup *cgrp = BPF_CORE_READ(p, cgroups, dfl_cgrp);
 	int level;
 
-	bpf_for(level, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
+	bpf_for (level, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
 		struct cgroup_subsys_state *parent;
 		u32 *class;
 		u64 id;

@@ -8,9 +8,9 @@
 
 #include "task.bpf.h"
 
-#define DSQ_LAUNCH	0x10000ULL
-#define DSQ_BACKGROUND	0x20000ULL
-#define DSQ_PINNED	0x30000ULL
+#define DSQ_LAUNCH     0x10000ULL
+#define DSQ_BACKGROUND 0x20000ULL
+#define DSQ_PINNED     0x30000ULL
 
 static __always_inline u64 launch_dsq(u32 llc)
 {
@@ -38,7 +38,7 @@ static __always_inline u64 dsq_head_vtime(u64 dsq)
 	struct task_struct *p;
 	u64 vtime = ~0ULL;
 
-	bpf_for_each(scx_dsq, p, dsq, 0) {
+	bpf_for_each (scx_dsq, p, dsq, 0) {
 		vtime = p->scx.dsq_vtime;
 		break;
 	}
@@ -49,7 +49,7 @@ static s32 create_dsqs(void)
 {
 	s32 ret, i;
 
-	bpf_for(i, 0, nr_llcs) {
+	bpf_for (i, 0, nr_llcs) {
 		ret = scx_bpf_create_dsq(launch_dsq(i), -1);
 		if (ret)
 			return ret;
@@ -57,7 +57,7 @@ static s32 create_dsqs(void)
 		if (ret)
 			return ret;
 	}
-	bpf_for(i, 0, nr_cpu_ids) {
+	bpf_for (i, 0, nr_cpu_ids) {
 		ret = scx_bpf_create_dsq(pinned_dsq(i), -1);
 		if (ret)
 			return ret;

@@ -51,7 +51,7 @@ void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	if (!tctx || task_class(p, tctx) != GPUAWARE_CLASS_LAUNCH) {
-		enqueue_background(p, enq_flags, now);
+		enqueue_background(p, tctx, enq_flags, now);
 		return;
 	}
 	pick = pick_launch_cpu(p, tctx, scx_bpf_task_cpu(p), now);
@@ -77,12 +77,15 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (dsq_waiting(launch_dsq(llc)) && scx_bpf_dsq_move_to_local(launch_dsq(llc), 0))
 		return;
-	if (prev && (prev->scx.flags & SCX_TASK_QUEUED)) {
-		tctx = task_ctx(prev);
-		if (tctx && tctx->class == GPUAWARE_CLASS_LAUNCH) {
-			scx_bpf_task_set_slice(prev, launch_slice_ns);
-			return;
-		}
+	tctx = prev && (prev->scx.flags & SCX_TASK_QUEUED) ? task_ctx(prev) : NULL;
+	if (tctx && tctx->class == GPUAWARE_CLASS_LAUNCH) {
+		scx_bpf_task_set_slice(prev, launch_slice_ns);
+		return;
+	}
+	if (tctx && !is_percpu_kthread(prev) && keeps_running(prev, tctx, cpu, cctx, llc, now)) {
+		scx_bpf_task_set_slice(prev,
+				       is_preferred(cpu) ? lent_slice_ns : background_slice_ns);
+		return;
 	}
 	if (is_held(cctx, now)) {
 		/* Somebody woke this CPU for work that it declines: another one takes it. */
@@ -90,7 +93,7 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 			kick_idle_for_background();
 		return;
 	}
-	if (!dispatch_background(cpu, llc))
+	if (!dispatch_background(cpu, cctx, llc))
 		dispatch_from_others(llc);
 }
 
@@ -127,10 +130,11 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 		return;
 	}
 	cctx->occupant = OCCUPANT_BACKGROUND;
-	if (time_after(p->scx.dsq_vtime, vtime_now))
-		vtime_now = p->scx.dsq_vtime;
-	if (time_before(now, cctx->turn_until_ns))
+	advance_clock(p, tctx, cctx);
+	if (time_before(now, cctx->turn_until_ns)) {
+		scx_bpf_task_set_slice(p, cctx->turn_until_ns - now);
 		return;
+	}
 	if (is_preferred(cpu))
 		scx_bpf_task_set_slice(p, lent_slice_ns);
 	/*
@@ -161,11 +165,10 @@ void BPF_STRUCT_OPS(gpuaware_stopping, struct task_struct *p, bool runnable)
 		stat_add(GPUAWARE_STAT_LAUNCH_RUN_NS, ran_ns);
 		return;
 	}
-	charge_background(p, ran_ns);
+	charge_background(p, cctx, cpu, llc_of(cpu), ran_ns);
 	stat_add(GPUAWARE_STAT_BACKGROUND_RUN_NS, ran_ns);
 	if (is_preferred(cpu))
 		stat_add(GPUAWARE_STAT_LENT_RUN_NS, ran_ns);
-	cctx->turn_until_ns = 0;
 	if (is_pinned(p)) {
 		cctx->pinned_served_ns = now;
 		return;
@@ -234,11 +237,6 @@ s32 BPF_STRUCT_OPS(gpuaware_init_task, struct task_struct *p, struct scx_init_ta
 	return 0;
 }
 
-void BPF_STRUCT_OPS(gpuaware_enable, struct task_struct *p)
-{
-	scx_bpf_task_set_dsq_vtime(p, vtime_now);
-}
-
 s32 BPF_STRUCT_OPS_SLEEPABLE(gpuaware_init)
 {
 	s32 ret;
@@ -263,6 +261,5 @@ SCX_OPS_DEFINE(gpuaware_ops, .select_cpu = (void *)gpuaware_select_cpu,
 	       .runnable = (void *)gpuaware_runnable, .running = (void *)gpuaware_running,
 	       .stopping = (void *)gpuaware_stopping, .quiescent = (void *)gpuaware_quiescent,
 	       .yield = (void *)gpuaware_yield, .update_idle = (void *)gpuaware_update_idle,
-	       .init_task = (void *)gpuaware_init_task, .enable = (void *)gpuaware_enable,
-	       .init = (void *)gpuaware_init, .exit = (void *)gpuaware_exit,
-	       .timeout_ms = 20000, .name = "gpuaware");
+	       .init_task = (void *)gpuaware_init_task, .init = (void *)gpuaware_init,
+	       .exit = (void *)gpuaware_exit, .timeout_ms = 20000, .name = "gpuaware");

@@ -74,7 +74,8 @@ static int hold_expired(void *map, int *key, struct hold_timer *timer)
  * @tctx's launcher goes to sleep on @cpu, which is the CPU that this runs on. The EWMA says how
  * long; half as much again covers its spread.
  */
-static __always_inline void start_hold(s32 cpu, struct cpu_ctx *cctx, struct task_ctx *tctx, u64 now)
+static __always_inline void start_hold(s32 cpu, struct cpu_ctx *cctx, struct task_ctx *tctx,
+				       u64 now)
 {
 	u64 length = tctx->sleep_avg_ns + tctx->sleep_avg_ns / 2;
 	struct hold_timer *timer;
@@ -116,7 +117,7 @@ static s32 init_hold(void)
 
 	if (!mask)
 		return -ENOMEM;
-	bpf_for(i, 0, nr_cpu_ids) {
+	bpf_for (i, 0, nr_cpu_ids) {
 		struct hold_timer *timer;
 		u32 key = i;
 

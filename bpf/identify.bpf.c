@@ -18,12 +18,12 @@ struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
 void bpf_task_release(struct task_struct *p) __ksym;
 
 /* Read by user space, which decides when the launch probes are armed. */
-u64 nr_launch_hits; /* probed launches, new thread or not */
-u64 nr_new_launchers; /* threads marked by a probe */
-u64 nr_cuda_inits; /* processes that initialised CUDA */
-u64 nr_gpu_forks; /* threads started by processes that launch or initialised CUDA */
+u64 nr_launch_hits;    /* probed launches, new thread or not */
+u64 nr_new_launchers;  /* threads marked by a probe */
+u64 nr_cuda_inits;     /* processes that initialised CUDA */
+u64 nr_gpu_forks;      /* threads started by processes that launch or initialised CUDA */
 u64 nr_cgroup_changes; /* cgroups made, removed or renamed */
-u64 nr_lost_execs; /* process_events was full: user space looks at every process instead */
+u64 nr_lost_execs;     /* process_events was full: user space looks at every process instead */
 
 /* Processes that initialised CUDA or launched: a new thread of theirs may launch soon. */
 struct {

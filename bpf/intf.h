@@ -62,15 +62,15 @@ struct gpuaware_mark_record {
 enum gpuaware_stat {
 	GPUAWARE_STAT_LAUNCH_WAKEUPS,
 	GPUAWARE_STAT_LAUNCH_TO_PREFERRED, /* an idle preferred CPU */
-	GPUAWARE_STAT_LAUNCH_PREEMPTS, /* a CPU that ran background */
-	GPUAWARE_STAT_LAUNCH_TO_OTHER, /* an idle CPU that is not preferred */
+	GPUAWARE_STAT_LAUNCH_PREEMPTS,	   /* a CPU that ran background */
+	GPUAWARE_STAT_LAUNCH_TO_OTHER,	   /* an idle CPU that is not preferred */
 	GPUAWARE_STAT_LAUNCH_QUEUED,
 	GPUAWARE_STAT_LAUNCH_RUN_NS,
 	GPUAWARE_STAT_BACKGROUND_DIRECT,
 	GPUAWARE_STAT_BACKGROUND_QUEUED,
 	GPUAWARE_STAT_BACKGROUND_RUN_NS,
 	GPUAWARE_STAT_BACKGROUND_TURNS, /* minimum share, taken from launchers */
-	GPUAWARE_STAT_LENT_RUN_NS, /* background on preferred CPUs */
+	GPUAWARE_STAT_LENT_RUN_NS,	/* background on preferred CPUs */
 	GPUAWARE_STAT_HOLDS,
 	GPUAWARE_STAT_HOLD_NS,
 	GPUAWARE_STAT_HOLDS_EXPIRED, /* the launcher slept longer than was foreseen */

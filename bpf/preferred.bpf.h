@@ -99,7 +99,7 @@ static __always_inline bool try_preferred(struct task_struct *p, struct task_ctx
 {
 	u32 i;
 
-	bpf_for(i, 0, nr_preferred) {
+	bpf_for (i, 0, nr_preferred) {
 		s32 cpu;
 
 		if (i >= GPUAWARE_MAX_CPUS)
@@ -129,7 +129,7 @@ static __always_inline bool try_others(struct task_struct *p, struct task_ctx *t
 		pick->how = is_preferred(cpu) ? PICK_IDLE_PREFERRED : PICK_IDLE_OTHER;
 		return true;
 	}
-	bpf_for(cpu, 0, nr_cpu_ids) {
+	bpf_for (cpu, 0, nr_cpu_ids) {
 		if (try_cpu(cpu, p, tctx, now, false, pick))
 			return true;
 	}
@@ -152,8 +152,7 @@ static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct
 		return pick;
 	if (try_preferred(p, tctx, now, true, true, &pick) ||
 	    try_preferred(p, tctx, now, false, true, &pick) ||
-	    try_preferred(p, tctx, now, false, false, &pick) ||
-	    try_others(p, tctx, now, &pick))
+	    try_preferred(p, tctx, now, false, false, &pick) || try_others(p, tctx, now, &pick))
 		return pick;
 	return pick;
 }
@@ -187,7 +186,7 @@ static s32 init_preferred(void)
 			bpf_cpumask_release(other);
 		return -ENOMEM;
 	}
-	bpf_for(i, 0, nr_cpu_ids) {
+	bpf_for (i, 0, nr_cpu_ids) {
 		if (is_preferred(i))
 			bpf_cpumask_set_cpu(i, preferred);
 		else

@@ -22,10 +22,11 @@ const volatile u64 launch_slice_ns = 20000000;
 const volatile u64 background_slice_ns = 4000000;
 const volatile u64 lent_slice_ns = 1000000;
 const volatile u64 turn_interval_ns = 80000000; /* background slice / min share */
-const volatile u64 hold_cap_ns = 2000000; /* 0: never hold */
+const volatile u64 hold_cap_ns = 2000000;	/* 0: never hold */
 
 struct task_ctx {
 	u64 class_generation; /* of the cached class */
+	u64 vtime_dsq;	      /* the background queue whose clock its vtime is of */
 	u64 cgroup_id;
 	u32 class;
 	s32 claimed_cpu; /* chosen for a launcher that does not run yet; -1: none */
@@ -50,12 +51,16 @@ enum occupant {
 };
 
 struct cpu_ctx {
-	u32 occupant; /* enum occupant */
-	s32 claimed_by; /* TID of the launcher that was sent here; 0: none */
+	u32 occupant;	   /* enum occupant */
+	s32 claimed_by;	   /* TID of the launcher that was sent here; 0: none */
 	u64 hold_until_ns; /* 0: not held */
 	u64 hold_start_ns;
-	u64 turn_until_ns; /* background runs its minimum share and is not preempted */
-	u64 pinned_served_ns; /* when a task that can only run here last ran */
+	u64 turn_until_ns;    /* background runs its minimum share and is not preempted */
+	u64 pinned_served_ns; /* since when tasks that can only run here wait */
+	u64 pinned_vtime;     /* clock of the pinned queue */
+	/* CPU time of the pinned and of the shared queue here, each by its number of tasks. */
+	u64 pinned_share_ns;
+	u64 shared_share_ns;
 };
 
 /* Indexed by CPU, not per-CPU: others look at it on every launcher's wakeup. */
@@ -67,8 +72,8 @@ struct {
 } cpu_ctxs SEC(".maps");
 
 struct llc_ctx {
-	u64 vtime_now;
-	u64 background_served_ns; /* when shared background last ran on one of its CPUs */
+	u64 vtime;		  /* clock of the shared background queue */
+	u64 background_served_ns; /* since when shared background waits */
 };
 
 struct {

@@ -29,6 +29,7 @@ packages=(
 	"libcap-ng-dev: virtiofsd"
 	"python3-venv: a place of their own for virtme-ng and nvcc"
 	"kmod: modules of the lab's kernel"
+	"file: tells the version of the lab's kernel"
 	"iproute2: loopback in the lab"
 	"stress-ng: the cpu neighbour"
 	"iperf3: the network neighbour"
@@ -148,6 +149,14 @@ install_venv() {
 	fi
 }
 
+# The guest mounts its own modules there.
+make_modules_folder() {
+	[ -d /lib/modules ] && return 0
+	as_root_or_die "making /lib/modules"
+	say "making /lib/modules: where the lab's guest mounts its modules"
+	install -d /lib/modules
+}
+
 main() {
 	need_cargo
 	local release
@@ -157,6 +166,7 @@ main() {
 	install_qemu "$release"
 	install_virtiofsd "$release"
 	install_venv
+	make_modules_folder
 	say "ready (cache: $cache)"
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Flags and subcommands to validated values, errors to exit codes. Nothing else parses.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -130,13 +131,23 @@ fn start_log(verbose: bool) {
     } else {
         LevelFilter::Info
     };
-    let config = ConfigBuilder::new()
+    let mut config = ConfigBuilder::new();
+    config
         .set_target_level(LevelFilter::Off)
         .set_location_level(LevelFilter::Off)
-        .set_time_level(LevelFilter::Off)
-        .build();
+        .set_time_level(LevelFilter::Off);
+    if !verbose {
+        config
+            .add_filter_allow_str("scx_gpuaware")
+            .add_filter_allow_str("scx_utils::libbpf_logger");
+    }
+    let color = if std::io::stderr().is_terminal() {
+        ColorChoice::Auto
+    } else {
+        ColorChoice::Never
+    };
     // Fails only if a logger is set already, which is fine in tests.
-    let _ = TermLogger::init(level, config, TerminalMode::Stderr, ColorChoice::Auto);
+    let _ = TermLogger::init(level, config.build(), TerminalMode::Stderr, color);
 }
 
 fn run(args: &Run) -> Result<(), Failure> {
@@ -257,9 +268,10 @@ fn marks(json: bool) -> Result<()> {
 
 fn row(mark: &Mark) -> String {
     let name = |value: serde_json::Result<String>| value.unwrap_or_default().replace('"', "");
-    let age = mark
-        .age_ms
-        .map_or_else(|| "-".to_owned(), |ms| format!("{:.1} s", ms as f64 / 1000.0));
+    let age = mark.age_ms.map_or_else(
+        || "-".to_owned(),
+        |ms| format!("{:.1} s", ms as f64 / 1000.0),
+    );
     let evidence = match mark.symbol {
         Some(symbol) => symbol.to_owned(),
         None if mark.age_ms.is_none() => format!("cgroup id {}", mark.cgroup_id),

@@ -22,7 +22,11 @@ pub fn mount_point(mounts: &str) -> Option<PathBuf> {
 
 /// The globs of a policy, with their classes. Launch comes first and wins where both match.
 pub fn rules(policy: &Policy) -> Vec<(CgroupGlob, Class)> {
-    let launch = policy.launch.cgroups.iter().map(|glob| (glob, Class::Launch));
+    let launch = policy
+        .launch
+        .cgroups
+        .iter()
+        .map(|glob| (glob, Class::Launch));
     let background = policy.background.cgroups.iter();
     launch
         .chain(background.map(|glob| (glob, Class::Background)))
@@ -82,7 +86,10 @@ mod tests {
         }
         let rules = [
             (CgroupGlob::new("gpu.slice/**").unwrap(), Class::Launch),
-            (CgroupGlob::new("{batch,gpu.slice/a}").unwrap(), Class::Background),
+            (
+                CgroupGlob::new("{batch,gpu.slice/a}").unwrap(),
+                Class::Background,
+            ),
         ];
         let classes = classify(root.path(), &rules).unwrap();
         let class_of = |folder: &str| {

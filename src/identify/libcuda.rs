@@ -116,7 +116,8 @@ pub fn in_loader_cache(listing: &str) -> BTreeSet<PathBuf> {
 /// Not a readable ELF file.
 pub fn entry_points(path: &Path) -> Result<EntryPoints> {
     let data = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-    let file = object::File::parse(&*data).with_context(|| format!("{}: not ELF", path.display()))?;
+    let file =
+        object::File::parse(&*data).with_context(|| format!("{}: not ELF", path.display()))?;
     let offset_of = |address: u64| {
         file.segments().find_map(|segment| {
             let (offset, size) = segment.file_range();
@@ -128,12 +129,17 @@ pub fn entry_points(path: &Path) -> Result<EntryPoints> {
         launches: Vec::new(),
         init: None,
     };
-    for symbol in file.dynamic_symbols().filter(|symbol| symbol.is_definition()) {
+    for symbol in file
+        .dynamic_symbols()
+        .filter(|symbol| symbol.is_definition())
+    {
         let Ok(name) = symbol.name() else { continue };
         if name == INIT_SYMBOL {
             found.init = offset_of(symbol.address());
         } else if let Some(index) = LAUNCH_SYMBOLS.iter().position(|&launch| launch == name) {
-            found.launches.extend(offset_of(symbol.address()).map(|offset| (index, offset)));
+            found
+                .launches
+                .extend(offset_of(symbol.address()).map(|offset| (index, offset)));
         }
     }
     Ok(found)
@@ -156,7 +162,13 @@ garbage\n\xff\xfe\n";
     fn finds_each_libcuda_inode_once() {
         let found: Vec<_> = mappings(MAPS).into_iter().collect();
         assert_eq!(found.len(), 2);
-        assert_eq!(found[0].inode, Inode { device: (0, 0x2f), number: 12 });
+        assert_eq!(
+            found[0].inode,
+            Inode {
+                device: (0, 0x2f),
+                number: 12
+            }
+        );
         assert_eq!(found[0].path, Path::new("/a b/libcuda.so.1 (deleted)"));
         assert_eq!(found[1].range, "7f10a0-7f10b0");
     }
@@ -179,12 +191,19 @@ garbage\n\xff\xfe\n";
         let libc = std::fs::read_to_string("/proc/self/maps")
             .unwrap()
             .lines()
-            .find_map(|line| line.split_whitespace().nth(5).filter(|path| path.contains("/libc.so")))
+            .find_map(|line| {
+                line.split_whitespace()
+                    .nth(5)
+                    .filter(|path| path.contains("/libc.so"))
+            })
             .map(PathBuf::from)
             .unwrap();
         assert_eq!(
             entry_points(&libc).unwrap(),
-            EntryPoints { launches: vec![], init: None }
+            EntryPoints {
+                launches: vec![],
+                init: None
+            }
         );
         assert!(entry_points(Path::new("/proc/self/cmdline")).is_err());
     }

@@ -37,6 +37,8 @@ pub struct Mark {
     pub symbol: Option<&'static str>,
     /// Id of its cgroup: the inode number of the folder.
     pub cgroup_id: u64,
+    /// When it was first marked, nanoseconds of CLOCK_MONOTONIC; `null` for cgroup tags.
+    pub first_seen_ns: Option<u64>,
     /// Milliseconds since it was first marked; `null` for cgroup tags.
     pub age_ms: Option<u64>,
     /// Milliseconds since it was last seen or marked; `null` for cgroup tags.
@@ -202,6 +204,7 @@ fn mark_of(record: &intf::gpuaware_mark_record, now: Duration) -> Option<Mark> {
             .then(|| LAUNCH_SYMBOLS.get(record.symbol as usize).copied())
             .flatten(),
         cgroup_id: record.cgroup_id,
+        first_seen_ns: (source != Source::Cgroup).then_some(record.first_seen_ns),
         age_ms: ms_ago(record.first_seen_ns),
         last_seen_ms: ms_ago(record.last_seen_ns),
         hits: record.hits,

@@ -193,7 +193,11 @@ impl<'obj> Identify<'obj> {
 
     /// Matches the policy's globs anew when a cgroup was made, removed or renamed.
     fn follow_cgroups(&mut self) -> Result<()> {
-        let Some(root) = self.cgroup_root.as_deref().filter(|_| !self.rules.is_empty()) else {
+        let Some(root) = self
+            .cgroup_root
+            .as_deref()
+            .filter(|_| !self.rules.is_empty())
+        else {
             return Ok(());
         };
         let changes = probes::cgroup_changes(&self.skel);
@@ -217,8 +221,12 @@ impl<'obj> Identify<'obj> {
                 .with_context(|| format!("forgetting cgroup {id}"))?;
         }
         for (id, class) in tagged {
-            map.update(&id.to_ne_bytes(), &class.wire().to_ne_bytes(), MapFlags::ANY)
-                .with_context(|| format!("tagging cgroup {id}"))?;
+            map.update(
+                &id.to_ne_bytes(),
+                &class.wire().to_ne_bytes(),
+                MapFlags::ANY,
+            )
+            .with_context(|| format!("tagging cgroup {id}"))?;
         }
         bump_generation(&self.skel)
     }

@@ -111,7 +111,12 @@ impl Probes {
     }
 
     /// See [`super::Identify::step`].
-    pub fn step(&mut self, now: Duration, skel: &IdentifySkel<'_>, pins: &Pins) -> Result<Duration> {
+    pub fn step(
+        &mut self,
+        now: Duration,
+        skel: &IdentifySkel<'_>,
+        pins: &Pins,
+    ) -> Result<Duration> {
         self.follow_execs(now, skel)?;
         while let Some(tgid) = self.looks.next(now) {
             self.look_at(skel, tgid, now);

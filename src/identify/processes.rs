@@ -8,7 +8,9 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Age at which a process that started a program is looked at. The last gap repeats.
-const LOOKS_MS: [u64; 10] = [20, 120, 300, 600, 1_200, 3_000, 8_000, 20_000, 50_000, 110_000];
+const LOOKS_MS: [u64; 10] = [
+    20, 120, 300, 600, 1_200, 3_000, 8_000, 20_000, 50_000, 110_000,
+];
 
 /// The processes to look at next.
 #[derive(Debug, Default)]

@@ -174,7 +174,10 @@ mod tests {
     fn rests_armed_while_nobody_launches() {
         let mut window = Window::new(ms(0));
         for second in 1..100 {
-            assert_eq!(window.step(ms(second * 1000), counters(0, 0, 0), || true), None);
+            assert_eq!(
+                window.step(ms(second * 1000), counters(0, 0, 0), || true),
+                None
+            );
         }
         assert!(window.is_armed());
     }

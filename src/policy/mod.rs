@@ -166,7 +166,10 @@ struct PreferredFile {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "hold_us is \"auto\" or a number of microseconds")]
+#[serde(
+    untagged,
+    expecting = "hold_us is \"auto\" or a number of microseconds"
+)]
 enum HoldFile {
     Word(String),
     Microseconds(u64),
@@ -240,9 +243,9 @@ impl File {
 impl PreferredFile {
     fn validate(self, mut preferred: Preferred) -> Result<Preferred, PolicyError> {
         if let Some(cpus) = self.cpus.filter(|cpus| cpus != "auto") {
-            let cpus = cpus
-                .parse()
-                .map_err(|error: cpuset::CpuListError| value("preferred.cpus", error.to_string()))?;
+            let cpus = cpus.parse().map_err(|error: cpuset::CpuListError| {
+                value("preferred.cpus", error.to_string())
+            })?;
             preferred.cpus = Some(cpus);
         }
         match self.hold_us {
@@ -395,7 +398,10 @@ mod tests {
         assert!(refusal("[class.background]\nmin_share = \"5\"").contains("50%"));
         assert!(refusal("[class.launch]\nmatch = [{}]").contains("exactly one"));
         assert!(refusal("[class.launch]\nmatch = [{ cgroup = \"a[\" }]").contains("rule 1"));
-        assert!(refusal("[class.background]\nmatch = [{ cuda_launch = true }]").contains("class.launch"));
+        assert!(
+            refusal("[class.background]\nmatch = [{ cuda_launch = true }]")
+                .contains("class.launch")
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PrintLevel};
 use log::{info, warn};
 use scx_stats::prelude::*;
 use scx_utils::{
@@ -96,7 +96,13 @@ pub fn check() -> Result<()> {
 /// It cannot be loaded, or the kernel threw it out.
 pub fn run(config: &Config, shutdown: &Arc<AtomicBool>) -> Result<()> {
     check()?;
-    scx_utils::init_libbpf_logging(None);
+    // The verifier's log comes as a warning: without it nobody can tell why a load failed.
+    let level = if config.verbose {
+        PrintLevel::Debug
+    } else {
+        PrintLevel::Warn
+    };
+    scx_utils::init_libbpf_logging(Some(level));
     try_set_rlimit_infinity();
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&config.policy, Pins::default(), &mut object)?;
@@ -131,7 +137,7 @@ impl<'obj> Scheduler<'obj> {
         let mut open = open(config, object)?;
         configure(&mut open, &config.policy, &topology, &preferred)?;
         share_maps(&mut open, identify)?;
-        let (skel, link) = load(open)?;
+        let (skel, link) = load(open, config.verbose)?;
         eprintln!("scx_gpuaware: attached, launchers prefer CPUs {preferred}");
         Ok(Self {
             link: Some(link),
@@ -238,8 +244,7 @@ fn open<'obj>(
     config: &Config,
     object: &'obj mut MaybeUninit<OpenObject>,
 ) -> Result<OpenGpuawareSkel<'obj>> {
-    let mut builder = GpuawareSkelBuilder::default();
-    builder.obj_builder.debug(config.verbose);
+    let builder = GpuawareSkelBuilder::default();
     let mut open = scx_ops_open!(builder, object, gpuaware_ops, None)?;
     let ops = open.struct_ops.gpuaware_ops_mut();
     ops.exit_dump_len = config.exit_dump_len;
@@ -301,7 +306,9 @@ fn configure(
 fn share_maps(open: &mut OpenGpuawareSkel<'_>, identify: &Identify<'_>) -> Result<()> {
     let [task_marks, cgroup_classes, class_generation] = identify.shared_maps();
     let maps = &mut open.maps;
-    maps.task_marks.reuse_fd(task_marks).context("sharing task_marks")?;
+    maps.task_marks
+        .reuse_fd(task_marks)
+        .context("sharing task_marks")?;
     maps.cgroup_classes
         .reuse_fd(cgroup_classes)
         .context("sharing cgroup_classes")?;
@@ -311,8 +318,12 @@ fn share_maps(open: &mut OpenGpuawareSkel<'_>, identify: &Identify<'_>) -> Resul
 }
 
 #[allow(clippy::unwrap_used, reason = "inside the macros of scx_utils")]
-fn load(mut open: OpenGpuawareSkel<'_>) -> Result<(GpuawareSkel<'_>, Link)> {
+fn load(mut open: OpenGpuawareSkel<'_>, verbose: bool) -> Result<(GpuawareSkel<'_>, Link)> {
     let mut skel = scx_ops_load!(open, gpuaware_ops, uei)?;
+    if !verbose {
+        // Attaching warns of a map of the skeleton that struct_ops do not use.
+        libbpf_rs::set_print(None);
+    }
     let link = scx_ops_attach!(skel, gpuaware_ops)?;
     Ok((skel, link))
 }

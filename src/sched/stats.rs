@@ -110,7 +110,11 @@ impl Metrics {
             self.holds,
             self.hold_us / 1000,
             self.holds_expired,
-            if self.probes_armed == 1 { "armed" } else { "resting" },
+            if self.probes_armed == 1 {
+                "armed"
+            } else {
+                "resting"
+            },
             self.libraries,
             self.launchers_found,
             self.probe_hits,
@@ -125,13 +129,14 @@ pub fn server_data() -> StatsServerData<(), Metrics> {
     let open: Box<dyn StatsOpener<(), Metrics>> = Box::new(move |(request, response)| {
         request.send(())?;
         let mut before = response.recv()?;
-        let read: Box<dyn StatsReader<(), Metrics>> = Box::new(move |_args, (request, response)| {
-            request.send(())?;
-            let now = response.recv()?;
-            let metrics = now.since(&before);
-            before = now;
-            metrics.to_json()
-        });
+        let read: Box<dyn StatsReader<(), Metrics>> =
+            Box::new(move |_args, (request, response)| {
+                request.send(())?;
+                let now = response.recv()?;
+                let metrics = now.since(&before);
+                before = now;
+                metrics.to_json()
+            });
         Ok(read)
     });
     StatsServerData::new()
@@ -178,6 +183,9 @@ mod tests {
             ..Metrics::default()
         };
         let since = now.since(&before);
-        assert_eq!((since.launch_wakeups, since.worst_wait_us, since.libraries), (5, 9, 1));
+        assert_eq!(
+            (since.launch_wakeups, since.worst_wait_us, since.libraries),
+            (5, 9, 1)
+        );
     }
 }

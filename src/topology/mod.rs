@@ -94,7 +94,8 @@ impl Topology {
 }
 
 fn read_list(path: &Path) -> Result<CpuSet> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     if text.trim().is_empty() {
         return Ok(CpuSet::default());
     }
@@ -107,7 +108,9 @@ fn last_level_cache(cpu: &Path) -> Option<String> {
     let index = (0..8)
         .map(|index| cpu.join(format!("cache/index{index}")))
         .take_while(|dir| dir.exists())
-        .max_by_key(|dir| read_trimmed(&dir.join("level")).and_then(|level| level.parse::<u32>().ok()))?;
+        .max_by_key(|dir| {
+            read_trimmed(&dir.join("level")).and_then(|level| level.parse::<u32>().ok())
+        })?;
     read_trimmed(&index.join("shared_cpu_list"))
 }
 
@@ -140,19 +143,31 @@ mod tests {
         write("possible", format!("0-{}\n", nr - 1));
         for cpu in 0..nr {
             let siblings = CpuSet::new((0..threads).map(|thread| cpu % cores + thread * cores));
-            write(&format!("cpu{cpu}/topology/thread_siblings_list"), siblings.to_string());
+            write(
+                &format!("cpu{cpu}/topology/thread_siblings_list"),
+                siblings.to_string(),
+            );
             let llc = cpu % cores / per_llc;
             write(&format!("cpu{cpu}/cache/index0/level"), "1".into());
-            write(&format!("cpu{cpu}/cache/index0/shared_cpu_list"), siblings.to_string());
+            write(
+                &format!("cpu{cpu}/cache/index0/shared_cpu_list"),
+                siblings.to_string(),
+            );
             write(&format!("cpu{cpu}/cache/index1/level"), "3".into());
-            write(&format!("cpu{cpu}/cache/index1/shared_cpu_list"), format!("llc{llc}"));
+            write(
+                &format!("cpu{cpu}/cache/index1/shared_cpu_list"),
+                format!("llc{llc}"),
+            );
         }
         root
     }
 
     fn preferred(nr: u32, threads: u32) -> String {
         let root = tree(nr, threads, 4);
-        Topology::read(root.path()).unwrap().choose_preferred().to_string()
+        Topology::read(root.path())
+            .unwrap()
+            .choose_preferred()
+            .to_string()
     }
 
     #[test]

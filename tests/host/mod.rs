@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Tier `host`: no rights, no special kernel.
+
+mod cli;
+mod fakecuda;
+mod rules_of_the_house;

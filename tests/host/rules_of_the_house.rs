@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The structure that docs/architecture.md promises, checked.
+
+use std::path::{Path, PathBuf};
+
+use crate::process::repository;
+
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|found| found == extension) {
+                found.push(path);
+            }
+        }
+    }
+    assert!(
+        !found.is_empty(),
+        "no .{extension} below {}",
+        folder.display()
+    );
+    found
+}
+
+/// The lines of `file` outside comments that contain one of `words`.
+fn uses(file: &Path, words: &[&str]) -> Vec<String> {
+    let text = std::fs::read_to_string(file).unwrap();
+    text.lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .filter(|line| words.iter().any(|word| line.contains(word)))
+        .map(|line| format!("{}: {line}", file.display()))
+        .collect()
+}
+
+fn assert_unused(folder: &str, words: &[&str]) {
+    let folder = repository().join(folder);
+    let found: Vec<_> = files(&folder, "rs")
+        .iter()
+        .flat_map(|file| uses(file, words))
+        .collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn imports_run_downward() {
+    assert_unused(
+        "src/policy",
+        &[
+            "crate::sched",
+            "crate::identify",
+            "crate::cli",
+            "crate::topology",
+            "crate::bpf",
+        ],
+    );
+    assert_unused(
+        "src/topology",
+        &[
+            "crate::sched",
+            "crate::identify",
+            "crate::cli",
+            "crate::bpf",
+        ],
+    );
+    assert_unused("src/identify", &["crate::sched", "crate::cli"]);
+    assert_unused("src/sched", &["crate::cli"]);
+}
+
+#[test]
+fn policy_reads_no_file_and_no_clock() {
+    assert_unused(
+        "src/policy",
+        &[
+            "std::fs",
+            "std::env",
+            "Instant",
+            "SystemTime",
+            "Command::new",
+        ],
+    );
+}
+
+#[test]
+fn bench_never_links_the_scheduler() {
+    let manifest = std::fs::read_to_string(repository().join("bench/Cargo.toml")).unwrap();
+    let linked = manifest.lines().any(|line| line.starts_with("scx_"));
+    assert!(!linked, "bench spawns schedulers, it links none");
+    assert_unused("bench/src", &["scx_gpuaware::"]);
+}
+
+#[test]
+fn files_stay_short() {
+    for (folder, extension, limit) in [
+        ("src", "rs", 500),
+        ("bench/src", "rs", 500),
+        ("tests", "rs", 500),
+        ("bpf", "c", 700),
+        ("bpf", "h", 700),
+        ("bench/fakecuda", "c", 700),
+    ] {
+        for file in files(&repository().join(folder), extension) {
+            let lines = std::fs::read_to_string(&file).unwrap().lines().count();
+            assert!(
+                lines <= limit,
+                "{} has {lines} lines, limit {limit}",
+                file.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn every_source_file_names_its_licence() {
+    for (folder, extension) in [
+        ("src", "rs"),
+        ("bench/src", "rs"),
+        ("tests", "rs"),
+        ("bpf", "c"),
+        ("bpf", "h"),
+    ] {
+        for file in files(&repository().join(folder), extension) {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let first = text.lines().next().unwrap_or_default();
+            assert!(
+                first.contains("SPDX-License-Identifier: GPL-2.0-only"),
+                "{}",
+                file.display()
+            );
+        }
+    }
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Processes that a test starts, watches and ends: by their own PID, and for certain.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// The repository.
+pub fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The emulated driver and the CUDA workload, from `make build`.
+pub fn lab_folder() -> PathBuf {
+    let folder = repository().join("target/lab");
+    assert!(
+        folder.join("gpu_launch").exists(),
+        "{} is missing: run make build",
+        folder.join("gpu_launch").display()
+    );
+    folder
+}
+
+/// `scx_gpuaware` with arguments.
+pub fn scx_gpuaware(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_scx_gpuaware"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// `gpu_launch` on the emulated driver, with arguments separated by blanks.
+pub fn gpu_launch(args: &str) -> Command {
+    let folder = lab_folder();
+    let mut command = Command::new(folder.join("gpu_launch"));
+    command
+        .args(args.split_whitespace())
+        .env("LD_LIBRARY_PATH", &folder)
+        .stdin(Stdio::null());
+    command
+}
+
+/// A process that never waits.
+pub fn busy_loop() -> Command {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "while :; do :; done"])
+        .stdin(Stdio::null());
+    command
+}
+
+/// A started process. Killed when dropped.
+pub struct Process {
+    child: Child,
+    stderr: Receiver<String>,
+    /// What it has printed on standard error so far.
+    pub log: Vec<String>,
+}
+
+impl Process {
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("starting {command:?}: {error}"));
+        let lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+        let (sender, stderr) = channel();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Self {
+            child,
+            stderr,
+            log: Vec::new(),
+        }
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Waits until it prints a line that contains `text` on standard error.
+    pub fn wait_for_line(&mut self, text: &str, limit: Duration) {
+        let end = Instant::now() + limit;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let Ok(line) = self.stderr.recv_timeout(left) else {
+                panic!("no line with {text:?} in {limit:?}: {:#?}", self.log);
+            };
+            let found = line.contains(text);
+            self.log.push(line);
+            if found {
+                return;
+            }
+        }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid()), signal).expect("signalling a process of our own");
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("waiting").is_some()
+    }
+
+    /// Waits for its end. The log is complete afterwards.
+    pub fn wait(&mut self, limit: Duration) -> ExitStatus {
+        let ended = eventually(limit, || self.child.try_wait().expect("waiting"));
+        let status = ended.unwrap_or_else(|| panic!("still running after {limit:?}"));
+        while let Ok(line) = self.stderr.recv_timeout(Duration::from_millis(200)) {
+            self.log.push(line);
+        }
+        status
+    }
+
+    /// Standard output, where it was piped, after the end.
+    pub fn stdout(&mut self) -> String {
+        let mut text = String::new();
+        let mut pipe = self.child.stdout.take().expect("piped standard output");
+        std::io::Read::read_to_string(&mut pipe, &mut text).expect("UTF-8");
+        text
+    }
+
+    /// CPU time of all its threads so far.
+    pub fn cpu_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("stat");
+        let (_, fields) = stat.rsplit_once(')').expect("a name in parentheses");
+        let ticks: u64 = fields
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .map(|ticks| ticks.parse::<u64>().expect("ticks"))
+            .sum();
+        Duration::from_millis(ticks * 10)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Exit code, or 128 plus the signal.
+pub fn code(status: ExitStatus) -> i32 {
+    status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+/// Polls `probe` until it has an answer, at most `limit`.
+pub fn eventually<T>(limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(answer) = probe() {
+            return Some(answer);
+        }
+        if Instant::now() >= end {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Identification without a scheduler: which threads get which class, and why.
+
+use std::collections::BTreeSet;
+use std::mem::MaybeUninit;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use scx_gpuaware::identify::marks::{Mark, Pins};
+use scx_gpuaware::identify::{Class, Identify, Source};
+use scx_gpuaware::policy::Policy;
+
+use crate::bpffs::Bpffs;
+use crate::process::{Process, busy_loop, gpu_launch};
+use crate::tier;
+
+/// Runs `check` beside identification with `policy` until it returns true, at most `limit`.
+fn identify_until(
+    identify: &mut Identify<'_>,
+    limit: Duration,
+    mut check: impl FnMut(&Identify<'_>) -> bool,
+) -> bool {
+    let end = Instant::now() + limit;
+    while Instant::now() < end {
+        let wait = identify.step().expect("a step of identification");
+        if check(identify) {
+            return true;
+        }
+        std::thread::sleep(wait.min(Duration::from_millis(20)));
+    }
+    false
+}
+
+fn marks_of(pins: &Pins, pid: i32) -> Vec<Mark> {
+    let marks = pins.list().expect("listing marks");
+    marks.into_iter().filter(|mark| mark.tgid == pid).collect()
+}
+
+#[test]
+fn marks_launching_threads_and_not_their_siblings() {
+    if !tier::root() {
+        return;
+    }
+    let bpffs = Bpffs::mount();
+    let pins = Pins::at(&bpffs.pins());
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    let mut command = gpu_launch("--profile eager --threads 2 --idle-threads 3 --duration 3");
+    command.stdout(Stdio::piped());
+    let mut workload = Process::start(command);
+    let found = identify_until(&mut identify, Duration::from_secs(3), |_| {
+        marks_of(&pins, workload.pid()).len() == 2
+    });
+    assert!(found, "{:?}", pins.list());
+    let marks = marks_of(&pins, workload.pid());
+    while !workload.has_ended() {
+        identify.step().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let result: serde_json::Value = serde_json::from_str(&workload.stdout()).unwrap();
+    let launching: BTreeSet<i64> = result["threads_detail"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|thread| thread["tid"].as_i64().unwrap())
+        .collect();
+    let marked: BTreeSet<i64> = marks.iter().map(|mark| i64::from(mark.tid)).collect();
+    assert_eq!(marked, launching);
+    for mark in marks {
+        assert_eq!((mark.class, mark.source), (Class::Launch, Source::Uprobe));
+        assert_eq!(mark.symbol, Some("cuLaunchKernel"));
+    }
+    assert!(
+        marks_of(&pins, workload.pid()).is_empty(),
+        "marks end with their threads"
+    );
+}
+
+#[test]
+fn steady_launchers_are_left_alone() {
+    if !tier::root() {
+        return;
+    }
+    let bpffs = Bpffs::mount();
+    let mut object = MaybeUninit::uninit();
+    let pins = Pins::at(&bpffs.pins());
+    let mut identify = Identify::start(&Policy::default(), pins, &mut object).unwrap();
+    let mut command = gpu_launch("--profile eager --duration 6");
+    command.stdout(Stdio::null());
+    let _workload = Process::start(command);
+    let rests = identify_until(&mut identify, Duration::from_secs(3), |identify| {
+        let sightings = identify.sightings();
+        sightings.launchers_found == 1 && !sightings.armed
+    });
+    assert!(rests, "{:?}", identify.sightings());
+    // Its main thread is the one stranger: one sweep may still look for it.
+    identify_until(&mut identify, Duration::from_secs(1), |_| false);
+    let before = identify.sightings();
+    identify_until(&mut identify, Duration::from_secs(1), |_| false);
+    let after = identify.sightings();
+    assert_eq!(before.launch_hits, after.launch_hits, "a launch was probed");
+}
+
+#[test]
+fn marks_by_hand_win_and_can_be_taken_away() {
+    if !tier::root() {
+        return;
+    }
+    let bpffs = Bpffs::mount();
+    let pins = Pins::at(&bpffs.pins());
+    let mut object = MaybeUninit::uninit();
+    let _identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    let process = Process::start(busy_loop());
+    pins.mark(process.pid(), Some(Class::Background)).unwrap();
+    let marks = marks_of(&pins, process.pid());
+    assert_eq!(marks.len(), 1);
+    assert_eq!(
+        (marks[0].class, marks[0].source),
+        (Class::Background, Source::Mark)
+    );
+    pins.mark(process.pid(), None).unwrap();
+    assert!(marks_of(&pins, process.pid()).is_empty());
+    let error = pins.mark(i32::MAX, Some(Class::Launch)).unwrap_err();
+    assert!(
+        format!("{error:#}").contains("no thread with TID"),
+        "{error:#}"
+    );
+}
+
+#[test]
+fn ends_without_a_trace() {
+    if !tier::root() {
+        return;
+    }
+    let bpffs = Bpffs::mount();
+    let pins = Pins::at(&bpffs.pins());
+    let mut object = MaybeUninit::uninit();
+    let identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    assert!(pins.marks().exists());
+    drop(identify);
+    assert!(!pins.dir().exists());
+    // What a killed scheduler left is in nobody's way.
+    std::fs::create_dir(pins.dir()).unwrap();
+    let mut object = MaybeUninit::uninit();
+    Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+}

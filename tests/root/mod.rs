@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Tier `root`: probes in this kernel, under whatever scheduler it has.
+
+mod identify;

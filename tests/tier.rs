@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Whether a tier can run here, and the loud skip if not.
+
+use std::io::Write;
+use std::path::Path;
+
+/// Can tests of `tier` run? `missing` says what they lack. Panics where the tier is required.
+fn ready(tier: &str, missing: Option<&str>) -> bool {
+    let Some(missing) = missing else { return true };
+    let required = std::env::var("GPUAWARE_REQUIRE").unwrap_or_default();
+    assert!(
+        !required.split(',').any(|name| name.trim() == tier),
+        "tier {tier} is required (GPUAWARE_REQUIRE) and cannot run: {missing}"
+    );
+    let name = std::thread::current().name().unwrap_or("?").to_owned();
+    // Not eprintln!, which the test runner captures.
+    let _ = writeln!(
+        std::io::stderr(),
+        "SKIPPED {name}: tier {tier} needs {missing}"
+    );
+    false
+}
+
+/// Root and a kernel that loads BPF programs with BTF.
+pub fn root() -> bool {
+    let missing = if !nix::unistd::geteuid().is_root() {
+        Some("root")
+    } else if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        Some("a kernel with BTF (/sys/kernel/btf/vmlinux)")
+    } else {
+        None
+    };
+    ready("root", missing)
+}
+
+/// A sched_ext kernel that nobody else schedules on.
+pub fn vm() -> bool {
+    let missing = if !Path::new("/sys/kernel/sched_ext").exists() {
+        Some("a sched_ext kernel: make test boots one")
+    } else if std::env::var_os("GPUAWARE_LAB").is_none() {
+        Some("the lab: it loads schedulers and offlines CPUs, which is not for a machine in use")
+    } else {
+        None
+    };
+    ready("vm", missing)
+}
+
+/// A GPU with its own driver.
+pub fn gpu() -> bool {
+    let missing = (!Path::new("/dev/nvidia0").exists()).then_some("a GPU (/dev/nvidia0)");
+    ready("gpu", missing)
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Nobody starves.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::process::{Process, busy_loop};
+use crate::tier;
+
+use super::machine::{Scheduler, mark_launch, nr_cpus, pin, preferred_cpu};
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn background_pinned_to_a_preferred_cpu_makes_progress() {
+    if !tier::vm() {
+        return;
+    }
+    let scheduler = Scheduler::start(&[]);
+    let launchers: Vec<_> = (0..2).map(|_| Process::start(busy_loop())).collect();
+    for launcher in &launchers {
+        pin(launcher, preferred_cpu());
+        mark_launch(launcher.pid());
+    }
+    let background = Process::start(busy_loop());
+    pin(&background, preferred_cpu());
+    std::thread::sleep(Duration::from_secs(1));
+    let before = background.cpu_time();
+    std::thread::sleep(Duration::from_secs(8));
+    let share = (background.cpu_time() - before).as_secs_f64() / 8.0;
+    // min_share is 5 %; a slice ends at a tick of 4 ms.
+    assert!(
+        (0.03..0.20).contains(&share),
+        "it got {share:.3} of the CPU"
+    );
+    scheduler.stop();
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn weights_share_the_cpu() {
+    if !tier::vm() {
+        return;
+    }
+    let scheduler = Scheduler::start(&["--preferred-cpus", "0"]);
+    let cpu = preferred_cpu();
+    let tasks: Vec<_> = (0..2).map(|_| Process::start(busy_loop())).collect();
+    for task in &tasks {
+        pin(task, cpu);
+    }
+    // nice 5 weighs 335 where nice 0 weighs 1024.
+    let renice = Command::new("renice")
+        .args(["-n", "5", "-p", &tasks[1].pid().to_string()])
+        .stdout(Stdio::null())
+        .status();
+    assert!(renice.expect("renice").success());
+    std::thread::sleep(Duration::from_secs(1));
+    let before: Vec<_> = tasks.iter().map(Process::cpu_time).collect();
+    std::thread::sleep(Duration::from_secs(8));
+    let ran: Vec<f64> = tasks
+        .iter()
+        .zip(before)
+        .map(|(task, before)| (task.cpu_time() - before).as_secs_f64())
+        .collect();
+    let ratio = ran[0] / ran[1];
+    assert!(
+        (2.3..4.0).contains(&ratio),
+        "1024:335 became {ratio:.2} ({ran:?})"
+    );
+    scheduler.stop();
+}
+
+fn neighbour(program: &str, args: &str) -> Process {
+    let mut command = Command::new(program);
+    command
+        .args(args.split_whitespace())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .current_dir("/tmp");
+    Process::start(command)
+}
+
+/// How long: five minutes, or `GPUAWARE_STRESS_S` seconds.
+fn stress_time() -> Duration {
+    let seconds = std::env::var("GPUAWARE_STRESS_S").ok();
+    Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(300))
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn heavy_noise_and_more_launchers_than_cpus_stall_nobody() {
+    if !tier::vm() {
+        return;
+    }
+    let mut scheduler = Scheduler::start(&["--stats", "10"]);
+    let disk = std::env::var("GPUAWARE_LAB_DISK").expect("the lab's scratch disk");
+    let server = neighbour("iperf3", "-s -B 127.0.0.1");
+    std::thread::sleep(Duration::from_millis(500));
+    let mut neighbours = [
+        neighbour(
+            "stress-ng",
+            "--temp-path /tmp --cpu 0 --cpu-method fft --timeout 0",
+        ),
+        neighbour("iperf3", "-c 127.0.0.1 -P 10 -t 3600"),
+        neighbour(
+            "fio",
+            &format!(
+                "--name=noise --filename={disk} --rw=randwrite --bs=4k --iodepth=32 --numjobs=4 \
+                 --direct=1 --ioengine=libaio --time_based --runtime=3600"
+            ),
+        ),
+    ];
+    let launchers: Vec<_> = (0..nr_cpus() + 2)
+        .map(|_| Process::start(busy_loop()))
+        .collect();
+    for launcher in &launchers {
+        mark_launch(launcher.pid());
+    }
+    let shy = Process::start(busy_loop());
+    let end = Instant::now() + stress_time();
+    while Instant::now() < end {
+        std::thread::sleep(Duration::from_secs(5));
+        scheduler.assert_loaded();
+        for neighbour in &mut neighbours {
+            assert!(
+                !neighbour.has_ended(),
+                "a neighbour ended: {:?}",
+                neighbour.log
+            );
+        }
+    }
+    assert!(
+        shy.cpu_time() > Duration::from_millis(50),
+        "background ran {:?}",
+        shy.cpu_time()
+    );
+    for neighbour in &neighbours {
+        neighbour.signal(Signal::SIGINT);
+    }
+    server.signal(Signal::SIGINT);
+    drop(launchers);
+    scheduler.stop();
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The right threads get a class, for the right reason, in time.
+
+use std::collections::BTreeSet;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::process::{Process, busy_loop, eventually, gpu_launch, scx_gpuaware};
+use crate::tier;
+
+use super::machine::{CGROUPS, Cgroup, Scheduler, add_to_cgroup, mark_of, marks};
+
+/// What identification made of one run of the workload.
+struct Sighting {
+    marked: BTreeSet<i64>,
+    launching: BTreeSet<i64>,
+    /// From the first launch of any thread to the first mark.
+    delay: Duration,
+}
+
+fn sighting(args: &str) -> Sighting {
+    let mut command = gpu_launch(args);
+    command.stdout(Stdio::piped());
+    let mut workload = Process::start(command);
+    let pid = workload.pid();
+    let of_workload = || -> Vec<serde_json::Value> {
+        let marks = marks().into_iter();
+        marks.filter(|mark| mark["tgid"] == pid).collect()
+    };
+    let found = eventually(Duration::from_secs(10), || {
+        (!of_workload().is_empty()).then_some(())
+    });
+    assert!(found.is_some(), "no mark");
+    std::thread::sleep(Duration::from_millis(1500));
+    let marked = of_workload();
+    workload.wait(Duration::from_secs(60));
+    let result: serde_json::Value = serde_json::from_str(&workload.stdout()).expect("JSON");
+    let threads = result["threads_detail"].as_array().expect("threads");
+    let earliest = |records: &[serde_json::Value], key: &str| {
+        let times = records
+            .iter()
+            .map(|record| record[key].as_u64().expect("ns"));
+        times.min().expect("a record")
+    };
+    let first_launch = earliest(threads, "first_launch_monotonic_ns");
+    let tids = |records: &[serde_json::Value]| {
+        let tids = records
+            .iter()
+            .map(|record| record["tid"].as_i64().expect("a TID"));
+        tids.collect()
+    };
+    for mark in &marked {
+        assert_eq!(
+            (&mark["class"], &mark["source"]),
+            (&"launch".into(), &"uprobe".into())
+        );
+    }
+    Sighting {
+        marked: tids(&marked),
+        launching: tids(threads),
+        delay: Duration::from_nanos(
+            earliest(&marked, "first_seen_ns").saturating_sub(first_launch),
+        ),
+    }
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn marks_launching_threads_within_a_second_and_not_their_siblings() {
+    if !tier::vm() {
+        return;
+    }
+    let scheduler = Scheduler::start(&[]);
+    // The first run is of a libcuda that was never seen; the others of a known one.
+    for args in [
+        "--profile qwen3 --idle-threads 4 --duration 4",
+        "--profile graph --idle-threads 4 --duration 4",
+        "--profile eager --threads 2 --idle-threads 4 --duration 4",
+    ] {
+        let seen = sighting(args);
+        assert_eq!(seen.marked, seen.launching, "{args}");
+        assert!(
+            seen.delay <= Duration::from_secs(1),
+            "{args}: {:?}",
+            seen.delay
+        );
+    }
+    scheduler.stop();
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn cgroup_tag_classifies_children_and_follows_moves() {
+    if !tier::vm() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let policy = folder.path().join("policy.toml");
+    std::fs::write(
+        &policy,
+        "[class.launch]\nmatch = [{ cgroup = \"gpu.slice/**\" }]\n",
+    )
+    .unwrap();
+    let gpu = Cgroup::new("gpu.slice");
+    let inner = Cgroup::new("gpu.slice/inner");
+    let scheduler = Scheduler::start(&["--policy", policy.to_str().unwrap()]);
+    let process = Process::start(busy_loop());
+    let pid = process.pid();
+    let tagged = |expected: bool| {
+        let start = Instant::now();
+        let reached = eventually(Duration::from_secs(2), || {
+            (mark_of(pid).is_some() == expected).then(|| start.elapsed())
+        });
+        assert!(
+            reached.is_some(),
+            "tagged should be {expected}: {:?}",
+            mark_of(pid)
+        );
+    };
+    tagged(false);
+    gpu.add(&process);
+    tagged(true);
+    assert_eq!(mark_of(pid).unwrap()["source"], "cgroup");
+    add_to_cgroup(std::path::Path::new(CGROUPS), &process);
+    tagged(false);
+    inner.add(&process);
+    tagged(true);
+    // A folder that is made while the scheduler runs.
+    let late = Cgroup::new("gpu.slice/inner/late");
+    late.add(&process);
+    tagged(true);
+    scheduler.stop();
+    drop(process);
+    drop((late, inner, gpu));
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn mark_and_unmark_by_hand() {
+    if !tier::vm() {
+        return;
+    }
+    let scheduler = Scheduler::start(&[]);
+    let process = Process::start(busy_loop());
+    super::machine::mark_launch(process.pid());
+    assert_eq!(mark_of(process.pid()).unwrap()["source"], "mark");
+    let unmark = scx_gpuaware(&["unmark", "--tid", &process.pid().to_string()]).status();
+    assert!(unmark.unwrap().success());
+    assert!(mark_of(process.pid()).is_none());
+    scheduler.stop();
+}

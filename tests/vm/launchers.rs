@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What launchers get.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::process::{Process, busy_loop, gpu_launch};
+use crate::tier;
+
+use super::machine::{Scheduler, mark_launch, nr_cpus};
+
+fn result_of(args: &str) -> serde_json::Value {
+    let mut command = gpu_launch(args);
+    command.stdout(Stdio::piped());
+    let mut workload = Process::start(command);
+    workload.wait(Duration::from_secs(60));
+    serde_json::from_str(&workload.stdout()).expect("JSON")
+}
+
+/// Times that its launching threads lost their CPU against their will.
+fn preempted(result: &serde_json::Value) -> u64 {
+    result["context_switches"]["involuntary"]
+        .as_u64()
+        .expect("a count")
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn launcher_keeps_its_cpu_beside_busy_neighbours() {
+    if !tier::vm() {
+        return;
+    }
+    let neighbours: Vec<_> = (0..2 * nr_cpus())
+        .map(|_| Process::start(busy_loop()))
+        .collect();
+    let without = result_of("--profile eager --warmup-tokens 50 --duration 4");
+    let scheduler = Scheduler::start(&[]);
+    let with = result_of("--profile eager --warmup-tokens 200 --duration 4");
+    // Work that the CPU did for the launcher, not its speed: the machine may be noisy.
+    let (without, with) = (&without["tokens_per_s"], &with["tokens_per_s"]);
+    assert!(
+        with.as_f64().unwrap() > 1.2 * without.as_f64().unwrap(),
+        "tokens/s: EEVDF {without}, scx_gpuaware {with}"
+    );
+    assert!(
+        neighbours
+            .iter()
+            .all(|neighbour| neighbour.cpu_time() > Duration::ZERO)
+    );
+    scheduler.stop();
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn waiting_by_yield_is_no_switch_storm() {
+    if !tier::vm() {
+        return;
+    }
+    let scheduler = Scheduler::start(&[]);
+    let _neighbours: Vec<_> = (0..nr_cpus())
+        .map(|_| Process::start(busy_loop()))
+        .collect();
+    let result = result_of("--profile eager --sync yield --warmup-tokens 50 --duration 4");
+    let switches = preempted(&result) + result["context_switches"]["voluntary"].as_u64().unwrap();
+    let launches = result["launches"].as_u64().unwrap();
+    // EEVDF switches on most yields: tens of thousands for 1,000 launches.
+    assert!(
+        switches * 1000 / launches < 200,
+        "{switches} switches for {launches} launches"
+    );
+    scheduler.stop();
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn launchers_in_excess_share_in_turns() {
+    if !tier::vm() {
+        return;
+    }
+    let scheduler = Scheduler::start(&[]);
+    let spinners: Vec<_> = (0..nr_cpus() + 1)
+        .map(|_| Process::start(busy_loop()))
+        .collect();
+    for spinner in &spinners {
+        mark_launch(spinner.pid());
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    let before: Vec<_> = spinners.iter().map(Process::cpu_time).collect();
+    std::thread::sleep(Duration::from_secs(5));
+    for (spinner, before) in spinners.iter().zip(before) {
+        let ran = spinner.cpu_time() - before;
+        assert!(
+            ran > Duration::from_secs(1),
+            "a launcher ran {ran:?} of 5 s"
+        );
+    }
+    scheduler.stop();
+}

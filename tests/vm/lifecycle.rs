@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Loading, leaving and being left alone.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::process::{Process, busy_loop, code, eventually, scx_gpuaware};
+use crate::tier;
+
+use super::machine::{Scheduler, loaded};
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn loads_and_unloads() {
+    if !tier::vm() {
+        return;
+    }
+    assert_eq!(loaded(), None);
+    Scheduler::start(&[]).stop();
+    Scheduler::start(&["--stats", "1"]).stop();
+    assert!(!std::path::Path::new("/sys/fs/bpf/scx_gpuaware").exists());
+}
+
+/// Ends the scheduler by `signal` while every CPU is busy.
+fn falls_back(signal: Signal, expected_code: i32) {
+    let mut scheduler = Scheduler::start(&[]);
+    let _busy: Vec<_> = (0..4).map(|_| Process::start(busy_loop())).collect();
+    std::thread::sleep(Duration::from_millis(500));
+    let start = Instant::now();
+    scheduler.process.signal(signal);
+    let disabled = eventually(Duration::from_secs(10), || {
+        loaded().is_none().then(|| start.elapsed())
+    });
+    let disabled = disabled.expect("back on EEVDF");
+    assert!(
+        disabled <= Duration::from_secs(1),
+        "{signal} took {disabled:?}"
+    );
+    let status = scheduler.process.wait(Duration::from_secs(20));
+    assert_eq!(code(status), expected_code, "{:#?}", scheduler.process.log);
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn falls_back_to_eevdf_within_a_second() {
+    if !tier::vm() {
+        return;
+    }
+    falls_back(Signal::SIGINT, 0);
+    falls_back(Signal::SIGTERM, 0);
+    falls_back(Signal::SIGKILL, 128 + 9);
+    // What the killed one left is in nobody's way.
+    Scheduler::start(&[]).stop();
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn second_instance_is_refused() {
+    if !tier::vm() {
+        return;
+    }
+    let mut scheduler = Scheduler::start(&[]);
+    let output = scx_gpuaware(&[]).output().expect("starting a second one");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(code(output.status), 1, "{error}");
+    assert!(error.contains("scx_gpuaware already runs"), "{error}");
+    scheduler.assert_loaded();
+    scheduler.stop();
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn restarts_after_cpu_hotplug() {
+    if !tier::vm() {
+        return;
+    }
+    let mut scheduler = Scheduler::start(&[]);
+    let online = format!(
+        "/sys/devices/system/cpu/cpu{}/online",
+        super::machine::preferred_cpu()
+    );
+    for state in ["0", "1"] {
+        std::fs::write(&online, state).expect("CPU hotplug");
+        scheduler
+            .process
+            .wait_for_line("attached", super::machine::LOAD_LIMIT);
+    }
+    scheduler.assert_loaded();
+    scheduler.stop();
+}

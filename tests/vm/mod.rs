@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Tier `vm`: the scheduler on a real sched_ext kernel. `make test` runs these in the lab, one
+//! after the other.
+
+mod background;
+mod identify;
+mod launchers;
+mod lifecycle;
+mod machine;
