@@ -193,28 +193,37 @@ pub fn check_seconds(value: f64) -> Result<f64, String> {
 }
 
 fn rounds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    let value = i64::deserialize(deserializer)?;
-    u32::try_from(value)
-        .ok()
-        .filter(|count| (1..=1000).contains(count))
-        .ok_or_else(|| {
-            de::Error::custom(format!(
-                "expected a whole number from 1 to 1000, got {value}"
-            ))
-        })
+    let value = Number::deserialize(deserializer)?;
+    let rounds = value
+        .whole(1, 1000)
+        .and_then(|rounds| u32::try_from(rounds).ok());
+    rounds.ok_or_else(|| {
+        let value = value.value();
+        de::Error::custom(format!(
+            "expected a whole number from 1 to 1000, got {value}"
+        ))
+    })
 }
 
 /// TOML tells `3` from `3.0`; people do not.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a number of seconds")]
+#[serde(untagged, expecting = "expected a number")]
 enum Number {
     Whole(i64),
     Real(f64),
 }
 
 impl Number {
-    fn value(self) -> f64 {
-        match self {
+    /// The number if it is whole and within bounds.
+    fn whole(&self, low: i64, high: i64) -> Option<u64> {
+        match *self {
+            Self::Whole(value) if (low..=high).contains(&value) => u64::try_from(value).ok(),
+            _ => None,
+        }
+    }
+
+    fn value(&self) -> f64 {
+        match *self {
             Self::Whole(value) => value as f64,
             Self::Real(value) => value,
         }
@@ -235,11 +244,13 @@ fn warmup_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::
 }
 
 fn disk_mib<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    let value = i64::deserialize(deserializer)?;
-    u64::try_from(value)
-        .ok()
-        .filter(|mib| (16..=1 << 20).contains(mib))
-        .ok_or_else(|| de::Error::custom(format!("expected MiB from 16 to 1048576, got {value}")))
+    let value = Number::deserialize(deserializer)?;
+    value.whole(16, 1 << 20).ok_or_else(|| {
+        let value = value.value();
+        de::Error::custom(format!(
+            "expected whole MiB from 16 to 1048576, got {value}"
+        ))
+    })
 }
 
 fn neighbours<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Neighbour>, D::Error> {
@@ -332,7 +343,9 @@ profile = "qwen3"
             "{text}"
         );
         let text = error("seconds = 3", "seconds = \"x\"");
-        assert_eq!(text, "m.toml:4: seconds: expected a number of seconds");
+        assert_eq!(text, "m.toml:4: seconds: expected a number");
+        let text = error("rounds = 2", "rounds = \"two\"");
+        assert_eq!(text, "m.toml:3: rounds: expected a number");
         let text = error("\"cpu\"]", "\"gpu\"]");
         assert!(
             text.starts_with("m.toml:5: neighbours: unknown variant `gpu`"),

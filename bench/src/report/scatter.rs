@@ -77,7 +77,7 @@ pub fn panel(report: &Report, workload: &str) -> String {
     for point in &points {
         draw_point(&mut svg, &axes, point);
     }
-    labels(&mut svg, &axes, &points);
+    labels(&mut svg, report, &axes, &points);
     svg + "</svg>\n"
 }
 
@@ -164,7 +164,7 @@ fn overlap(a: &Taken, b: &Taken) -> bool {
 }
 
 /// Names beside the points, each at the nearest place that no point and no other name takes.
-fn labels(svg: &mut String, axes: &Axes, points: &[Point]) {
+fn labels(svg: &mut String, report: &Report, axes: &Axes, points: &[Point]) {
     let mut taken: Vec<Taken> = points
         .iter()
         .map(|point| {
@@ -177,7 +177,10 @@ fn labels(svg: &mut String, axes: &Axes, points: &[Point]) {
     for point in order {
         let (x, y) = (axes.x(point.idle.value), axes.y(point.share.value));
         let text = format!("{}, {}", point.row.arm, point.row.neighbour);
-        let place = place(x, y, text.len() as f64 * LETTER, &taken);
+        // The subject's name is bold, thus wider.
+        let bold = point.row.arm == report.plan.matrix.subject;
+        let letter = if bold { LETTER * 1.15 } else { LETTER };
+        let place = place(x, y, text.len() as f64 * letter, &taken);
         taken.push(place);
         let middle = f64::midpoint(place[1], place[3]);
         if (middle - y).abs() > LABEL_STEP {
