@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! CPU lists as Linux writes them ("0-3,8"), and the CPUs that the arms may use for the launcher.
+//! CPUs that are online, CPU lists as Linux writes them ("0-3,8"), and the CPUs that the arms may use for the launcher.
 
 use std::collections::BTreeSet;
+
+/// The CPUs that are online. Not those that this process may use: on a boot with isolated CPUs
+/// these are fewer.
+pub fn online() -> usize {
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    parse_list(&list).map_or(1, |cpus| cpus.len())
+}
 
 /// Parses a Linux CPU list; an empty list is an error.
 pub fn parse_list(text: &str) -> Result<BTreeSet<usize>, String> {

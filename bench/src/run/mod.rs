@@ -89,7 +89,7 @@ fn settle(options: &RunOptions) -> Result<Plan> {
             .lab
             .cpus
             .map_or_else(|| Lab::default().cpus, |cpus| cpus as usize),
-        Where::Host => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        Where::Host => cpus::online(),
     };
     let preferred = preferred_cpus(&matrix, cpus)?;
     folders.target()?;
