@@ -42,8 +42,8 @@ static __always_inline s32 pick_idle_in(struct task_struct *p, s32 prev_cpu,
 		allowed = (const struct cpumask *)both;
 	}
 	/* The previous CPU is warm; with SMT, an idle core elsewhere is worth more. */
-	if (prev_cpu >= 0 && prev_cpu < GPUAWARE_MAX_CPUS && cpu_sibling[prev_cpu] < 0 &&
-	    bpf_cpumask_test_cpu(prev_cpu, allowed) && scx_bpf_test_and_clear_cpu_idle(prev_cpu))
+	if (cpu_sibling[cpu_index(prev_cpu)] < 0 && bpf_cpumask_test_cpu(prev_cpu, allowed) &&
+	    scx_bpf_test_and_clear_cpu_idle(prev_cpu))
 		return prev_cpu;
 	return scx_bpf_pick_idle_cpu(allowed, 0);
 }

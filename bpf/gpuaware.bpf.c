@@ -27,7 +27,9 @@ s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 		pick = pick_launch_cpu(p, tctx, prev_cpu, scx_bpf_now());
 		if (pick.cpu < 0)
 			return prev_cpu;
-		insert_launch(p, SCX_DSQ_LOCAL, &pick, 0);
+		count_pick(&pick);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, launch_slice_ns,
+				   pick.how == PICK_PREEMPT ? SCX_ENQ_PREEMPT : 0);
 		return pick.cpu;
 	}
 	cpu = pick_background_cpu(p, prev_cpu);
@@ -39,29 +41,59 @@ s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	return prev_cpu;
 }
 
+/*
+ * A launcher that lost its CPU, or that select_cpu() found none for. Where another CPU is to take
+ * it, that one is kicked and takes it from the launch queue: an insertion into its local queue
+ * from here is deferred by the kernel, and was seen to throw nobody out before the next tick.
+ */
+static __always_inline void enqueue_launch(struct task_struct *p, struct task_ctx *tctx,
+					   u64 enq_flags, u64 now)
+{
+	s32 cpu = scx_bpf_task_cpu(p);
+	struct pick pick = pick_launch_cpu(p, tctx, cpu, now);
+
+	if (pick.cpu >= 0)
+		count_pick(&pick);
+	else
+		stat_inc(GPUAWARE_STAT_LAUNCH_QUEUED);
+	if (pick.cpu == cpu) {
+		if (pick.how == PICK_PREEMPT)
+			enq_flags |= SCX_ENQ_PREEMPT;
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, launch_slice_ns, enq_flags);
+		return;
+	}
+	/* Without a pick, every CPU that it may use runs a launcher: they share in turns. */
+	scx_bpf_dsq_insert(p, launch_dsq(llc_of(pick.cpu >= 0 ? pick.cpu : cpu)), launch_slice_ns,
+			   enq_flags);
+	if (pick.cpu >= 0)
+		scx_bpf_kick_cpu(pick.cpu,
+				 pick.how == PICK_PREEMPT ? SCX_KICK_PREEMPT : SCX_KICK_IDLE);
+}
+
 void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct task_ctx *tctx = task_ctx(p);
 	u64 now = scx_bpf_now();
-	struct pick pick;
+	struct cpu_ctx *cctx;
 
-	/* The kernel's own work on a CPU goes first and is short: RCU, softirqs, workqueues. */
+	/*
+	 * The kernel's own work on a CPU goes before background and is short: RCU, softirqs,
+	 * workqueues. A launcher has until the next tick to go to sleep by itself.
+	 */
 	if (is_percpu_kthread(p)) {
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, lent_slice_ns, enq_flags | SCX_ENQ_PREEMPT);
+		cctx = cpu_ctx(scx_bpf_task_cpu(p));
+		if (cctx)
+			cctx->kthread_waiting = true;
+		if (!cctx || cctx->occupant != OCCUPANT_LAUNCH)
+			enq_flags |= SCX_ENQ_PREEMPT;
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, lent_slice_ns, enq_flags);
 		return;
 	}
 	if (!tctx || task_class(p, tctx) != GPUAWARE_CLASS_LAUNCH) {
 		enqueue_background(p, tctx, enq_flags, now);
 		return;
 	}
-	pick = pick_launch_cpu(p, tctx, scx_bpf_task_cpu(p), now);
-	if (pick.cpu >= 0) {
-		insert_launch(p, SCX_DSQ_LOCAL_ON | pick.cpu, &pick, enq_flags);
-		return;
-	}
-	/* Every CPU that it may use runs a launcher: share them in turns. */
-	stat_inc(GPUAWARE_STAT_LAUNCH_QUEUED);
-	scx_bpf_dsq_insert(p, launch_dsq(llc_of(scx_bpf_task_cpu(p))), launch_slice_ns, enq_flags);
+	enqueue_launch(p, tctx, enq_flags, now);
 }
 
 void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
@@ -118,11 +150,17 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 
 	if (!tctx || !cctx)
 		return;
-	if (time_after(now, tctx->waiting_since_ns))
+	if (time_after(now, tctx->waiting_since_ns)) {
 		stat_max(GPUAWARE_STAT_WORST_WAIT_NS, now - tctx->waiting_since_ns);
+		if (tctx->class == GPUAWARE_CLASS_LAUNCH)
+			stat_max(GPUAWARE_STAT_WORST_LAUNCH_WAIT_NS, now - tctx->waiting_since_ns);
+	}
 	tctx->run_start_ns = now;
-	if (is_percpu_kthread(p))
+	if (is_percpu_kthread(p)) {
+		cctx->occupant = OCCUPANT_KTHREAD;
+		cctx->kthread_waiting = false;
 		return;
+	}
 	if (tctx->class == GPUAWARE_CLASS_LAUNCH) {
 		cctx->occupant = OCCUPANT_LAUNCH;
 		drop_claim(p, tctx);
@@ -145,6 +183,15 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
+void BPF_STRUCT_OPS(gpuaware_tick, struct task_struct *p)
+{
+	struct task_ctx *tctx = task_ctx(p);
+	struct cpu_ctx *cctx = cpu_ctx(scx_bpf_task_cpu(p));
+
+	if (tctx && cctx && tctx->class == GPUAWARE_CLASS_LAUNCH && cctx->kthread_waiting)
+		scx_bpf_task_set_slice(p, 0);
+}
+
 void BPF_STRUCT_OPS(gpuaware_stopping, struct task_struct *p, bool runnable)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
@@ -158,9 +205,9 @@ void BPF_STRUCT_OPS(gpuaware_stopping, struct task_struct *p, bool runnable)
 	ran_ns = now - tctx->run_start_ns;
 	if (runnable)
 		tctx->waiting_since_ns = now;
+	cctx->occupant = OCCUPANT_OTHER;
 	if (is_percpu_kthread(p))
 		return;
-	cctx->occupant = OCCUPANT_OTHER;
 	if (tctx->class == GPUAWARE_CLASS_LAUNCH) {
 		stat_add(GPUAWARE_STAT_LAUNCH_RUN_NS, ran_ns);
 		return;
@@ -259,7 +306,8 @@ void BPF_STRUCT_OPS(gpuaware_exit, struct scx_exit_info *ei)
 SCX_OPS_DEFINE(gpuaware_ops, .select_cpu = (void *)gpuaware_select_cpu,
 	       .enqueue = (void *)gpuaware_enqueue, .dispatch = (void *)gpuaware_dispatch,
 	       .runnable = (void *)gpuaware_runnable, .running = (void *)gpuaware_running,
-	       .stopping = (void *)gpuaware_stopping, .quiescent = (void *)gpuaware_quiescent,
-	       .yield = (void *)gpuaware_yield, .update_idle = (void *)gpuaware_update_idle,
-	       .init_task = (void *)gpuaware_init_task, .init = (void *)gpuaware_init,
-	       .exit = (void *)gpuaware_exit, .timeout_ms = 20000, .name = "gpuaware");
+	       .tick = (void *)gpuaware_tick, .stopping = (void *)gpuaware_stopping,
+	       .quiescent = (void *)gpuaware_quiescent, .yield = (void *)gpuaware_yield,
+	       .update_idle = (void *)gpuaware_update_idle, .init_task = (void *)gpuaware_init_task,
+	       .init = (void *)gpuaware_init, .exit = (void *)gpuaware_exit, .timeout_ms = 20000,
+	       .name = "gpuaware");

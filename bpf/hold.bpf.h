@@ -13,6 +13,8 @@
 #include "dsq.bpf.h"
 #include "stats.bpf.h"
 
+#define HOLD_MARGIN_NS 50000
+
 struct hold_timer {
 	struct bpf_timer timer;
 };
@@ -55,13 +57,16 @@ static __always_inline void end_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 
 static int hold_expired(void *map, int *key, struct hold_timer *timer)
 {
-	u64 now = bpf_ktime_get_ns();
+	u64 now = scx_bpf_now();
 	struct cpu_ctx *cctx;
 	s32 cpu = *key;
 
 	cctx = cpu_ctx(cpu);
-	/* A later hold started its timer anew: is_held() sees its end, not this one's. */
-	if (!cctx || !cctx->hold_until_ns || is_held(cctx, now))
+	/*
+	 * A later hold started its timer anew: this is not its end. The timer runs on another clock
+	 * than holds are measured by, hence the margin.
+	 */
+	if (!cctx || !cctx->hold_until_ns || is_held(cctx, now + HOLD_MARGIN_NS))
 		return 0;
 	end_hold(cpu, cctx, now);
 	stat_inc(GPUAWARE_STAT_HOLDS_EXPIRED);

@@ -61,7 +61,7 @@ struct gpuaware_mark_record {
 /* Counters of the scheduler, summed over CPUs by user space. *_NS are nanoseconds. */
 enum gpuaware_stat {
 	GPUAWARE_STAT_LAUNCH_WAKEUPS,
-	GPUAWARE_STAT_LAUNCH_TO_PREFERRED, /* an idle preferred CPU */
+	GPUAWARE_STAT_LAUNCH_TO_PREFERRED, /* idle, or done with a kthread soon */
 	GPUAWARE_STAT_LAUNCH_PREEMPTS,	   /* a CPU that ran background */
 	GPUAWARE_STAT_LAUNCH_TO_OTHER,	   /* an idle CPU that is not preferred */
 	GPUAWARE_STAT_LAUNCH_QUEUED,
@@ -74,7 +74,8 @@ enum gpuaware_stat {
 	GPUAWARE_STAT_HOLDS,
 	GPUAWARE_STAT_HOLD_NS,
 	GPUAWARE_STAT_HOLDS_EXPIRED, /* the launcher slept longer than was foreseen */
-	GPUAWARE_STAT_WORST_WAIT_NS, /* a maximum, not a sum */
+	GPUAWARE_STAT_WORST_WAIT_NS, /* a maximum, not a sum; so is the next */
+	GPUAWARE_STAT_WORST_LAUNCH_WAIT_NS,
 	GPUAWARE_NR_STATS,
 };
 

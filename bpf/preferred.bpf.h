@@ -11,6 +11,7 @@ private(PREFERRED) struct bpf_cpumask __kptr *other_cpumask;
 enum pick_how {
 	PICK_IDLE_PREFERRED,
 	PICK_PREEMPT,
+	PICK_AFTER_KTHREAD,
 	PICK_IDLE_OTHER,
 };
 
@@ -25,9 +26,7 @@ static __always_inline bool core_is_taken(s32 cpu)
 	struct cpu_ctx *cctx;
 	s32 sibling;
 
-	if (cpu < 0 || cpu >= GPUAWARE_MAX_CPUS)
-		return false;
-	sibling = cpu_sibling[cpu];
+	sibling = cpu_sibling[cpu_index(cpu)];
 	if (sibling < 0)
 		return false;
 	cctx = cpu_ctx(sibling);
@@ -113,6 +112,26 @@ static __always_inline bool try_preferred(struct task_struct *p, struct task_ctx
 	return false;
 }
 
+/*
+ * A preferred CPU that does the kernel's own work, which is short: waiting for it beats a move.
+ * A launcher that was thrown out for that work comes back here.
+ */
+static __always_inline bool try_after_kthread(s32 cpu, struct task_struct *p, struct task_ctx *tctx,
+					      struct pick *pick)
+{
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
+
+	if (!cctx || !is_preferred(cpu) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		return false;
+	if (cctx->occupant != OCCUPANT_KTHREAD && !cctx->kthread_waiting)
+		return false;
+	if (!claim(cpu, cctx, p, tctx))
+		return false;
+	pick->cpu = cpu;
+	pick->how = PICK_AFTER_KTHREAD;
+	return true;
+}
+
 /* Any CPU beyond the preferred ones: launchers in excess take turns with nobody but launchers. */
 static __always_inline bool try_others(struct task_struct *p, struct task_ctx *tctx, u64 now,
 				       struct pick *pick)
@@ -139,7 +158,8 @@ static __always_inline bool try_others(struct task_struct *p, struct task_ctx *t
 /*
  * The CPU for launcher @p that last ran on @prev_cpu. In order: its previous CPU if that is
  * preferred (warm cache), idle preferred CPUs on free cores, preferred CPUs that run background
- * on free cores, the same without regard to cores, any CPU that is idle or runs background.
+ * on free cores, the same without regard to cores, its previous CPU after a kernel thread, any CPU
+ * that is idle or runs background.
  */
 static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct task_ctx *tctx,
 						   s32 prev_cpu, u64 now)
@@ -147,30 +167,32 @@ static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct
 	struct pick pick = {.cpu = -1};
 
 	drop_claim(p, tctx);
+	if (is_pinned(p)) {
+		/* Migration may be disabled while the affinity mask still has every CPU. */
+		if (!try_cpu(prev_cpu, p, tctx, now, false, &pick))
+			try_after_kthread(prev_cpu, p, tctx, &pick);
+		return pick;
+	}
 	if (is_preferred(prev_cpu) && !core_is_taken(prev_cpu) &&
 	    try_cpu(prev_cpu, p, tctx, now, false, &pick))
 		return pick;
 	if (try_preferred(p, tctx, now, true, true, &pick) ||
 	    try_preferred(p, tctx, now, false, true, &pick) ||
-	    try_preferred(p, tctx, now, false, false, &pick) || try_others(p, tctx, now, &pick))
+	    try_preferred(p, tctx, now, false, false, &pick) ||
+	    try_after_kthread(prev_cpu, p, tctx, &pick) || try_others(p, tctx, now, &pick))
 		return pick;
 	return pick;
 }
 
-/* Sends launcher @p to the CPU that was picked, through @dsq, which is that CPU's local queue. */
-static __always_inline void insert_launch(struct task_struct *p, u64 dsq, const struct pick *pick,
-					  u64 enq_flags)
+static __always_inline void count_pick(const struct pick *pick)
 {
 	stat_inc(GPUAWARE_STAT_LAUNCH_WAKEUPS);
-	if (pick->how == PICK_PREEMPT) {
-		enq_flags |= SCX_ENQ_PREEMPT;
+	if (pick->how == PICK_PREEMPT)
 		stat_inc(GPUAWARE_STAT_LAUNCH_PREEMPTS);
-	} else if (pick->how == PICK_IDLE_PREFERRED) {
-		stat_inc(GPUAWARE_STAT_LAUNCH_TO_PREFERRED);
-	} else {
+	else if (pick->how == PICK_IDLE_OTHER)
 		stat_inc(GPUAWARE_STAT_LAUNCH_TO_OTHER);
-	}
-	scx_bpf_dsq_insert(p, dsq, launch_slice_ns, enq_flags);
+	else
+		stat_inc(GPUAWARE_STAT_LAUNCH_TO_PREFERRED);
 }
 
 static s32 init_preferred(void)

@@ -45,15 +45,17 @@ struct {
 
 /* What runs on a CPU. Written by the CPU itself, read by others that tolerate a stale answer. */
 enum occupant {
-	OCCUPANT_OTHER, /* idle, another scheduling class, a per-CPU kthread */
+	OCCUPANT_OTHER,	  /* idle, another scheduling class */
+	OCCUPANT_KTHREAD, /* a per-CPU kthread: soon done */
 	OCCUPANT_LAUNCH,
 	OCCUPANT_BACKGROUND,
 };
 
 struct cpu_ctx {
-	u32 occupant;	   /* enum occupant */
-	s32 claimed_by;	   /* TID of the launcher that was sent here; 0: none */
-	u64 hold_until_ns; /* 0: not held */
+	u32 occupant;	      /* enum occupant */
+	bool kthread_waiting; /* a per-CPU kthread is about to run here */
+	s32 claimed_by;	      /* TID of the launcher that was sent here; 0: none */
+	u64 hold_until_ns;    /* 0: not held */
 	u64 hold_start_ns;
 	u64 turn_until_ns;    /* background runs its minimum share and is not preempted */
 	u64 pinned_served_ns; /* since when tasks that can only run here wait */
@@ -95,9 +97,15 @@ static __always_inline struct cpu_ctx *cpu_ctx(s32 cpu)
 	return bpf_map_lookup_elem(&cpu_ctxs, &key);
 }
 
+/* User space refuses machines with more CPUs; the mask is what the verifier believes. */
+static __always_inline u32 cpu_index(s32 cpu)
+{
+	return (u32)cpu & (GPUAWARE_MAX_CPUS - 1);
+}
+
 static __always_inline u32 llc_of(s32 cpu)
 {
-	return cpu >= 0 && cpu < GPUAWARE_MAX_CPUS ? cpu_llc[cpu] : 0;
+	return cpu_llc[cpu_index(cpu)];
 }
 
 static __always_inline struct llc_ctx *llc_ctx(u32 llc)
@@ -107,7 +115,7 @@ static __always_inline struct llc_ctx *llc_ctx(u32 llc)
 
 static __always_inline bool is_preferred(s32 cpu)
 {
-	return cpu >= 0 && cpu < GPUAWARE_MAX_CPUS && cpu_preferred[cpu];
+	return cpu_preferred[cpu_index(cpu)];
 }
 
 /* May run on one CPU only, for now or for good. */

@@ -16,10 +16,11 @@ use log::{debug, info, warn};
 
 use crate::bpf::identify::IdentifySkel;
 
+use super::Source;
 use super::libcuda::{self, EntryPoints};
-use super::marks::Pins;
+use super::marks::{Mark, Pins};
 use super::processes::{Looks, Strangers};
-use super::window::{Action, Counters, Window};
+use super::window::{Action, Counters, Threads, Window};
 
 const PROC: &str = "/proc";
 
@@ -123,12 +124,15 @@ impl Probes {
         }
         let mut counters = counters(skel);
         counters.triggers += self.nr_found_libraries;
-        let (strangers, users) = (&mut self.strangers, &self.users);
-        let action = self.window.step(now, counters, || {
-            let marks = pins.list().unwrap_or_default();
-            let marked = marks.iter().map(|mark| mark.tid as u32).collect();
-            strangers.ran(Path::new(PROC), users.iter().copied(), &marked)
-        });
+        let mut threads = KnownThreads {
+            pins,
+            strangers: &mut self.strangers,
+            users: &self.users,
+        };
+        let action = self.window.step(now, counters, &mut threads);
+        if let Some(action) = action {
+            debug!("{action:?} at {now:?}: {counters:?}");
+        }
         match action {
             Some(Action::Arm) => {
                 self.nr_windows += 1;
@@ -143,7 +147,7 @@ impl Probes {
             }
             None => {}
         }
-        Ok(self.window.next_step(now, counters))
+        Ok(self.window.next_step(now))
     }
 
     /// Number of libcuda files that are probed.
@@ -227,6 +231,35 @@ impl Probes {
             }
             Err(error) => warn!("cannot probe {}: {error:#}", name.display()),
         }
+    }
+}
+
+/// The marks of the running system.
+struct KnownThreads<'a> {
+    pins: &'a Pins,
+    strangers: &'a mut Strangers,
+    users: &'a HashSet<u32>,
+}
+
+impl KnownThreads<'_> {
+    fn marks(&self) -> Vec<Mark> {
+        self.pins.list().unwrap_or_else(|error| {
+            warn!("listing marks: {error:#}");
+            Vec::new()
+        })
+    }
+}
+
+impl Threads for KnownThreads<'_> {
+    fn strangers_ran(&mut self) -> bool {
+        let marked = self.marks().iter().map(|mark| mark.tid as u32).collect();
+        let users = self.users.iter().copied();
+        self.strangers.ran(Path::new(PROC), users, &marked)
+    }
+
+    fn launchers_alive(&mut self) -> bool {
+        let marks = self.marks();
+        marks.iter().any(|mark| mark.source == Source::Uprobe)
     }
 }
 

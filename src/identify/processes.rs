@@ -69,7 +69,8 @@ pub struct Strangers {
 }
 
 impl Strangers {
-    /// Did an unmarked thread of one of `processes` run since the last call? `proc` is `/proc`.
+    /// Did an unmarked thread of one of `processes` run since the last call? One that was not
+    /// there then does not count: its start was announced by itself. `proc` is `/proc`.
     pub fn ran(
         &mut self,
         proc: &Path,
@@ -92,7 +93,7 @@ impl Strangers {
             }
         }
         let ran = now.iter().any(|(tid, &run_ns)| {
-            run_ns == u64::MAX || self.run_ns.get(tid).is_none_or(|&before| before != run_ns)
+            run_ns == u64::MAX || self.run_ns.get(tid).is_some_and(|&before| before != run_ns)
         });
         self.run_ns = now;
         ran
@@ -165,7 +166,7 @@ mod tests {
         };
         write(1, 100);
         write(2, 100);
-        assert!(ran(&[2]), "a thread that was never seen");
+        assert!(!ran(&[2]), "a thread that was never seen");
         write(2, 900);
         assert!(!ran(&[2]), "only the marked one ran");
         write(1, 101);

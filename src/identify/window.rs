@@ -2,14 +2,18 @@
 //! When the launch probes are armed. Pure: driven by counters and time.
 //!
 //! A probed launch costs microseconds, a probe that nobody hits costs nothing. So probes rest
-//! armed while no known launcher runs into them. Once only known launchers do, they are taken
-//! away and come back in short sweeps, further and further apart, as long as some thread could
-//! still be new; a process that initialises CUDA or starts a thread brings them back at once.
+//! armed while no known launcher could run into them. Once there is one, they are taken away and
+//! come back in short sweeps, further and further apart, as long as some thread could still be
+//! new; a process that initialises CUDA or starts a thread brings them back at once.
 
 use std::time::Duration;
 
-/// After a trigger or a find, keep looking this long: threads come in groups.
-const LINGER: Duration = Duration::from_millis(100);
+/// After a trigger, keep looking this long: a process starts its threads and loads its kernels.
+const AFTER_TRIGGER: Duration = Duration::from_millis(100);
+/// After a find, keep looking this long: threads come in groups.
+const AFTER_FIND: Duration = Duration::from_millis(30);
+/// How often to look while nothing can be missed by looking late.
+const IDLE_STEP: Duration = Duration::from_millis(100);
 /// How long a sweep looks. Longer than the burst interval of a fast decoder.
 const SWEEP: Duration = Duration::from_millis(10);
 /// First pause after probes were taken away.
@@ -40,6 +44,14 @@ pub enum Action {
     Disarm,
 }
 
+/// What is known of threads. Asked only when the answer matters: it costs a look into `/proc`.
+pub trait Threads {
+    /// Did a thread of a GPU process run that has no mark, since this was asked last?
+    fn strangers_ran(&mut self) -> bool;
+    /// Is there a launcher that was marked by a probe and would run into it again?
+    fn launchers_alive(&mut self) -> bool;
+}
+
 /// The controller.
 #[derive(Debug)]
 pub struct Window {
@@ -51,7 +63,7 @@ pub struct Window {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Probes are on. They stay on until `until` at least, and as long as nobody hits them.
+    /// Probes are on, until `until` at least.
     Armed { until: Duration },
     /// Probes are off. The next sweep may start at `at`; it does at `at_latest`.
     Paused { at: Duration, at_latest: Duration },
@@ -64,7 +76,7 @@ impl Window {
             seen: Counters::default(),
             hits_at_arming: 0,
             state: State::Armed {
-                until: now + LINGER,
+                until: now + AFTER_TRIGGER,
             },
             pause: FIRST_PAUSE,
         }
@@ -75,13 +87,12 @@ impl Window {
         matches!(self.state, State::Armed { .. })
     }
 
-    /// One step at `now`. `strangers_ran`: did threads of GPU processes run that have no mark? It
-    /// is asked only when the answer matters, because it costs a look into `/proc`.
+    /// One step at `now`.
     pub fn step(
         &mut self,
         now: Duration,
         counters: Counters,
-        strangers_ran: impl FnOnce() -> bool,
+        threads: &mut impl Threads,
     ) -> Option<Action> {
         let triggered = counters.triggers != self.seen.triggers;
         let found = counters.finds != self.seen.finds;
@@ -90,19 +101,27 @@ impl Window {
             self.pause = FIRST_PAUSE;
         }
         match self.state {
-            State::Armed { until } if triggered || found => {
+            State::Armed { until } if triggered => {
                 self.state = State::Armed {
-                    until: until.max(now + LINGER),
+                    until: until.max(now + AFTER_TRIGGER),
                 };
                 None
             }
-            State::Armed { until } => {
-                let hit = counters.hits != self.hits_at_arming;
-                (hit && now >= until).then(|| self.disarm(now))
+            // What the trigger announced is here: every further probed launch costs it.
+            State::Armed { .. } if found => {
+                self.state = State::Armed {
+                    until: now + AFTER_FIND,
+                };
+                None
             }
-            State::Paused { .. } if triggered => Some(self.arm(now, counters, LINGER)),
+            State::Armed { until } if now >= until => {
+                let hit = counters.hits != self.hits_at_arming;
+                (hit || threads.launchers_alive()).then(|| self.disarm(now))
+            }
+            State::Armed { .. } => None,
+            State::Paused { .. } if triggered => Some(self.arm(now, counters, AFTER_TRIGGER)),
             State::Paused { at, at_latest } if now >= at => {
-                if now >= at_latest || strangers_ran() {
+                if now >= at_latest || threads.strangers_ran() {
                     return Some(self.arm(now, counters, SWEEP));
                 }
                 self.state = State::Paused {
@@ -116,12 +135,12 @@ impl Window {
     }
 
     /// How long until [`Window::step`] has to be called again.
-    pub fn next_step(&self, now: Duration, counters: Counters) -> Duration {
+    pub fn next_step(&self, now: Duration) -> Duration {
         match self.state {
-            // Nobody pays for a probe that nobody hits.
-            State::Armed { .. } if counters.hits == self.hits_at_arming => LINGER,
-            State::Armed { until } => until.saturating_sub(now).min(SWEEP),
-            State::Paused { at, .. } => at.saturating_sub(now).min(LINGER),
+            State::Armed { until } if now < until => (until - now).min(SWEEP),
+            // At rest: nobody pays for a probe that nobody hits.
+            State::Armed { .. } => IDLE_STEP,
+            State::Paused { at, .. } => at.saturating_sub(now).min(IDLE_STEP),
         }
     }
 
@@ -159,12 +178,44 @@ mod tests {
         }
     }
 
+    /// What the threads are like.
+    struct Fixed {
+        strangers: bool,
+        launchers: bool,
+    }
+
+    impl Threads for Fixed {
+        fn strangers_ran(&mut self) -> bool {
+            self.strangers
+        }
+
+        fn launchers_alive(&mut self) -> bool {
+            self.launchers
+        }
+    }
+
+    const NOBODY: Fixed = Fixed {
+        strangers: false,
+        launchers: false,
+    };
+    const ALL_KNOWN: Fixed = Fixed {
+        strangers: false,
+        launchers: true,
+    };
+    const STRANGERS: Fixed = Fixed {
+        strangers: true,
+        launchers: true,
+    };
+
     /// A window at 200 ms whose one launcher was found at once and whose probes were taken away.
     fn paused() -> Window {
         let mut window = Window::new(ms(0));
-        assert_eq!(window.step(ms(10), counters(1, 1, 1), || true), None);
         assert_eq!(
-            window.step(ms(200), counters(900, 1, 1), || true),
+            window.step(ms(10), counters(1, 1, 1), &mut { ALL_KNOWN }),
+            None
+        );
+        assert_eq!(
+            window.step(ms(200), counters(900, 1, 1), &mut { ALL_KNOWN }),
             Some(Action::Disarm)
         );
         window
@@ -174,10 +225,9 @@ mod tests {
     fn rests_armed_while_nobody_launches() {
         let mut window = Window::new(ms(0));
         for second in 1..100 {
-            assert_eq!(
-                window.step(ms(second * 1000), counters(0, 0, 0), || true),
-                None
-            );
+            let now = ms(second * 1000);
+            assert_eq!(window.step(now, counters(0, 0, 0), &mut { NOBODY }), None);
+            assert_eq!(window.next_step(now), IDLE_STEP);
         }
         assert!(window.is_armed());
     }
@@ -185,14 +235,13 @@ mod tests {
     #[test]
     fn keeps_looking_after_a_find() {
         let mut window = Window::new(ms(0));
-        window.step(ms(500), counters(1, 1, 0), || true);
-        assert_eq!(window.step(ms(590), counters(50, 1, 0), || true), None);
-        assert_eq!(window.step(ms(595), counters(51, 2, 0), || true), None);
-        assert_eq!(window.step(ms(690), counters(90, 2, 0), || true), None);
-        assert_eq!(
-            window.step(ms(696), counters(99, 2, 0), || true),
-            Some(Action::Disarm)
-        );
+        let mut step =
+            |at, hits, finds| window.step(ms(at), counters(hits, finds, 0), &mut { ALL_KNOWN });
+        assert_eq!(step(500, 1, 1), None);
+        assert_eq!(step(520, 50, 1), None);
+        assert_eq!(step(525, 51, 2), None);
+        assert_eq!(step(554, 90, 2), None);
+        assert_eq!(step(556, 99, 2), Some(Action::Disarm));
     }
 
     #[test]
@@ -203,7 +252,7 @@ mod tests {
         for _ in 0..2000 {
             now += ms(5);
             hits += u64::from(window.is_armed());
-            match window.step(now, counters(hits, 1, 1), || true) {
+            match window.step(now, counters(hits, 1, 1), &mut { STRANGERS }) {
                 Some(Action::Arm) => longest = longest.max(now - disarmed_at),
                 Some(Action::Disarm) => disarmed_at = now,
                 None => {}
@@ -215,24 +264,50 @@ mod tests {
     #[test]
     fn leaves_known_launchers_alone() {
         let mut window = paused();
-        let mut arms = 0;
+        let (mut arms, mut armed) = (0, ms(0));
         for step in 0..5000 {
             let now = ms(200 + step * 10);
-            if window.step(now, counters(900 + step, 1, 1), || false) == Some(Action::Arm) {
+            armed += if window.is_armed() { ms(10) } else { ms(0) };
+            // It launches rarely: no sweep meets it.
+            if window.step(now, counters(900, 1, 1), &mut { ALL_KNOWN }) == Some(Action::Arm) {
                 arms += 1;
             }
         }
         assert_eq!(arms, 1, "one sweep for good measure in 50 s");
+        assert!(armed <= ms(20), "{armed:?}");
+    }
+
+    #[test]
+    fn a_find_cuts_the_window_of_its_trigger_short() {
+        let mut window = paused();
+        let mut step =
+            |at, finds| window.step(ms(at), counters(9000, finds, 2), &mut { ALL_KNOWN });
+        assert_eq!(step(300, 1), Some(Action::Arm));
+        assert_eq!(step(310, 2), None);
+        assert_eq!(step(341, 2), Some(Action::Disarm));
+    }
+
+    #[test]
+    fn rests_armed_again_when_the_launchers_are_gone() {
+        let mut window = paused();
+        for step in 0..5000 {
+            window.step(ms(200 + step * 10), counters(900, 1, 1), &mut { NOBODY });
+        }
+        assert!(window.is_armed());
     }
 
     #[test]
     fn a_trigger_arms_at_once() {
         let mut window = paused();
         assert_eq!(
-            window.step(ms(201), counters(900, 1, 2), || false),
+            window.step(ms(201), counters(900, 1, 2), &mut { ALL_KNOWN }),
             Some(Action::Arm)
         );
+        assert_eq!(window.next_step(ms(201)), SWEEP);
         // A hot launcher beside it does not end the window early.
-        assert_eq!(window.step(ms(290), counters(5000, 1, 2), || false), None);
+        assert_eq!(
+            window.step(ms(290), counters(5000, 1, 2), &mut { ALL_KNOWN }),
+            None
+        );
     }
 }

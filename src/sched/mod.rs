@@ -183,7 +183,10 @@ impl<'obj> Scheduler<'obj> {
     fn metrics(&self, sightings: &Sightings) -> Result<Metrics> {
         let sum = |stat| self.stat(stat).map(|values| values.iter().sum::<u64>());
         let us = |stat| sum(stat).map(|ns| ns / 1000);
-        let worst = self.stat(intf::gpuaware_stat_GPUAWARE_STAT_WORST_WAIT_NS)?;
+        let max_us = |stat| -> Result<u64> {
+            let values = self.stat(stat)?;
+            Ok(values.iter().max().map_or(0, |ns| ns / 1000))
+        };
         Ok(Metrics {
             preferred_cpus: self.preferred.to_string(),
             launch_wakeups: sum(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_WAKEUPS)?,
@@ -200,7 +203,8 @@ impl<'obj> Scheduler<'obj> {
             holds: sum(intf::gpuaware_stat_GPUAWARE_STAT_HOLDS)?,
             hold_us: us(intf::gpuaware_stat_GPUAWARE_STAT_HOLD_NS)?,
             holds_expired: sum(intf::gpuaware_stat_GPUAWARE_STAT_HOLDS_EXPIRED)?,
-            worst_wait_us: worst.iter().max().map_or(0, |ns| ns / 1000),
+            worst_wait_us: max_us(intf::gpuaware_stat_GPUAWARE_STAT_WORST_WAIT_NS)?,
+            worst_launch_wait_us: max_us(intf::gpuaware_stat_GPUAWARE_STAT_WORST_LAUNCH_WAIT_NS)?,
             probe_hits: sightings.launch_hits,
             probe_windows: sightings.windows,
             probes_armed: u64::from(sightings.armed),

@@ -48,6 +48,8 @@ pub struct Metrics {
     pub holds_expired: u64,
     #[stat(desc = "longest wait of a runnable task since the start in microseconds")]
     pub worst_wait_us: u64,
+    #[stat(desc = "longest wait of a runnable launcher since the start in microseconds")]
+    pub worst_launch_wait_us: u64,
     #[stat(desc = "launches that were probed")]
     pub probe_hits: u64,
     #[stat(desc = "times the launch probes were armed")]
@@ -87,13 +89,14 @@ impl Metrics {
     fn print(&self, out: &mut impl Write) -> Result<()> {
         writeln!(
             out,
-            "launch: {:>6} woken ({} on idle preferred, {} preempting, {} elsewhere), {} queued, {:>6} ms run",
+            "launch: {:>6} woken ({} on idle preferred, {} preempting, {} elsewhere), {} queued, {:>6} ms run, worst wait {} us",
             self.launch_wakeups,
             self.launch_to_preferred,
             self.launch_preempts,
             self.launch_to_other,
             self.launch_queued,
             self.launch_run_us / 1000,
+            self.worst_launch_wait_us,
         )?;
         writeln!(
             out,
