@@ -74,6 +74,7 @@ apt_with_suite() {
 	shift
 	mkdir -p "$dir/lists/partial"
 	local mirror
+	# shellcheck disable=SC2016 # apt expands it
 	mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | head -n 1)
 	[ -n "$mirror" ] || die "no Debian mirror among this machine's apt sources (apt-get indextargets lists none)"
 	{

@@ -6,10 +6,17 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+/// One test at a time runs CUDA programs: two would measure, and be identified by, each other.
+pub fn alone_with_cuda() -> MutexGuard<'static, ()> {
+    static CUDA: Mutex<()> = Mutex::new(());
+    CUDA.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The repository.
 pub fn repository() -> PathBuf {

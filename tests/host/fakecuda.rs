@@ -6,11 +6,13 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+
+use crate::process::alone_with_cuda;
 
 const LAUNCH_ENTRIES: [&str; 8] = [
     "cuLaunchKernel",
@@ -22,13 +24,6 @@ const LAUNCH_ENTRIES: [&str; 8] = [
     "cuGraphLaunch",
     "cuGraphLaunch_ptsz",
 ];
-
-/// One program that is measured at a time: they would measure each other.
-static MEASURING: Mutex<()> = Mutex::new(());
-
-fn measure_alone() -> MutexGuard<'static, ()> {
-    MEASURING.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn make(folder: &str, target: &str, out: &Path) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
@@ -132,7 +127,7 @@ fn waiting_for_the_gpu(sync: &str) -> Value {
 
 #[test]
 fn driver_conforms() {
-    let _alone = measure_alone();
+    let _alone = alone_with_cuda();
     let output = program("fakecuda_conformance")
         .output()
         .expect("fakecuda_conformance starts");
@@ -155,6 +150,7 @@ fn driver_conforms() {
 /// and not what the genuine library costs.
 #[test]
 fn launch_entries_begin_as_the_genuine_librarys_do() {
+    let _alone = alone_with_cuda();
     let library = built().join("libcuda.so.1");
     for entry in LAUNCH_ENTRIES {
         let output = Command::new("objdump")
@@ -175,6 +171,7 @@ fn launch_entries_begin_as_the_genuine_librarys_do() {
 
 #[test]
 fn library_has_its_own_soname_and_hides_its_internals() {
+    let _alone = alone_with_cuda();
     let library = built().join("libcuda.so.1");
     let dynamic = Command::new("readelf")
         .args(["--dynamic", "--wide", "--dyn-syms"])
@@ -192,6 +189,7 @@ fn library_has_its_own_soname_and_hides_its_internals() {
 
 #[test]
 fn report_keeps_the_contract_in_every_sync_mode() {
+    let _alone = alone_with_cuda();
     for sync in ["auto", "spin", "yield", "block"] {
         let report = report(&[
             "--profile",
@@ -242,7 +240,7 @@ fn report_keeps_the_contract_in_every_sync_mode() {
 
 #[test]
 fn kernels_take_real_time() {
-    let _alone = measure_alone();
+    let _alone = alone_with_cuda();
     let report = waiting_for_the_gpu("block");
     let mut token_us = numbers(&report["token_us"]);
     token_us.sort_by(f64::total_cmp);
@@ -252,7 +250,7 @@ fn kernels_take_real_time() {
 
 #[test]
 fn blocking_sync_sleeps_and_spinning_burns_cpu() {
-    let _alone = measure_alone();
+    let _alone = alone_with_cuda();
     let block = waiting_for_the_gpu("block");
     assert!(cpu_share(&block) < 0.1, "{block}");
     assert!(
@@ -268,7 +266,7 @@ fn blocking_sync_sleeps_and_spinning_burns_cpu() {
 /// A thread that yields asks the kernel over and over, one that spins does not.
 #[test]
 fn yielding_goes_through_the_kernel() {
-    let _alone = measure_alone();
+    let _alone = alone_with_cuda();
     let in_kernel = |sync| {
         let report = waiting_for_the_gpu(sync);
         number(&report["cpu_s"]["sys"]) / number(&report["seconds"])
@@ -282,6 +280,7 @@ fn yielding_goes_through_the_kernel() {
 
 #[test]
 fn every_launch_entry_can_be_asked_for() {
+    let _alone = alone_with_cuda();
     for call in [
         "cuLaunchKernel",
         "cuLaunchKernelEx",
@@ -304,6 +303,7 @@ fn every_launch_entry_can_be_asked_for() {
 
 #[test]
 fn every_profile_runs() {
+    let _alone = alone_with_cuda();
     for profile in ["qwen3", "eager", "graph"] {
         let report = report(&["--profile", profile, "--duration", "0.2"]);
         assert!(number(&report["tokens"]) >= 1.0, "{report}");
@@ -314,6 +314,7 @@ fn every_profile_runs() {
 
 #[test]
 fn bad_usage_names_what_was_expected() {
+    let _alone = alone_with_cuda();
     let profiles = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fakecuda-bad-profiles");
     std::fs::create_dir_all(&profiles).expect("a folder for a bad profile");
     std::fs::write(
@@ -368,6 +369,7 @@ fn bad_usage_names_what_was_expected() {
 
 #[test]
 fn driver_failure_is_named_and_exits_with_1() {
+    let _alone = alone_with_cuda();
     let output = program("gpu_launch")
         .args(["--profile", "eager", "--tokens", "1"])
         .env("FAKECUDA_DEVICES", "0")
@@ -380,6 +382,7 @@ fn driver_failure_is_named_and_exits_with_1() {
 
 #[test]
 fn interrupted_run_prints_what_it_has() {
+    let _alone = alone_with_cuda();
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let mut child = program("gpu_launch")
             .args(["--profile", "eager", "--duration", "600"])
@@ -410,6 +413,7 @@ fn interrupted_run_prints_what_it_has() {
 /// Whoever looks for launching threads must be able to tell them from their siblings.
 #[test]
 fn only_named_threads_launch() {
+    let _alone = alone_with_cuda();
     let mut child = program("gpu_launch")
         .args(["--profile", "eager", "--duration", "600"])
         .args(["--threads", "2", "--idle-threads", "2"])

@@ -11,7 +11,7 @@ use scx_gpuaware::identify::{Class, Identify, Source};
 use scx_gpuaware::policy::Policy;
 
 use crate::bpffs::Bpffs;
-use crate::process::{Process, busy_loop, gpu_launch};
+use crate::process::{Process, alone_with_cuda, busy_loop, gpu_launch};
 use crate::tier;
 
 /// Runs `check` beside identification with `policy` until it returns true, at most `limit`.
@@ -41,6 +41,7 @@ fn marks_launching_threads_and_not_their_siblings() {
     if !tier::root() {
         return;
     }
+    let _alone = alone_with_cuda();
     let bpffs = Bpffs::mount();
     let pins = Pins::at(&bpffs.pins());
     let mut object = MaybeUninit::uninit();
@@ -81,6 +82,7 @@ fn steady_launchers_are_left_alone() {
     if !tier::root() {
         return;
     }
+    let _alone = alone_with_cuda();
     let bpffs = Bpffs::mount();
     let mut object = MaybeUninit::uninit();
     let pins = Pins::at(&bpffs.pins());
@@ -106,6 +108,7 @@ fn marks_by_hand_win_and_can_be_taken_away() {
     if !tier::root() {
         return;
     }
+    let _alone = alone_with_cuda();
     let bpffs = Bpffs::mount();
     let pins = Pins::at(&bpffs.pins());
     let mut object = MaybeUninit::uninit();
@@ -132,6 +135,7 @@ fn ends_without_a_trace() {
     if !tier::root() {
         return;
     }
+    let _alone = alone_with_cuda();
     let bpffs = Bpffs::mount();
     let pins = Pins::at(&bpffs.pins());
     let mut object = MaybeUninit::uninit();

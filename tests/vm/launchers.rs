@@ -4,10 +4,10 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::process::{Process, busy_loop, gpu_launch};
+use crate::process::{Process, busy_loop, eventually, gpu_launch};
 use crate::tier;
 
-use super::machine::{Scheduler, mark_launch, nr_cpus};
+use super::machine::{Scheduler, mark_launch, marks, nr_cpus, preferred_cpu};
 
 fn result_of(args: &str) -> serde_json::Value {
     let mut command = gpu_launch(args);
@@ -24,24 +24,51 @@ fn preempted(result: &serde_json::Value) -> u64 {
         .expect("a count")
 }
 
+/// The CPU that thread `tid` of process `pid` runs on or ran on last.
+fn cpu_of(pid: i32, tid: &serde_json::Value) -> Option<usize> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(36)?.parse().ok()
+}
+
 #[test]
 #[ignore = "runs in the lab: make test"]
-fn launcher_keeps_its_cpu_beside_busy_neighbours() {
+fn launcher_stays_on_a_preferred_cpu_beside_busy_neighbours() {
     if !tier::vm() {
         return;
     }
     let neighbours: Vec<_> = (0..2 * nr_cpus())
         .map(|_| Process::start(busy_loop()))
         .collect();
-    let without = result_of("--profile eager --warmup-tokens 50 --duration 4");
     let scheduler = Scheduler::start(&[]);
-    let with = result_of("--profile eager --warmup-tokens 200 --duration 4");
-    // Work that the CPU did for the launcher, not its speed: the machine may be noisy.
-    let (without, with) = (&without["tokens_per_s"], &with["tokens_per_s"]);
+    let mut command = gpu_launch("--profile eager --duration 8");
+    command.stdout(Stdio::null());
+    let workload = Process::start(command);
+    let mark = eventually(Duration::from_secs(5), || {
+        marks()
+            .into_iter()
+            .find(|mark| mark["tgid"] == workload.pid())
+    });
+    let tid = mark.expect("a mark")["tid"].clone();
+    // A move to a preferred CPU is made at a wakeup.
+    std::thread::sleep(Duration::from_millis(500));
+    let samples: Vec<_> = (0..100)
+        .filter_map(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            cpu_of(workload.pid(), &tid)
+        })
+        .collect();
+    let preferred = samples
+        .iter()
+        .filter(|&&cpu| cpu == preferred_cpu())
+        .count();
+    assert!(samples.len() > 50, "the launcher ended early");
     assert!(
-        with.as_f64().unwrap() > 1.2 * without.as_f64().unwrap(),
-        "tokens/s: EEVDF {without}, scx_gpuaware {with}"
+        preferred * 10 >= samples.len() * 9,
+        "{preferred} of {}: {samples:?}",
+        samples.len()
     );
+    // They had the rest.
     assert!(
         neighbours
             .iter()
