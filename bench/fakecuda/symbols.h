@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What cuGetProcAddress knows; included by proc_address.c only. Versions are those of cudaTypedefs.h. */
+/* What cuGetProcAddress knows; included by proc_address.c only. Versions are those of
+ * cudaTypedefs.h. */
 /* clang-format off */
 FK_PLAIN(cuInit, 2000)
 FK_PLAIN(cuDriverGetVersion, 2020)
