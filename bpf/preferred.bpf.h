@@ -123,7 +123,8 @@ static __always_inline bool try_after_kthread(s32 cpu, struct task_struct *p, st
 
 	if (!cctx || !is_preferred(cpu) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 		return false;
-	if (cctx->occupant != OCCUPANT_KTHREAD && !cctx->kthread_waiting)
+	if (cctx->occupant == OCCUPANT_LAUNCH ||
+	    (cctx->occupant != OCCUPANT_KTHREAD && !cctx->kthread_waiting))
 		return false;
 	if (!claim(cpu, cctx, p, tctx))
 		return false;

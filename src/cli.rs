@@ -228,8 +228,17 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
+/// The pins of the scheduler that runs. One that was killed leaves its pins behind: they would
+/// answer, and mean nothing.
+fn pins_in_use() -> Result<Pins> {
+    if !sched::loaded().is_some_and(|name| name.starts_with(sched::OPS_NAME)) {
+        bail!("scx_gpuaware does not run: start it first");
+    }
+    Ok(Pins::default())
+}
+
 fn mark(target: &Target, class: Option<Class>) -> Result<()> {
-    let pins = Pins::default();
+    let pins = pins_in_use()?;
     let tids = match (target.tid, target.pid) {
         (Some(tid), _) => vec![tid],
         (None, Some(pid)) => threads_of(pid)?,
@@ -251,7 +260,7 @@ fn threads_of(pid: i32) -> Result<Vec<i32>> {
 }
 
 fn marks(json: bool) -> Result<()> {
-    let marks = Pins::default().list()?;
+    let marks = pins_in_use()?.list()?;
     if json {
         println!("{}", serde_json::to_string_pretty(&marks)?);
         return Ok(());

@@ -33,6 +33,13 @@ pub fn root() -> bool {
     ready("root", missing)
 }
 
+/// What the lab runs on. Part of tier `host`: it needs no rights on this machine.
+pub fn lab() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let has_qemu = std::env::split_paths(&path).any(|dir| dir.join("qemu-system-x86_64").exists());
+    ready("host", (!has_qemu).then_some("QEMU: run make setup"))
+}
+
 /// A sched_ext kernel that nobody else schedules on.
 pub fn vm() -> bool {
     let missing = if !Path::new("/sys/kernel/sched_ext").exists() {

@@ -32,7 +32,8 @@ use crate::topology::Topology;
 use stats::Metrics;
 
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
-const OPS_NAME: &str = "gpuaware";
+/// What `/sys/kernel/sched_ext/root/ops` begins with while this scheduler is loaded.
+pub const OPS_NAME: &str = "gpuaware";
 
 /// What to run.
 #[derive(Debug, Clone)]

@@ -3,4 +3,5 @@
 
 mod cli;
 mod fakecuda;
+mod lab;
 mod rules_of_the_house;

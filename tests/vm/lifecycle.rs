@@ -50,7 +50,9 @@ fn falls_back_to_eevdf_within_a_second() {
     falls_back(Signal::SIGINT, 0);
     falls_back(Signal::SIGTERM, 0);
     falls_back(Signal::SIGKILL, 128 + 9);
-    // What the killed one left is in nobody's way.
+    // What the killed one left answers nobody and is in nobody's way.
+    let marks = scx_gpuaware(&["marks"]).output().expect("marks");
+    assert_eq!(code(marks.status), 1);
     Scheduler::start(&[]).stop();
 }
 

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The lab as its users see it: exit codes, streams, the time limit, errors.
+
+use std::process::{Command, Output, Stdio};
+
+use crate::process::{code, repository};
+use crate::tier;
+
+fn lab(args: &[&str]) -> Output {
+    let program = repository().join("target/release/gpuaware-bench");
+    assert!(
+        program.exists(),
+        "{} is missing: run make build",
+        program.display()
+    );
+    Command::new(program)
+        .arg("lab")
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .expect("starting gpuaware-bench")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn returns_the_exit_code_and_keeps_the_streams_apart() {
+    if !tier::lab() {
+        return;
+    }
+    let script = "echo out; echo err >&2; test -r /boot/config-$(uname -r) || exit 1; exit 42";
+    let output = lab(&["--timeout", "240", "--", "sh", "-c", script]);
+    let stderr = text(&output.stderr);
+    assert_eq!(code(output.status), 42, "{stderr}");
+    assert_eq!(text(&output.stdout), "out\n");
+    assert!(stderr.lines().any(|line| line == "err"), "{stderr}");
+    assert!(stderr.contains("kernel 6.18"), "{stderr}");
+}
+
+#[test]
+fn ends_the_machine_at_the_time_limit() {
+    if !tier::lab() {
+        return;
+    }
+    let output = lab(&["--timeout", "20", "--", "sleep", "1000"]);
+    let stderr = text(&output.stderr);
+    assert_eq!(code(output.status), 124, "{stderr}");
+    assert!(stderr.contains("time limit of 20 s"), "{stderr}");
+}
+
+#[test]
+fn unknown_kernel_is_one_clear_error() {
+    if !tier::lab() {
+        return;
+    }
+    let output = lab(&["--kernel", "/nonexistent/vmlinuz", "--", "true"]);
+    let stderr = text(&output.stderr);
+    assert_eq!(code(output.status), 1, "{stderr}");
+    assert!(stderr.contains("/nonexistent/vmlinuz"), "{stderr}");
+}
+
+#[test]
+fn bad_usage_exits_with_2() {
+    assert_eq!(code(lab(&["--cpus", "none", "--", "true"]).status), 2);
+    assert_eq!(code(lab(&[]).status), 2);
+}
