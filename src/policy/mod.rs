@@ -102,7 +102,7 @@ impl Default for Policy {
 }
 
 /// `hold_us = "auto"`: long enough for the wait at the end of a decoded token, short enough that
-/// what it wastes stays a few percent of a CPU. Measured in docs/scheduling.md.
+/// what it wastes stays bounded: README's table has the idle time under it.
 const AUTO_HOLD_CAP: Duration = Duration::from_micros(2_000);
 
 impl CgroupGlob {
