@@ -12,13 +12,15 @@ fn ready(tier: &str, missing: Option<&str>) -> bool {
         !required.split(',').any(|name| name.trim() == tier),
         "tier {tier} is required (GPUAWARE_REQUIRE) and cannot run: {missing}"
     );
+    skip(&format!("tier {tier} needs {missing}"));
+    false
+}
+
+/// Says on standard error that this test does not run here, and why.
+pub fn skip(reason: &str) {
     let name = std::thread::current().name().unwrap_or("?").to_owned();
     // Not eprintln!, which the test runner captures.
-    let _ = writeln!(
-        std::io::stderr(),
-        "SKIPPED {name}: tier {tier} needs {missing}"
-    );
-    false
+    let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {reason}");
 }
 
 /// Root and a kernel that loads BPF programs with BTF.

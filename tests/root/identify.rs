@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 use std::process::Stdio;
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use scx_gpuaware::identify::marks::{Mark, Pins};
@@ -13,6 +14,26 @@ use scx_gpuaware::policy::Policy;
 use crate::bpffs::Bpffs;
 use crate::process::{Process, alone_with_cuda, busy_loop, gpu_launch};
 use crate::tier;
+
+/// Where a test runs identification: alone with CUDA, pinning where nobody else does.
+struct Place {
+    bpffs: Bpffs,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Place {
+    /// `None`: the tier cannot run here, and said so.
+    fn new() -> Option<Self> {
+        tier::root().then(|| Self {
+            _alone: alone_with_cuda(),
+            bpffs: Bpffs::mount(),
+        })
+    }
+
+    fn pins(&self) -> Pins {
+        Pins::at(&self.bpffs.pins())
+    }
+}
 
 /// Runs `check` beside identification with `policy` until it returns true, at most `limit`.
 fn identify_until(
@@ -38,12 +59,8 @@ fn marks_of(pins: &Pins, pid: i32) -> Vec<Mark> {
 
 #[test]
 fn marks_launching_threads_and_not_their_siblings() {
-    if !tier::root() {
-        return;
-    }
-    let _alone = alone_with_cuda();
-    let bpffs = Bpffs::mount();
-    let pins = Pins::at(&bpffs.pins());
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
     let mut command = gpu_launch("--profile eager --threads 2 --idle-threads 3 --duration 3");
@@ -79,13 +96,9 @@ fn marks_launching_threads_and_not_their_siblings() {
 
 #[test]
 fn steady_launchers_are_left_alone() {
-    if !tier::root() {
-        return;
-    }
-    let _alone = alone_with_cuda();
-    let bpffs = Bpffs::mount();
+    let Some(place) = Place::new() else { return };
     let mut object = MaybeUninit::uninit();
-    let pins = Pins::at(&bpffs.pins());
+    let pins = place.pins();
     let mut identify = Identify::start(&Policy::default(), pins, &mut object).unwrap();
     let mut command = gpu_launch("--profile eager --duration 6");
     command.stdout(Stdio::null());
@@ -105,12 +118,8 @@ fn steady_launchers_are_left_alone() {
 
 #[test]
 fn marks_by_hand_win_and_can_be_taken_away() {
-    if !tier::root() {
-        return;
-    }
-    let _alone = alone_with_cuda();
-    let bpffs = Bpffs::mount();
-    let pins = Pins::at(&bpffs.pins());
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
     let mut object = MaybeUninit::uninit();
     let _identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
     let process = Process::start(busy_loop());
@@ -132,12 +141,8 @@ fn marks_by_hand_win_and_can_be_taken_away() {
 
 #[test]
 fn ends_without_a_trace() {
-    if !tier::root() {
-        return;
-    }
-    let _alone = alone_with_cuda();
-    let bpffs = Bpffs::mount();
-    let pins = Pins::at(&bpffs.pins());
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
     let mut object = MaybeUninit::uninit();
     let identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
     assert!(pins.marks().exists());
