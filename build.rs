@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Compiles the two BPF objects and generates their skeletons and the bindings of `bpf/intf.h`.
 
-fn skeleton(source: &str, name: &str) {
-    scx_cargo::BpfBuilder::new()
-        .expect("clang >= 18 compiles BPF: set BPF_CLANG or run make setup")
-        .enable_intf("bpf/intf.h", "bpf_intf.rs")
+use scx_cargo::BpfBuilder;
+
+fn skeleton(builder: &mut BpfBuilder, source: &str, name: &str) {
+    builder
         .enable_skel(source, name)
         .build()
         .unwrap_or_else(|error| panic!("{source}: {error:#}"));
@@ -12,6 +12,13 @@ fn skeleton(source: &str, name: &str) {
 
 fn main() {
     println!("cargo:rerun-if-changed=bpf");
-    skeleton("bpf/gpuaware.bpf.c", "gpuaware");
-    skeleton("bpf/identify.bpf.c", "identify");
+    let builder =
+        || BpfBuilder::new().expect("clang >= 18 compiles BPF: set BPF_CLANG or run make setup");
+    // The bindings are the same for both: made once.
+    skeleton(
+        builder().enable_intf("bpf/intf.h", "bpf_intf.rs"),
+        "bpf/gpuaware.bpf.c",
+        "gpuaware",
+    );
+    skeleton(&mut builder(), "bpf/identify.bpf.c", "identify");
 }

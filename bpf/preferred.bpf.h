@@ -177,11 +177,11 @@ static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct
 	if (is_preferred(prev_cpu) && !core_is_taken(prev_cpu) &&
 	    try_cpu(prev_cpu, p, tctx, now, false, &pick))
 		return pick;
-	if (try_preferred(p, tctx, now, true, true, &pick) ||
-	    try_preferred(p, tctx, now, false, true, &pick) ||
-	    try_preferred(p, tctx, now, false, false, &pick) ||
-	    try_after_kthread(prev_cpu, p, tctx, &pick) || try_others(p, tctx, now, &pick))
-		return pick;
+	if (!try_preferred(p, tctx, now, true, true, &pick) &&
+	    !try_preferred(p, tctx, now, false, true, &pick) &&
+	    !try_preferred(p, tctx, now, false, false, &pick) &&
+	    !try_after_kthread(prev_cpu, p, tctx, &pick))
+		try_others(p, tctx, now, &pick);
 	return pick;
 }
 
