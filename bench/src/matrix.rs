@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::cpus;
 use crate::datafile::{self, DataError};
+use crate::lab::DiskDriver;
 use crate::neighbour::Neighbour;
 
 /// A matrix file.
@@ -60,6 +61,8 @@ pub struct LabSettings {
     /// Size of the scratch disk that fio writes to.
     #[serde(deserialize_with = "disk_mib")]
     pub disk_mib: u64,
+    /// The scratch disk: "null_blk" (the guest's own memory) or "virtio_blk" (served by the host).
+    pub disk_driver: DiskDriver,
     /// vCPUs; absent: as many as the host has, at most 8.
     pub cpus: Option<u32>,
 }
@@ -154,6 +157,8 @@ impl Default for LabSettings {
         Self {
             kernel: "6.18".to_owned(),
             disk_mib: 512,
+            // The other one measures the host where the guest is emulated: docs/bench.md.
+            disk_driver: DiskDriver::NullBlk,
             cpus: None,
         }
     }

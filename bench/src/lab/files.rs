@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-use super::Lab;
 use super::guest::{self, Setup};
 use super::kernel::Kernel;
 use super::tools;
+use super::{DiskDriver, Lab};
 
 /// The guest sees this folder of the host's, and a socket's path must be short.
 const RUN_DIR: &str = "/tmp";
@@ -75,11 +75,11 @@ impl Files {
             working_dir: &working_dir,
             kernel,
             rw_mounts: &binds,
-            has_disk: lab.disk_mib > 0,
+            disk: (lab.disk_mib > 0).then_some((lab.disk_driver, lab.disk_mib)),
             end_mark: &end_mark,
         });
         std::fs::write(&guest_script, text)?;
-        let disk = (lab.disk_mib > 0)
+        let disk = (lab.disk_mib > 0 && lab.disk_driver == DiskDriver::VirtioBlk)
             .then(|| scratch_disk(lab.disk_mib))
             .transpose()?;
         Ok(Self {

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::DiskDriver;
 use super::kernel::Kernel;
 use super::machine::{Port, quote};
 
@@ -31,7 +32,8 @@ pub struct Setup<'a> {
     pub kernel: &'a Kernel,
     /// (where virtme-ng has mounted it, where it belongs)
     pub rw_mounts: &'a [(PathBuf, PathBuf)],
-    pub has_disk: bool,
+    /// Driver and size in MiB of the scratch disk.
+    pub disk: Option<(DiskDriver, u64)>,
     /// Written to stdout and stderr after their last byte; letters, digits and dashes.
     pub end_mark: &'a str,
 }
@@ -120,8 +122,15 @@ done
 
 fn devices(setup: &Setup) -> String {
     let mut text = "ip link set lo up\n".to_owned();
-    if setup.has_disk {
-        text += r#"modprobe -q virtio_blk
+    match setup.disk {
+        None => {}
+        Some((DiskDriver::VirtioBlk, _)) => text += VIRTIO_DISK,
+        Some((DiskDriver::NullBlk, mib)) => text += &null_disk(mib),
+    }
+    text
+}
+
+const VIRTIO_DISK: &str = r#"modprobe -q virtio_blk
 for tries in 1 2 3 4 5 6 7 8 9 10; do
 	for dir in /sys/block/*; do
 		[ "$(cat "$dir/serial" 2>/dev/null)" != scratch ] || GPUAWARE_LAB_DISK=/dev/${dir##*/}
@@ -132,8 +141,20 @@ done
 [ -b "${GPUAWARE_LAB_DISK:-}" ] || fail "the scratch disk did not appear (module virtio_blk)"
 export GPUAWARE_LAB_DISK
 "#;
-    }
-    text
+
+/// Made through configfs, because the module's own parameters know whole GiB only.
+fn null_disk(mib: u64) -> String {
+    format!(
+        r#"modprobe -q null_blk nr_devices=0 || fail "the guest's kernel has no module null_blk"
+mountpoint -q /sys/kernel/config || must mount -t configfs configfs /sys/kernel/config
+nullb=/sys/kernel/config/nullb/scratch
+must mkdir "$nullb"
+echo {mib} >"$nullb/size" && echo 1 >"$nullb/memory_backed" && echo 1 >"$nullb/power" ||
+	fail "the scratch disk cannot be switched on (module null_blk)"
+export GPUAWARE_LAB_DISK="/dev/$([ -b /dev/scratch ] && echo scratch || echo "nullb$(cat "$nullb/index")")"
+[ -b "$GPUAWARE_LAB_DISK" ] || fail "the scratch disk did not appear (module null_blk)"
+"#
+    )
 }
 
 fn command(setup: &Setup) -> String {
@@ -198,7 +219,7 @@ mod tests {
             working_dir: Path::new(working_dir),
             kernel: &kernel(),
             rw_mounts: &[("/run/gpuaware-lab/rw/0".into(), "/data/it's here".into())],
-            has_disk: true,
+            disk: Some((DiskDriver::VirtioBlk, 512)),
             end_mark: "end-1",
         })
     }

@@ -15,6 +15,7 @@ mod files;
 mod guest;
 mod kernel;
 mod machine;
+mod mainloop;
 mod options;
 mod session;
 mod stream;
@@ -25,11 +26,27 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 pub use options::Options;
 
 /// Exit code when the time limit is reached, as `timeout(1)` has it.
 pub const TIMED_OUT: u8 = 124;
+
+/// What the scratch disk is, by the name of the guest's driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum DiskDriver {
+    /// A disk of the machine, with interrupts. Emulation serves it with threads of this machine,
+    /// which take the guest's CPUs the cores that they run on.
+    #[default]
+    VirtioBlk,
+    /// Memory of the guest behind the kernel's block layer; completes in softirqs. All its work is
+    /// done by the guest's own CPUs.
+    NullBlk,
+}
 
 /// A machine to boot. Start from `Lab::default()` and change what must differ.
 #[derive(Debug, Clone)]
@@ -53,6 +70,7 @@ pub struct Lab {
     pub env: Vec<(String, String)>,
     /// Size of the scratch disk whose path the guest finds in `GPUAWARE_LAB_DISK`; 0: no disk.
     pub disk_mib: u64,
+    pub disk_driver: DiskDriver,
     pub memory_mib: u64,
     /// Copy the guest's kernel messages to stderr as they come.
     pub show_console: bool,
@@ -70,6 +88,7 @@ impl Default for Lab {
             rw_dirs: Vec::new(),
             env: Vec::new(),
             disk_mib: 512,
+            disk_driver: DiskDriver::default(),
             memory_mib: 4096,
             show_console: false,
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::Lab;
+use super::{DiskDriver, Lab};
 
 const MAX_DEFAULT_CPUS: usize = 8;
 const MAX_CPUS: u64 = 64;
@@ -56,6 +56,10 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 512)]
     disk_mib: u64,
 
+    /// Driver of the scratch disk.
+    #[arg(long, value_enum, value_name = "DRIVER", default_value_t)]
+    disk_driver: DiskDriver,
+
     /// The guest's memory in MiB.
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(256..))]
     memory_mib: u64,
@@ -86,6 +90,7 @@ impl Options {
             rw_dirs: self.rwdir.clone(),
             env: self.env.clone(),
             disk_mib: self.disk_mib,
+            disk_driver: self.disk_driver,
             memory_mib: self.memory_mib,
             show_console: self.console,
         };

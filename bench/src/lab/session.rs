@@ -23,6 +23,7 @@ use super::files::Files;
 use super::guest;
 use super::kernel::Kernel;
 use super::machine::{self, Accel, Parts, Port};
+use super::mainloop;
 use super::stream::Until;
 use super::tools::Tools;
 use super::{Lab, TIMED_OUT};
@@ -55,7 +56,7 @@ pub fn run(
     let files = Files::create(lab, command, kernel)?;
     let console = Arc::new(Mutex::new(Console::default()));
     let (events, inbox) = mpsc::channel();
-    let _listening = Listening::start(&files, &events)?;
+    let _listening = Listening::start(&files, accel, &events)?;
     let _signals = Signals::watch(&events)?;
     let started = Instant::now();
     let machine = Machine::start(lab, tools, accel, &files, kernel)?;
@@ -196,7 +197,7 @@ struct Listening {
 }
 
 impl Listening {
-    fn start(files: &Files, events: &Sender<Event>) -> Result<Self> {
+    fn start(files: &Files, accel: Accel, events: &Sender<Event>) -> Result<Self> {
         let mut sockets = Vec::new();
         for port in Port::ALL {
             let path = port.socket(files.dir.path());
@@ -210,7 +211,7 @@ impl Listening {
                     return;
                 };
                 match port {
-                    Port::Status => read_status(socket, &events),
+                    Port::Status => read_status(socket, accel, &events),
                     Port::Stdout => pass_on(socket, &mark, &mut std::io::stdout(), &events),
                     Port::Stderr => pass_on(socket, &mark, &mut std::io::stderr(), &events),
                 }
@@ -229,9 +230,17 @@ impl Drop for Listening {
     }
 }
 
-fn read_status(socket: UnixStream, events: &Sender<Event>) {
-    for line in BufReader::new(socket).lines() {
+fn read_status(socket: UnixStream, accel: Accel, events: &Sender<Event>) {
+    for line in BufReader::new(&socket).lines() {
         let Ok(line) = line else { return };
+        if line == "ready"
+            && accel == Accel::Emulation
+            && let Err(error) = mainloop::put_first(&socket)
+        {
+            eprintln!(
+                "lab: the guest's timers may be late under load: SCHED_FIFO for QEMU's main thread: {error}"
+            );
+        }
         if events.send(Event::Status(line)).is_err() {
             return;
         }

@@ -249,6 +249,7 @@ fn lab(plan: &Plan, block: &Block, output: &Path) -> Lab {
         timeout: Duration::from_secs(180) + cell * cells,
         rw_dirs: vec![output.to_owned()],
         disk_mib: settings.disk_mib,
+        disk_driver: settings.disk_driver,
         ..Lab::default()
     }
 }
