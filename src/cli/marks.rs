@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `mark`, `unmark` and `marks`.
+
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
+
+use crate::identify::Class;
+use crate::identify::marks::{Mark, Pins};
+use crate::sched;
+
+/// What to mark.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct Target {
+    /// One thread.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    tid: Option<i32>,
+    /// Every thread that the process has now.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: Option<i32>,
+}
+
+/// The pins of the scheduler that runs. One that was killed leaves its pins behind: they would
+/// answer, and mean nothing.
+fn pins_in_use() -> Result<Pins> {
+    if !sched::loaded().is_some_and(|name| name.starts_with(sched::OPS_NAME)) {
+        bail!("scx_gpuaware does not run: start it first");
+    }
+    Ok(Pins::default())
+}
+
+/// Puts the target into `class`; `None` takes the mark away.
+pub fn mark(target: &Target, class: Option<Class>) -> Result<()> {
+    let pins = pins_in_use()?;
+    let tids = match (target.tid, target.pid) {
+        (Some(tid), _) => vec![tid],
+        (None, Some(pid)) => threads_of(pid)?,
+        (None, None) => bail!("expected --tid or --pid"),
+    };
+    for tid in tids {
+        pins.mark(tid, class)?;
+    }
+    Ok(())
+}
+
+fn threads_of(pid: i32) -> Result<Vec<i32>> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .map_err(|_| anyhow!("no process with PID {pid}"))?;
+    Ok(entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect())
+}
+
+/// Prints who has a class, and why.
+pub fn list(json: bool) -> Result<()> {
+    let marks = pins_in_use()?.list()?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&marks)?);
+        return Ok(());
+    }
+    println!(
+        "{:>7} {:>7} {:<16} {:<10} {:<7} {:>8}  EVIDENCE",
+        "TID", "PID", "COMM", "CLASS", "SOURCE", "AGE"
+    );
+    for mark in &marks {
+        println!("{}", row(mark));
+    }
+    Ok(())
+}
+
+fn row(mark: &Mark) -> String {
+    let name = |value: serde_json::Result<String>| value.unwrap_or_default().replace('"', "");
+    let age = mark.age_ms.map_or_else(
+        || "-".to_owned(),
+        |ms| format!("{:.1} s", ms as f64 / 1000.0),
+    );
+    let evidence = match mark.symbol {
+        Some(symbol) => symbol.to_owned(),
+        None if mark.age_ms.is_none() => format!("cgroup id {}", mark.cgroup_id),
+        None => "by hand".to_owned(),
+    };
+    format!(
+        "{:>7} {:>7} {:<16} {:<10} {:<7} {age:>8}  {evidence}",
+        mark.tid,
+        mark.tgid,
+        mark.comm,
+        name(serde_json::to_string(&mark.class)),
+        name(serde_json::to_string(&mark.source)),
+    )
+}
