@@ -6,70 +6,8 @@
 #ifndef __GPUAWARE_BACKGROUND_BPF_H
 #define __GPUAWARE_BACKGROUND_BPF_H
 
-#include "preferred.bpf.h"
-
-/* Affinity masks are intersected here. Users run with interrupts off, so one a CPU will do. */
-struct scratch {
-	struct bpf_cpumask __kptr *mask;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct scratch);
-} scratches SEC(".maps");
-
-/* An idle CPU of @p in @mask, whole idle cores first, or -1. */
-static __always_inline s32 pick_idle_in(struct task_struct *p, s32 prev_cpu,
-					struct bpf_cpumask *mask)
-{
-	const struct cpumask *allowed = (const struct cpumask *)mask;
-	struct bpf_cpumask *both;
-	struct scratch *scratch;
-	u32 zero = 0;
-
-	if (!mask)
-		return -1;
-	if (p->nr_cpus_allowed < nr_cpu_ids) {
-		scratch = bpf_map_lookup_elem(&scratches, &zero);
-		if (!scratch)
-			return -1;
-		both = scratch->mask;
-		if (!both)
-			return -1;
-		bpf_cpumask_and(both, allowed, p->cpus_ptr);
-		allowed = (const struct cpumask *)both;
-	}
-	/* The previous CPU is warm; with SMT, an idle core elsewhere is worth more. */
-	if (cpu_sibling[cpu_index(prev_cpu)] < 0 && bpf_cpumask_test_cpu(prev_cpu, allowed) &&
-	    scx_bpf_test_and_clear_cpu_idle(prev_cpu))
-		return prev_cpu;
-	return scx_bpf_pick_idle_cpu(allowed, 0);
-}
-
-/* The CPU for background task @p: an idle other CPU, else an idle preferred one that is not held.
- */
-static __always_inline s32 pick_background_cpu(struct task_struct *p, s32 prev_cpu)
-{
-	s32 cpu = pick_idle_in(p, prev_cpu, other_cpumask);
-
-	return cpu >= 0 ? cpu : pick_idle_in(p, prev_cpu, lendable_cpumask);
-}
-
-/* Wakes an idle CPU, if there is one, to fetch background that may run anywhere. */
-static __always_inline void kick_idle_for_background(void)
-{
-	struct bpf_cpumask *other = other_cpumask, *lendable = lendable_cpumask;
-	s32 cpu = -1;
-
-	if (other)
-		cpu = scx_bpf_pick_idle_cpu((const struct cpumask *)other, 0);
-	if (cpu < 0 && lendable)
-		cpu = scx_bpf_pick_idle_cpu((const struct cpumask *)lendable, 0);
-	if (cpu >= 0)
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-}
+#include "cgroup.bpf.h"
+#include "guard.bpf.h"
 
 /*
  * The clock of a background queue: the vtime of the last task that it started. Each queue has its
@@ -154,13 +92,17 @@ static __always_inline void advance_clock(struct task_struct *p, struct task_ctx
 	}
 }
 
-static __always_inline void charge_background(struct task_struct *p, struct cpu_ctx *cctx, s32 cpu,
-					      u32 llc, u64 ran_ns)
+static __always_inline void charge_background(struct task_struct *p, struct task_ctx *tctx,
+					      struct cpu_ctx *cctx, s32 cpu, u32 llc, u64 now)
 {
+	u64 ran_ns = now - tctx->run_start_ns;
 	u32 nr_cpus = llc < GPUAWARE_MAX_LLCS ? llc_nr_cpus[llc] ?: 1 : 1;
 	u64 nr;
 
-	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime + ran_ns * 100 / (p->scx.weight ?: 1));
+	stat_add(GPUAWARE_STAT_BACKGROUND_RUN_NS, ran_ns);
+	if (is_preferred(cpu))
+		stat_add(GPUAWARE_STAT_LENT_RUN_NS, ran_ns);
+	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime + ran_ns * 100 / share_weight(p, tctx, now));
 	if (is_pinned(p)) {
 		nr = scx_bpf_dsq_nr_queued(pinned_dsq(cpu)) + 1;
 		cctx->pinned_share_ns += ran_ns / nr;
@@ -196,7 +138,7 @@ static __always_inline bool keeps_running(struct task_struct *prev, struct task_
 	u64 own = pinned ? pinned_dsq(cpu) : background_dsq(llc);
 	u64 other = pinned ? background_dsq(llc) : pinned_dsq(cpu);
 
-	charge_background(prev, cctx, cpu, llc, now - tctx->run_start_ns);
+	charge_background(prev, tctx, cctx, cpu, llc, now);
 	tctx->run_start_ns = now;
 	if (dsq_waiting(other) && pinned_goes_first(cctx) != pinned)
 		return false;
@@ -215,7 +157,7 @@ static __always_inline bool dispatch_background(s32 cpu, struct cpu_ctx *cctx, u
 	return scx_bpf_dsq_move_to_local(pinned, 0) || scx_bpf_dsq_move_to_local(shared, 0);
 }
 
-/* Has background waited so long that launchers owe it a turn? Marks @which as served. */
+/* Has background waited so long that boosted tasks owe it a turn? Marks it as served. */
 static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, u64 now)
 {
 	struct llc_ctx *llcx = llc_ctx(llc);
@@ -255,14 +197,40 @@ static __always_inline bool dispatch_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx
 	return false;
 }
 
+/* Handoff that launchers shut out for as long as background would be gets a CPU as well. */
+static __always_inline bool dispatch_overdue_handoff(u32 llc, u64 now)
+{
+	struct llc_ctx *llcx = llc_ctx(llc);
+
+	if (!llcx || !dsq_waiting(handoff_dsq(llc)) ||
+	    time_before(now, llcx->handoff_served_ns + turn_interval_ns))
+		return false;
+	llcx->handoff_served_ns = now;
+	return scx_bpf_dsq_move_to_local(handoff_dsq(llc), 0);
+}
+
+/* Boosted tasks that wait for this LLC, launchers first. */
+static __always_inline bool dispatch_boosted(u32 llc)
+{
+	struct llc_ctx *llcx;
+
+	if (dsq_waiting(launch_dsq(llc)) && scx_bpf_dsq_move_to_local(launch_dsq(llc), 0))
+		return true;
+	if (!dsq_waiting(handoff_dsq(llc)) || !scx_bpf_dsq_move_to_local(handoff_dsq(llc), 0))
+		return false;
+	llcx = llc_ctx(llc);
+	if (llcx)
+		llcx->handoff_served_ns = scx_bpf_now();
+	return true;
+}
+
 /* Other LLCs have work and this one has none: capacity before locality. */
 static __always_inline bool dispatch_from_others(u32 llc)
 {
 	u32 i;
 
 	bpf_for (i, 0, nr_llcs) {
-		if (i != llc && dsq_waiting(launch_dsq(i)) &&
-		    scx_bpf_dsq_move_to_local(launch_dsq(i), 0))
+		if (i != llc && dispatch_boosted(i))
 			return true;
 	}
 	bpf_for (i, 0, nr_llcs) {
@@ -271,28 +239,6 @@ static __always_inline bool dispatch_from_others(u32 llc)
 			return true;
 	}
 	return false;
-}
-
-static s32 init_background(void)
-{
-	s32 i;
-
-	bpf_for (i, 0, nr_cpu_ids) {
-		struct bpf_cpumask *mask;
-		struct scratch *scratch;
-		u32 zero = 0;
-
-		scratch = bpf_map_lookup_percpu_elem(&scratches, &zero, i);
-		if (!scratch)
-			continue; /* not a possible CPU */
-		mask = bpf_cpumask_create();
-		if (!mask)
-			return -ENOMEM;
-		mask = bpf_kptr_xchg(&scratch->mask, mask);
-		if (mask)
-			bpf_cpumask_release(mask);
-	}
-	return 0;
 }
 
 #endif /* __GPUAWARE_BACKGROUND_BPF_H */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Dispatch queues. A launch queue (FIFO) and a background queue (vtime) per LLC, and a background
- * queue (vtime) per CPU for tasks that may run nowhere else.
+ * Dispatch queues. Per LLC: launch, handoff (FIFO), background (vtime), those that the guard throttles
+ * (FIFO) and those whose cgroup has used up its cpu.max (by release time). Per CPU: background that may
+ * run nowhere else (vtime).
  */
 #ifndef __GPUAWARE_DSQ_BPF_H
 #define __GPUAWARE_DSQ_BPF_H
@@ -9,12 +10,30 @@
 #include "task.bpf.h"
 
 #define DSQ_LAUNCH     0x10000ULL
-#define DSQ_BACKGROUND 0x20000ULL
-#define DSQ_PINNED     0x30000ULL
+#define DSQ_HANDOFF    0x20000ULL
+#define DSQ_THROTTLED  0x30000ULL
+#define DSQ_CAPPED     0x40000ULL
+#define DSQ_BACKGROUND 0x50000ULL
+#define DSQ_PINNED     0x60000ULL
 
 static __always_inline u64 launch_dsq(u32 llc)
 {
 	return DSQ_LAUNCH + llc;
+}
+
+static __always_inline u64 handoff_dsq(u32 llc)
+{
+	return DSQ_HANDOFF + llc;
+}
+
+static __always_inline u64 throttled_dsq(u32 llc)
+{
+	return DSQ_THROTTLED + llc;
+}
+
+static __always_inline u64 capped_dsq(u32 llc)
+{
+	return DSQ_CAPPED + llc;
 }
 
 static __always_inline u64 background_dsq(u32 llc)
@@ -51,9 +70,10 @@ static s32 create_dsqs(void)
 
 	bpf_for (i, 0, nr_llcs) {
 		ret = scx_bpf_create_dsq(launch_dsq(i), -1);
-		if (ret)
-			return ret;
-		ret = scx_bpf_create_dsq(background_dsq(i), -1);
+		ret = ret ?: scx_bpf_create_dsq(handoff_dsq(i), -1);
+		ret = ret ?: scx_bpf_create_dsq(throttled_dsq(i), -1);
+		ret = ret ?: scx_bpf_create_dsq(capped_dsq(i), -1);
+		ret = ret ?: scx_bpf_create_dsq(background_dsq(i), -1);
 		if (ret)
 			return ret;
 	}

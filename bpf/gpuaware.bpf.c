@@ -2,10 +2,11 @@
 /*
  * The scheduler: the struct_ops in the order in which the kernel calls them.
  *
- * A launcher (class LAUNCH) runs at once, on a preferred CPU, and throws background out for it.
- * Background runs wherever a launcher does not. The rules are in the headers: who is what in
- * class.bpf.h, which CPU a launcher gets in preferred.bpf.h, how a CPU is kept for it in
- * hold.bpf.h, how everybody else shares in background.bpf.h.
+ * A launcher (class LAUNCH) runs at once, on a preferred CPU, and throws others out for it; HANDOFF
+ * comes next. Background runs wherever they do not. The rules are in the headers: who is what in
+ * class.bpf.h, which CPU a task gets in pick.bpf.h, which CPUs are preferred in preferred.bpf.h, how a
+ * CPU is kept for a launcher in hold.bpf.h, how everybody else shares in background.bpf.h and
+ * cgroup.bpf.h, how much the boosted classes may take in guard.bpf.h.
  */
 #include <scx/common.bpf.h>
 
@@ -15,20 +16,60 @@ char _license[] SEC("license") = "GPL";
 
 UEI_DEFINE(uei);
 
+static __always_inline u64 class_slice_ns(u32 class)
+{
+	if (class == GPUAWARE_CLASS_LAUNCH)
+		return launch_slice_ns;
+	return class == GPUAWARE_CLASS_HANDOFF ? handoff_slice_ns : background_slice_ns;
+}
+
+static __always_inline void count_pick(const struct task_ctx *tctx, const struct pick *pick)
+{
+	if (tctx->run_as == GPUAWARE_CLASS_HANDOFF) {
+		stat_inc(pick->cpu < 0 ? GPUAWARE_STAT_HANDOFF_QUEUED
+				       : GPUAWARE_STAT_HANDOFF_WAKEUPS);
+		return;
+	}
+	if (pick->cpu < 0) {
+		stat_inc(GPUAWARE_STAT_LAUNCH_QUEUED);
+		return;
+	}
+	stat_inc(GPUAWARE_STAT_LAUNCH_WAKEUPS);
+	if (pick->how == PICK_PREEMPT)
+		stat_inc(GPUAWARE_STAT_LAUNCH_PREEMPTS);
+	else if (pick->how == PICK_IDLE_OTHER)
+		stat_inc(GPUAWARE_STAT_LAUNCH_TO_OTHER);
+	else
+		stat_inc(GPUAWARE_STAT_LAUNCH_TO_PREFERRED);
+}
+
+/* Decides what @p is queued as now: its class, or background where the guard throttles it. */
+static __always_inline u32 decide_class(struct task_struct *p, struct task_ctx *tctx, u64 now)
+{
+	u32 class = task_class(p, tctx);
+
+	if (!is_boosted(class) || guard_throttles(tctx, now))
+		class = GPUAWARE_CLASS_BACKGROUND;
+	tctx->run_as = class;
+	return class;
+}
+
 s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	struct task_ctx *tctx = task_ctx(p);
+	u64 now = scx_bpf_now();
 	struct pick pick;
 	s32 cpu;
 
-	if (!tctx)
+	/* enqueue() puts off those whose cgroup has had its share. */
+	if (!tctx || capped_until(tctx, now))
 		return prev_cpu;
-	if (task_class(p, tctx) == GPUAWARE_CLASS_LAUNCH) {
-		pick = pick_launch_cpu(p, tctx, prev_cpu, scx_bpf_now());
+	if (is_boosted(decide_class(p, tctx, now))) {
+		pick = pick_boosted_cpu(p, tctx, prev_cpu, now);
 		if (pick.cpu < 0)
 			return prev_cpu;
-		count_pick(&pick);
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, launch_slice_ns,
+		count_pick(tctx, &pick);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, class_slice_ns(tctx->run_as),
 				   pick.how == PICK_PREEMPT ? SCX_ENQ_PREEMPT : 0);
 		return pick.cpu;
 	}
@@ -42,103 +83,162 @@ s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 }
 
 /*
- * A launcher that lost its CPU, or that select_cpu() found none for. Where another CPU is to take
- * it, that one is kicked and takes it from the launch queue: an insertion into its local queue
- * from here is deferred by the kernel, and was seen to throw nobody out before the next tick.
+ * A boosted task that lost its CPU, or that select_cpu() found none for. Where another CPU is to take
+ * it, that one is kicked and takes it from the queue: an insertion into its local queue from here
+ * is deferred by the kernel, and was seen to throw nobody out before the next tick.
  */
-static __always_inline void enqueue_launch(struct task_struct *p, struct task_ctx *tctx,
-					   u64 enq_flags, u64 now)
+static __always_inline void enqueue_boosted(struct task_struct *p, struct task_ctx *tctx,
+					    u64 enq_flags, u64 now)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
-	struct pick pick = pick_launch_cpu(p, tctx, cpu, now);
+	struct pick pick = pick_boosted_cpu(p, tctx, cpu, now);
+	u64 slice = class_slice_ns(tctx->run_as), dsq;
+	struct llc_ctx *llcx;
+	u32 llc;
 
-	if (pick.cpu >= 0)
-		count_pick(&pick);
-	else
-		stat_inc(GPUAWARE_STAT_LAUNCH_QUEUED);
+	count_pick(tctx, &pick);
 	if (pick.cpu == cpu) {
 		if (pick.how == PICK_PREEMPT)
 			enq_flags |= SCX_ENQ_PREEMPT;
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, launch_slice_ns, enq_flags);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice, enq_flags);
 		return;
 	}
-	/* Without a pick, every CPU that it may use runs a launcher: they share in turns. */
-	scx_bpf_dsq_insert(p, launch_dsq(llc_of(pick.cpu >= 0 ? pick.cpu : cpu)), launch_slice_ns,
-			   enq_flags);
+	/* Without a pick, every CPU that it may use runs its class or a higher one: they take turns. */
+	llc = llc_of(pick.cpu >= 0 ? pick.cpu : cpu);
+	dsq = launch_dsq(llc);
+	if (tctx->run_as == GPUAWARE_CLASS_HANDOFF) {
+		dsq = handoff_dsq(llc);
+		llcx = llc_ctx(llc);
+		if (llcx && !dsq_waiting(dsq))
+			llcx->handoff_served_ns = now;
+	}
+	scx_bpf_dsq_insert(p, dsq, slice, enq_flags);
 	if (pick.cpu >= 0)
 		scx_bpf_kick_cpu(pick.cpu,
 				 pick.how == PICK_PREEMPT ? SCX_KICK_PREEMPT : SCX_KICK_IDLE);
 }
 
+/*
+ * The kernel's own work on a CPU goes before background and is short: RCU, softirqs, workqueues. A
+ * launcher has until the next tick to go to sleep by itself.
+ */
+static __always_inline void enqueue_percpu_kthread(struct task_struct *p, u64 enq_flags)
+{
+	struct cpu_ctx *cctx = cpu_ctx(scx_bpf_task_cpu(p));
+
+	if (cctx)
+		cctx->kthread_waiting = true;
+	if (!cctx || cctx->occupant != OCCUPANT_LAUNCH)
+		enq_flags |= SCX_ENQ_PREEMPT;
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, lent_slice_ns, enq_flags);
+}
+
 void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct task_ctx *tctx = task_ctx(p);
-	u64 now = scx_bpf_now();
-	struct cpu_ctx *cctx;
+	u64 now = scx_bpf_now(), until;
 
-	/*
-	 * The kernel's own work on a CPU goes before background and is short: RCU, softirqs,
-	 * workqueues. A launcher has until the next tick to go to sleep by itself.
-	 */
 	if (is_percpu_kthread(p)) {
-		cctx = cpu_ctx(scx_bpf_task_cpu(p));
-		if (cctx)
-			cctx->kthread_waiting = true;
-		if (!cctx || cctx->occupant != OCCUPANT_LAUNCH)
-			enq_flags |= SCX_ENQ_PREEMPT;
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, lent_slice_ns, enq_flags);
+		enqueue_percpu_kthread(p, enq_flags);
 		return;
 	}
-	if (!tctx || task_class(p, tctx) != GPUAWARE_CLASS_LAUNCH) {
+	if (!tctx) {
 		enqueue_background(p, tctx, enq_flags, now);
 		return;
 	}
-	enqueue_launch(p, tctx, enq_flags, now);
+	decide_class(p, tctx, now);
+	until = capped_until(tctx, now);
+	if (until) {
+		enqueue_capped(p, tctx, until, enq_flags, now);
+	} else if (is_boosted(tctx->run_as)) {
+		enqueue_boosted(p, tctx, enq_flags, now);
+	} else if (is_boosted(tctx->class)) {
+		stat_inc(GPUAWARE_STAT_GUARD_THROTTLES);
+		scx_bpf_dsq_insert(p, throttled_dsq(llc_of(scx_bpf_task_cpu(p))), handoff_slice_ns,
+				   enq_flags);
+		kick_idle_for_background();
+	} else {
+		enqueue_background(p, tctx, enq_flags, now);
+	}
+}
+
+/* Does @prev, which was running here and still could, go on? Gives it its next slice. */
+static __always_inline bool prev_goes_on(struct task_struct *prev, struct task_ctx *tctx, s32 cpu,
+					 struct cpu_ctx *cctx, u32 llc, u64 now)
+{
+	if (capped_until(tctx, now))
+		return false;
+	if (is_percpu_kthread(prev)) {
+		scx_bpf_task_set_slice(prev, lent_slice_ns);
+		return true;
+	}
+	if (is_boosted(tctx->run_as)) {
+		if (guard_throttles(tctx, now) && others_wait(cpu, llc))
+			return false;
+		scx_bpf_task_set_slice(prev, class_slice_ns(tctx->run_as));
+		return true;
+	}
+	if (is_held(cctx, now) || is_boosted(tctx->class) ||
+	    !keeps_running(prev, tctx, cpu, cctx, llc, now))
+		return false;
+	scx_bpf_task_set_slice(prev, is_preferred(cpu) ? lent_slice_ns : background_slice_ns);
+	return true;
 }
 
 void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
-	struct task_ctx *tctx;
+	struct task_ctx *tctx = NULL; /* of @prev, if it could go on */
 	u64 now = scx_bpf_now();
 	u32 llc = llc_of(cpu);
 
 	if (!cctx)
 		return;
-	if (dispatch_turn(cpu, llc, cctx, now))
+	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
+		tctx = task_ctx(prev);
+	if (dispatch_turn(cpu, llc, cctx, now) || dispatch_overdue_handoff(llc, now))
 		return;
-	if (dsq_waiting(launch_dsq(llc)) && scx_bpf_dsq_move_to_local(launch_dsq(llc), 0))
+	/* A launcher gives way to launchers only. */
+	if (tctx && tctx->run_as == GPUAWARE_CLASS_LAUNCH && !dsq_waiting(launch_dsq(llc)) &&
+	    prev_goes_on(prev, tctx, cpu, cctx, llc, now))
 		return;
-	tctx = prev && (prev->scx.flags & SCX_TASK_QUEUED) ? task_ctx(prev) : NULL;
-	if (tctx && tctx->class == GPUAWARE_CLASS_LAUNCH) {
-		scx_bpf_task_set_slice(prev, launch_slice_ns);
+	if (dispatch_boosted(llc))
 		return;
-	}
-	if (tctx && !is_percpu_kthread(prev) && keeps_running(prev, tctx, cpu, cctx, llc, now)) {
-		scx_bpf_task_set_slice(prev,
-				       is_preferred(cpu) ? lent_slice_ns : background_slice_ns);
+	if (dsq_waiting(throttled_dsq(llc)) && guard_releases(now) &&
+	    scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
 		return;
-	}
+	if (tctx && prev_goes_on(prev, tctx, cpu, cctx, llc, now))
+		return;
 	if (is_held(cctx, now)) {
 		/* Somebody woke this CPU for work that it declines: another one takes it. */
 		if (dsq_waiting(background_dsq(llc)))
 			kick_idle_for_background();
 		return;
 	}
-	if (!dispatch_background(cpu, cctx, llc))
-		dispatch_from_others(llc);
+	if (dispatch_background(cpu, cctx, llc) || dispatch_from_others(llc))
+		return;
+	/* Nobody else wants the CPU, whatever the guard says. */
+	if (dsq_waiting(throttled_dsq(llc)) && scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
+		return;
+	if (tctx && is_boosted(tctx->class) && !capped_until(tctx, now))
+		scx_bpf_task_set_slice(prev, handoff_slice_ns);
 }
 
 void BPF_STRUCT_OPS(gpuaware_runnable, struct task_struct *p, u64 enq_flags)
 {
 	struct task_ctx *tctx = task_ctx(p);
+	struct cpu_ctx *cctx;
 	u64 now = scx_bpf_now();
 
 	if (!tctx)
 		return;
+	count_runnable(p, tctx);
 	tctx->waiting_since_ns = now;
 	if (enq_flags & SCX_ENQ_WAKEUP)
 		learn_sleep(tctx, now);
+	cctx = tctx->is_softirqd ? cpu_ctx(scx_bpf_task_cpu(p)) : NULL;
+	if (cctx)
+		cctx->softirqd_runnable = true;
 }
 
 void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
@@ -152,23 +252,28 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 		return;
 	if (time_after(now, tctx->waiting_since_ns)) {
 		stat_max(GPUAWARE_STAT_WORST_WAIT_NS, now - tctx->waiting_since_ns);
-		if (tctx->class == GPUAWARE_CLASS_LAUNCH)
+		if (tctx->run_as == GPUAWARE_CLASS_LAUNCH)
 			stat_max(GPUAWARE_STAT_WORST_LAUNCH_WAIT_NS, now - tctx->waiting_since_ns);
 	}
 	tctx->run_start_ns = now;
+	tctx->charged_ns = now;
 	if (is_percpu_kthread(p)) {
 		cctx->occupant = OCCUPANT_KTHREAD;
 		cctx->kthread_waiting = false;
 		return;
 	}
-	if (tctx->class == GPUAWARE_CLASS_LAUNCH) {
-		cctx->occupant = OCCUPANT_LAUNCH;
+	if (is_boosted(tctx->run_as)) {
 		drop_claim(p, tctx);
-		end_hold(cpu, cctx, now);
+		cctx->occupant = OCCUPANT_HANDOFF;
+		if (tctx->run_as == GPUAWARE_CLASS_LAUNCH) {
+			cctx->occupant = OCCUPANT_LAUNCH;
+			end_hold(cpu, cctx, now);
+		}
 		return;
 	}
 	cctx->occupant = OCCUPANT_BACKGROUND;
-	advance_clock(p, tctx, cctx);
+	if (!is_boosted(tctx->class))
+		advance_clock(p, tctx, cctx);
 	if (time_before(now, cctx->turn_until_ns)) {
 		scx_bpf_task_set_slice(p, cctx->turn_until_ns - now);
 		return;
@@ -177,18 +282,37 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 		scx_bpf_task_set_slice(p, lent_slice_ns);
 	/*
 	 * A launcher that woke between this task's dispatch and now found the CPU neither idle nor
-	 * running background, and waits in the queue.
+	 * running background, and waits in the queue. Or its hold began then.
 	 */
-	if (dsq_waiting(launch_dsq(llc_of(cpu))))
+	if (dsq_waiting(launch_dsq(llc_of(cpu))) || is_held(cctx, now))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+}
+
+/* What @p ran since the last time counts for the guard and for the limits of its cgroups. */
+static __always_inline void charge_run(struct task_ctx *tctx, s32 cpu, u64 now)
+{
+	u64 ran_ns = now - tctx->charged_ns;
+
+	tctx->charged_ns = now;
+	charge_limits(tctx, ran_ns, now);
+	if (is_boosted(tctx->class))
+		guard_charge(tctx, cpu, ran_ns, now);
 }
 
 void BPF_STRUCT_OPS(gpuaware_tick, struct task_struct *p)
 {
+	s32 cpu = scx_bpf_task_cpu(p);
 	struct task_ctx *tctx = task_ctx(p);
-	struct cpu_ctx *cctx = cpu_ctx(scx_bpf_task_cpu(p));
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
+	u64 now = scx_bpf_now();
 
-	if (tctx && cctx && tctx->class == GPUAWARE_CLASS_LAUNCH && cctx->kthread_waiting)
+	if (!tctx || !cctx || is_percpu_kthread(p))
+		return;
+	charge_run(tctx, cpu, now);
+	if (capped_until(tctx, now) ||
+	    (tctx->run_as == GPUAWARE_CLASS_LAUNCH && cctx->kthread_waiting) ||
+	    (is_boosted(tctx->run_as) && guard_throttles(tctx, now) &&
+	     others_wait(cpu, llc_of(cpu))))
 		scx_bpf_task_set_slice(p, 0);
 }
 
@@ -208,14 +332,14 @@ void BPF_STRUCT_OPS(gpuaware_stopping, struct task_struct *p, bool runnable)
 	cctx->occupant = OCCUPANT_OTHER;
 	if (is_percpu_kthread(p))
 		return;
-	if (tctx->class == GPUAWARE_CLASS_LAUNCH) {
-		stat_add(GPUAWARE_STAT_LAUNCH_RUN_NS, ran_ns);
+	charge_run(tctx, cpu, now);
+	if (is_boosted(tctx->class)) {
+		stat_add(tctx->class == GPUAWARE_CLASS_LAUNCH ? GPUAWARE_STAT_LAUNCH_RUN_NS
+							      : GPUAWARE_STAT_HANDOFF_RUN_NS,
+			 ran_ns);
 		return;
 	}
-	charge_background(p, cctx, cpu, llc_of(cpu), ran_ns);
-	stat_add(GPUAWARE_STAT_BACKGROUND_RUN_NS, ran_ns);
-	if (is_preferred(cpu))
-		stat_add(GPUAWARE_STAT_LENT_RUN_NS, ran_ns);
+	charge_background(p, tctx, cctx, cpu, llc_of(cpu), now);
 	if (is_pinned(p)) {
 		cctx->pinned_served_ns = now;
 		return;
@@ -232,10 +356,15 @@ void BPF_STRUCT_OPS(gpuaware_quiescent, struct task_struct *p, u64 deq_flags)
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
 	u64 now = scx_bpf_now();
 
-	if (!tctx || !cctx || tctx->class != GPUAWARE_CLASS_LAUNCH)
+	if (!tctx || !cctx)
+		return;
+	count_sleeping(tctx);
+	if (tctx->is_softirqd)
+		cctx->softirqd_runnable = false;
+	if (!is_boosted(tctx->class))
 		return;
 	drop_claim(p, tctx);
-	if (!(deq_flags & SCX_DEQ_SLEEP))
+	if (tctx->run_as != GPUAWARE_CLASS_LAUNCH || !(deq_flags & SCX_DEQ_SLEEP))
 		return;
 	tctx->sleep_start_ns = now;
 	start_hold(cpu, cctx, tctx, now);
@@ -251,7 +380,7 @@ bool BPF_STRUCT_OPS(gpuaware_yield, struct task_struct *from, struct task_struct
 
 	if (to)
 		return false;
-	if (tctx && tctx->class == GPUAWARE_CLASS_LAUNCH &&
+	if (tctx && tctx->run_as == GPUAWARE_CLASS_LAUNCH &&
 	    !dsq_waiting(launch_dsq(llc_of(scx_bpf_task_cpu(from)))))
 		return false;
 	scx_bpf_task_set_slice(from, 0);
@@ -266,14 +395,16 @@ void BPF_STRUCT_OPS(gpuaware_update_idle, s32 cpu, bool idle)
 
 	if (!idle || !cctx)
 		return;
-	if (dsq_waiting(launch_dsq(llc)) ||
+	if (dsq_waiting(launch_dsq(llc)) || dsq_waiting(handoff_dsq(llc)) ||
 	    (!is_held(cctx, scx_bpf_now()) &&
-	     (dsq_waiting(background_dsq(llc)) || dsq_waiting(pinned_dsq(cpu)))))
+	     (dsq_waiting(background_dsq(llc)) || dsq_waiting(pinned_dsq(cpu)) ||
+	      dsq_waiting(throttled_dsq(llc)))))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
 s32 BPF_STRUCT_OPS(gpuaware_init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
+	static const char softirqd[] = "ksoftirqd/";
 	struct task_ctx *tctx;
 
 	tctx = bpf_task_storage_get(&task_ctxs, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -281,7 +412,33 @@ s32 BPF_STRUCT_OPS(gpuaware_init_task, struct task_struct *p, struct scx_init_ta
 		return -ENOMEM;
 	tctx->class_generation = ~0ULL;
 	tctx->claimed_cpu = -1;
+	tctx->is_softirqd = (p->flags & PF_KTHREAD) &&
+			    !bpf_strncmp(p->comm, sizeof(softirqd) - 1, softirqd);
 	return 0;
+}
+
+s32 BPF_STRUCT_OPS(gpuaware_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
+{
+	return add_cgroup(cgrp, args, scx_bpf_now());
+}
+
+void BPF_STRUCT_OPS(gpuaware_cgroup_exit, struct cgroup *cgrp)
+{
+	remove_cgroup(cgrp->kn->id);
+}
+
+void BPF_STRUCT_OPS(gpuaware_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
+{
+	set_cgroup_weight(cgrp->kn->id, weight);
+}
+
+void BPF_STRUCT_OPS(gpuaware_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quota_us,
+		    u64 burst_us)
+{
+	struct cgroup_ctx *cgc = cgroup_ctx(cgrp->kn->id);
+
+	if (cgc)
+		set_cgroup_limit(cgc, period_us, quota_us, burst_us, scx_bpf_now());
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(gpuaware_init)
@@ -289,18 +446,23 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(gpuaware_init)
 	s32 ret;
 
 	ret = create_dsqs();
-	if (!ret)
-		ret = init_preferred();
-	if (!ret)
-		ret = init_hold();
-	if (!ret)
-		ret = init_background();
-	return ret;
+	ret = ret ?: init_preferred();
+	ret = ret ?: init_hold();
+	ret = ret ?: init_cgroups();
+	return ret ?: init_scratches();
 }
 
 void BPF_STRUCT_OPS(gpuaware_exit, struct scx_exit_info *ei)
 {
 	UEI_RECORD(uei, ei);
+}
+
+/* Run by user space after it has written preferred_request. */
+SEC("syscall")
+int set_preferred(void *ctx)
+{
+	take_preferred();
+	return 0;
 }
 
 SCX_OPS_DEFINE(gpuaware_ops, .select_cpu = (void *)gpuaware_select_cpu,
@@ -309,5 +471,9 @@ SCX_OPS_DEFINE(gpuaware_ops, .select_cpu = (void *)gpuaware_select_cpu,
 	       .tick = (void *)gpuaware_tick, .stopping = (void *)gpuaware_stopping,
 	       .quiescent = (void *)gpuaware_quiescent, .yield = (void *)gpuaware_yield,
 	       .update_idle = (void *)gpuaware_update_idle, .init_task = (void *)gpuaware_init_task,
+	       .cgroup_init = (void *)gpuaware_cgroup_init,
+	       .cgroup_exit = (void *)gpuaware_cgroup_exit,
+	       .cgroup_set_weight = (void *)gpuaware_cgroup_set_weight,
+	       .cgroup_set_bandwidth = (void *)gpuaware_cgroup_set_bandwidth,
 	       .init = (void *)gpuaware_init, .exit = (void *)gpuaware_exit, .timeout_ms = 20000,
 	       .name = "gpuaware");

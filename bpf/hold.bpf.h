@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Holding a CPU idle for a launcher that sleeps briefly.
+ * Holding a CPU idle for a launcher that is about to come back.
  *
- * Giving a CPU away for half a millisecond buys background little and costs the launcher its
- * wakeup. So when a launcher goes to sleep for what is usually a short while, its preferred CPU
- * declines background until the launcher is back or the hold ends, whichever is first. A timer
- * pinned to the CPU ends the hold and wakes the CPU: nothing else would, with work queued.
+ * A CPU that runs background when its launcher wakes has to be taken back first, and background
+ * that is inside the kernel may not let go at once. So for the last stretch of a launcher's usual sleep
+ * its preferred CPU declines background, until the launcher is back or the hold ends, whichever is
+ * first. Sleeps shorter than that stretch are held whole; before it the CPU is lent. A timer pinned
+ * to the CPU begins and ends the hold and wakes the CPU: nothing else would, with work queued.
  */
 #ifndef __GPUAWARE_HOLD_BPF_H
 #define __GPUAWARE_HOLD_BPF_H
 
-#include "dsq.bpf.h"
+#include "preferred.bpf.h"
 #include "stats.bpf.h"
 
+/* How far ahead of the expected wakeup the CPU is taken back. */
+#define HOLD_LEAD_NS 250000
+/* The timer runs on another clock than holds are measured by. */
 #define HOLD_MARGIN_NS 50000
 
 struct hold_timer {
@@ -26,48 +30,51 @@ struct {
 	__type(value, struct hold_timer);
 } hold_timers SEC(".maps");
 
-/* Preferred CPUs that background may use now: not held. */
-private(LENDABLE) struct bpf_cpumask __kptr *lendable_cpumask;
-
-static __always_inline void set_lendable(s32 cpu, bool lendable)
-{
-	struct bpf_cpumask *mask = lendable_cpumask;
-
-	if (!mask)
-		return;
-	if (lendable)
-		bpf_cpumask_set_cpu(cpu, mask);
-	else
-		bpf_cpumask_clear_cpu(cpu, mask);
-}
-
 static __always_inline bool is_held(struct cpu_ctx *cctx, u64 now)
 {
-	return cctx->hold_until_ns && time_before(now, cctx->hold_until_ns);
+	return cctx->hold_until_ns && time_before_eq(cctx->hold_start_ns, now) &&
+	       time_before(now, cctx->hold_until_ns);
+}
+
+/* Declines background from now on, and throws out what runs. */
+static __always_inline void begin_hold(s32 cpu, struct cpu_ctx *cctx)
+{
+	set_lendable(cpu, false);
+	stat_inc(GPUAWARE_STAT_HOLDS);
+	if (cctx->occupant == OCCUPANT_BACKGROUND)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
 static __always_inline void end_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 {
 	if (!cctx->hold_until_ns)
 		return;
-	stat_add(GPUAWARE_STAT_HOLD_NS, now - cctx->hold_start_ns);
+	if (time_after(now, cctx->hold_start_ns))
+		stat_add(GPUAWARE_STAT_HOLD_NS, now - cctx->hold_start_ns);
 	cctx->hold_until_ns = 0;
-	set_lendable(cpu, true);
+	if (is_preferred(cpu))
+		set_lendable(cpu, true);
 }
 
-static int hold_expired(void *map, int *key, struct hold_timer *timer)
+static int hold_timer_fired(void *map, int *key, struct hold_timer *timer)
 {
 	u64 now = scx_bpf_now();
 	struct cpu_ctx *cctx;
 	s32 cpu = *key;
 
 	cctx = cpu_ctx(cpu);
-	/*
-	 * A later hold started its timer anew: this is not its end. The timer runs on another clock
-	 * than holds are measured by, hence the margin.
-	 */
-	if (!cctx || !cctx->hold_until_ns || is_held(cctx, now + HOLD_MARGIN_NS))
+	if (!cctx || !cctx->hold_until_ns)
 		return 0;
+	if (time_before(now + HOLD_MARGIN_NS, cctx->hold_until_ns)) {
+		/* A later hold may have started the timer anew: this is not its beginning. */
+		if (time_before(now + HOLD_MARGIN_NS, cctx->hold_start_ns))
+			return 0;
+		if (time_before(now, cctx->hold_start_ns))
+			cctx->hold_start_ns = now;
+		begin_hold(cpu, cctx);
+		bpf_timer_start(&timer->timer, cctx->hold_until_ns - now, BPF_F_TIMER_CPU_PIN);
+		return 0;
+	}
 	end_hold(cpu, cctx, now);
 	stat_inc(GPUAWARE_STAT_HOLDS_EXPIRED);
 	if (dsq_waiting(pinned_dsq(cpu)) || dsq_waiting(background_dsq(llc_of(cpu))))
@@ -76,70 +83,67 @@ static int hold_expired(void *map, int *key, struct hold_timer *timer)
 }
 
 /*
- * @tctx's launcher goes to sleep on @cpu, which is the CPU that this runs on. The EWMA says how
- * long; half as much again covers its spread.
+ * @tctx's launcher goes to sleep on @cpu, which is the CPU that this runs on. It is expected back
+ * after its average sleep, give or take twice the average deviation.
  */
 static __always_inline void start_hold(s32 cpu, struct cpu_ctx *cctx, struct task_ctx *tctx,
 				       u64 now)
 {
-	u64 length = tctx->sleep_avg_ns + tctx->sleep_avg_ns / 2;
+	u64 sleep = tctx->sleep_avg_ns, spread = 2 * tctx->sleep_dev_ns;
+	u64 lead = HOLD_LEAD_NS + spread, length, delay;
 	struct hold_timer *timer;
 	u32 key = cpu;
 
-	if (!tctx->sleep_avg_ns || tctx->sleep_avg_ns > hold_cap_ns || !is_preferred(cpu))
+	if (!sleep || !hold_cap_ns || !is_preferred(cpu))
 		return;
+	delay = sleep > lead ? sleep - lead : 0;
+	length = sleep - delay + spread + HOLD_LEAD_NS;
+	/* Nobody knows when it comes back: a hold that is long enough would cost too much. */
 	if (length > hold_cap_ns)
-		length = hold_cap_ns;
+		return;
 	timer = bpf_map_lookup_elem(&hold_timers, &key);
 	if (!timer)
 		return;
-	cctx->hold_start_ns = now;
-	cctx->hold_until_ns = now + length;
-	set_lendable(cpu, false);
-	stat_inc(GPUAWARE_STAT_HOLDS);
-	if (bpf_timer_start(&timer->timer, length, BPF_F_TIMER_CPU_PIN))
+	cctx->hold_start_ns = now + delay;
+	cctx->hold_until_ns = now + delay + length;
+	if (!delay)
+		begin_hold(cpu, cctx);
+	if (bpf_timer_start(&timer->timer, delay ?: length, BPF_F_TIMER_CPU_PIN))
 		end_hold(cpu, cctx, now);
 }
 
 static __always_inline void learn_sleep(struct task_ctx *tctx, u64 now)
 {
-	u64 slept;
+	u64 slept, off;
 
 	if (!tctx->sleep_start_ns)
 		return;
 	slept = now - tctx->sleep_start_ns;
 	tctx->sleep_start_ns = 0;
-	if (!tctx->sleep_avg_ns)
+	if (!tctx->sleep_avg_ns) {
 		tctx->sleep_avg_ns = slept ?: 1;
-	else
-		tctx->sleep_avg_ns = tctx->sleep_avg_ns - tctx->sleep_avg_ns / 8 + slept / 8;
+		tctx->sleep_dev_ns = slept / 2;
+		return;
+	}
+	off = slept > tctx->sleep_avg_ns ? slept - tctx->sleep_avg_ns : tctx->sleep_avg_ns - slept;
+	tctx->sleep_avg_ns = tctx->sleep_avg_ns - tctx->sleep_avg_ns / 8 + slept / 8;
+	tctx->sleep_dev_ns = tctx->sleep_dev_ns - tctx->sleep_dev_ns / 8 + off / 8;
 }
 
 static s32 init_hold(void)
 {
-	struct bpf_cpumask *mask = bpf_cpumask_create();
 	s32 i;
 
-	if (!mask)
-		return -ENOMEM;
 	bpf_for (i, 0, nr_cpu_ids) {
 		struct hold_timer *timer;
 		u32 key = i;
 
-		if (!is_preferred(i))
-			continue;
-		bpf_cpumask_set_cpu(i, mask);
 		timer = bpf_map_lookup_elem(&hold_timers, &key);
-		if (!timer) {
-			bpf_cpumask_release(mask);
+		if (!timer)
 			return -ENOENT;
-		}
 		bpf_timer_init(&timer->timer, &hold_timers, CLOCK_MONOTONIC);
-		bpf_timer_set_callback(&timer->timer, hold_expired);
+		bpf_timer_set_callback(&timer->timer, hold_timer_fired);
 	}
-	mask = bpf_kptr_xchg(&lendable_cpumask, mask);
-	if (mask)
-		bpf_cpumask_release(mask);
 	return 0;
 }
 

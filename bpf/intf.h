@@ -18,6 +18,7 @@ enum gpuaware_limits {
 	GPUAWARE_MAX_CPUS = 1024,
 	GPUAWARE_MAX_LLCS = 128,
 	GPUAWARE_MAX_TAGGED_CGROUPS = 4096,
+	GPUAWARE_MAX_CGROUPS = 16384,
 	GPUAWARE_MAX_CGROUP_DEPTH = 32,
 	GPUAWARE_COMM_LEN = 16,
 };
@@ -26,7 +27,8 @@ enum gpuaware_limits {
 enum gpuaware_class {
 	GPUAWARE_CLASS_NONE = 0,
 	GPUAWARE_CLASS_LAUNCH = 1,
-	GPUAWARE_CLASS_BACKGROUND = 2,
+	GPUAWARE_CLASS_HANDOFF = 2,
+	GPUAWARE_CLASS_BACKGROUND = 3,
 };
 
 /* Who said so, in the order of precedence. */
@@ -41,6 +43,18 @@ enum gpuaware_source {
 struct gpuaware_mark_request {
 	s32 tid;
 	u32 class;
+};
+
+/* The preferred CPUs, best first, as the `set_preferred` program takes them. */
+struct gpuaware_preferred {
+	u32 nr;
+	s32 cpus[GPUAWARE_MAX_CPUS];
+};
+
+/* Interrupt time of one CPU since load. Nested interrupts count once, for the innermost. */
+struct gpuaware_irq_time {
+	u64 hard_ns;
+	u64 soft_ns;
 };
 
 /* One task, as the `marks` iterator prints it. Times are CLOCK_MONOTONIC. */
@@ -66,10 +80,15 @@ enum gpuaware_stat {
 	GPUAWARE_STAT_LAUNCH_TO_OTHER,	   /* an idle CPU that is not preferred */
 	GPUAWARE_STAT_LAUNCH_QUEUED,
 	GPUAWARE_STAT_LAUNCH_RUN_NS,
+	GPUAWARE_STAT_HANDOFF_WAKEUPS,
+	GPUAWARE_STAT_HANDOFF_QUEUED,
+	GPUAWARE_STAT_HANDOFF_RUN_NS,
 	GPUAWARE_STAT_BACKGROUND_DIRECT,
 	GPUAWARE_STAT_BACKGROUND_QUEUED,
 	GPUAWARE_STAT_BACKGROUND_RUN_NS,
 	GPUAWARE_STAT_BACKGROUND_TURNS, /* minimum share, taken from launchers */
+	GPUAWARE_STAT_GUARD_THROTTLES, /* launch and handoff had used up guard.max_share */
+	GPUAWARE_STAT_CAPPED,	       /* enqueues put off by a cpu.max */
 	GPUAWARE_STAT_LENT_RUN_NS,	/* background on preferred CPUs */
 	GPUAWARE_STAT_HOLDS,
 	GPUAWARE_STAT_HOLD_NS,

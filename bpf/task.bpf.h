@@ -14,26 +14,35 @@ const volatile u32 nr_llcs = 1;
 const volatile u32 cpu_llc[GPUAWARE_MAX_CPUS];
 const volatile u32 llc_nr_cpus[GPUAWARE_MAX_LLCS];
 const volatile s32 cpu_sibling[GPUAWARE_MAX_CPUS]; /* -1: none */
-const volatile u32 nr_preferred;
-const volatile s32 preferred_cpus[GPUAWARE_MAX_CPUS]; /* the first nr_preferred count */
-const volatile bool cpu_preferred[GPUAWARE_MAX_CPUS];
 
 const volatile u64 launch_slice_ns = 20000000;
+const volatile u64 handoff_slice_ns = 3000000;
 const volatile u64 background_slice_ns = 4000000;
 const volatile u64 lent_slice_ns = 1000000;
 const volatile u64 turn_interval_ns = 80000000; /* background slice / min share */
 const volatile u64 hold_cap_ns = 2000000;	/* 0: never hold */
+const volatile u64 guard_budget_ns;		/* of all CPUs in a window; 0: no guard */
 
 struct task_ctx {
 	u64 class_generation; /* of the cached class */
 	u64 vtime_dsq;	      /* the background queue whose clock its vtime is of */
 	u64 cgroup_id;
+	u64 cpu_cgroup;	    /* whose cpu.weight counts for it while it is runnable; 0: the root's */
+	u32 counted_weight; /* what it counts there for */
+	u32 share_weight;   /* its weight times the shares of the cgroups above it, 100 is nice 0 */
+	u64 share_until_ns; /* until when share_weight is good enough */
+	u64 charged_ns;	    /* up to when its cgroups have been charged for this run */
+	u64 guard_window;   /* start of the window that guard_used_ns is of */
+	u64 guard_used_ns;
 	u32 class;
+	u32 run_as; /* the class that it was last queued as: a boosted one may be throttled */
+	bool is_softirqd;
 	s32 claimed_cpu; /* chosen for a launcher that does not run yet; -1: none */
 	u64 run_start_ns;
 	u64 waiting_since_ns; /* runnable, not running */
 	u64 sleep_start_ns;
 	u64 sleep_avg_ns; /* EWMA of how long a launcher sleeps */
+	u64 sleep_dev_ns; /* EWMA of how far off that was */
 };
 
 struct {
@@ -47,13 +56,15 @@ struct {
 enum occupant {
 	OCCUPANT_OTHER,	  /* idle, another scheduling class */
 	OCCUPANT_KTHREAD, /* a per-CPU kthread: soon done */
-	OCCUPANT_LAUNCH,
 	OCCUPANT_BACKGROUND,
+	OCCUPANT_HANDOFF,
+	OCCUPANT_LAUNCH,
 };
 
 struct cpu_ctx {
 	u32 occupant;	      /* enum occupant */
 	bool kthread_waiting; /* a per-CPU kthread is about to run here */
+	bool softirqd_runnable;
 	s32 claimed_by;	      /* TID of the launcher that was sent here; 0: none */
 	u64 hold_until_ns;    /* 0: not held */
 	u64 hold_start_ns;
@@ -76,6 +87,7 @@ struct {
 struct llc_ctx {
 	u64 vtime;		  /* clock of the shared background queue */
 	u64 background_served_ns; /* since when shared background waits */
+	u64 handoff_served_ns;	  /* since when handoff waits */
 };
 
 struct {
@@ -113,11 +125,6 @@ static __always_inline struct llc_ctx *llc_ctx(u32 llc)
 	return bpf_map_lookup_elem(&llc_ctxs, &llc);
 }
 
-static __always_inline bool is_preferred(s32 cpu)
-{
-	return cpu_preferred[cpu_index(cpu)];
-}
-
 /* May run on one CPU only, for now or for good. */
 static __always_inline bool is_pinned(const struct task_struct *p)
 {
@@ -145,6 +152,11 @@ static __always_inline u32 task_class(struct task_struct *p, struct task_ctx *tc
 		tctx->cgroup_id = cgroup_id;
 	}
 	return tctx->class;
+}
+
+static __always_inline bool is_boosted(u32 class)
+{
+	return class == GPUAWARE_CLASS_LAUNCH || class == GPUAWARE_CLASS_HANDOFF;
 }
 
 #endif /* __GPUAWARE_TASK_BPF_H */

@@ -102,7 +102,9 @@ pub fn main(cli: Cli) -> ExitCode {
     start_log(cli.run.verbose);
     let result = match cli.command {
         None => run(&cli.run),
-        Some(Command::Mark { class, target }) => marks::mark(&target, Some(class)).map_err(Failure::from),
+        Some(Command::Mark { class, target }) => {
+            marks::mark(&target, Some(class)).map_err(Failure::from)
+        }
         Some(Command::Unmark { target }) => marks::mark(&target, None).map_err(Failure::from),
         Some(Command::Marks { json }) => marks::list(json).map_err(Failure::from),
     };

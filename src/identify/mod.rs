@@ -36,6 +36,8 @@ use probes::Probes;
 pub enum Class {
     /// Launches GPU work: runs at once, on a preferred CPU.
     Launch,
+    /// Hands work to launchers: comes right after them.
+    Handoff,
     /// Everybody else: shares fairly.
     Background,
 }
@@ -56,12 +58,13 @@ impl Class {
     fn wire(self) -> u32 {
         match self {
             Self::Launch => intf::gpuaware_class_GPUAWARE_CLASS_LAUNCH,
+            Self::Handoff => intf::gpuaware_class_GPUAWARE_CLASS_HANDOFF,
             Self::Background => intf::gpuaware_class_GPUAWARE_CLASS_BACKGROUND,
         }
     }
 
     fn from_wire(class: u32) -> Option<Self> {
-        [Self::Launch, Self::Background]
+        [Self::Launch, Self::Handoff, Self::Background]
             .into_iter()
             .find(|candidate| candidate.wire() == class)
     }

@@ -4,24 +4,21 @@
 //! When this process ends, in whichever way, the kernel unregisters the scheduler and every task
 //! is back on EEVDF.
 
+mod load;
 pub mod stats;
 
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PrintLevel};
 use log::{info, warn};
 use scx_stats::prelude::*;
-use scx_utils::{
-    compat, scx_ops_attach, scx_ops_load, scx_ops_open, try_set_rlimit_infinity, uei_exited,
-    uei_report,
-};
+use scx_utils::{try_set_rlimit_infinity, uei_exited, uei_report};
 
-use crate::bpf::gpuaware::{GpuawareSkel, GpuawareSkelBuilder, OpenGpuawareSkel};
+use crate::bpf::gpuaware::GpuawareSkel;
 use crate::bpf::intf;
 use crate::identify::marks::Pins;
 use crate::identify::{Identify, Sightings};
@@ -147,10 +144,7 @@ impl<'obj> Scheduler<'obj> {
     ) -> Result<Self> {
         let topology = Topology::read(Path::new(crate::topology::SYSFS))?;
         let preferred = preferred(config, &topology);
-        let mut open = open(config, object)?;
-        configure(&mut open, &config.policy, &topology, &preferred)?;
-        share_maps(&mut open, identify)?;
-        let (skel, link) = load(open, config.verbose)?;
+        let (skel, link) = load::load(config, &topology, &preferred, identify, object)?;
         eprintln!("scx_gpuaware: attached, launchers prefer CPUs {preferred}");
         Ok(Self {
             link: Some(link),
@@ -208,6 +202,11 @@ impl<'obj> Scheduler<'obj> {
             launch_to_other: sum(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_TO_OTHER)?,
             launch_queued: sum(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_QUEUED)?,
             launch_run_us: us(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_RUN_NS)?,
+            handoff_wakeups: sum(intf::gpuaware_stat_GPUAWARE_STAT_HANDOFF_WAKEUPS)?,
+            handoff_queued: sum(intf::gpuaware_stat_GPUAWARE_STAT_HANDOFF_QUEUED)?,
+            handoff_run_us: us(intf::gpuaware_stat_GPUAWARE_STAT_HANDOFF_RUN_NS)?,
+            guard_throttles: sum(intf::gpuaware_stat_GPUAWARE_STAT_GUARD_THROTTLES)?,
+            capped: sum(intf::gpuaware_stat_GPUAWARE_STAT_CAPPED)?,
             background_direct: sum(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_DIRECT)?,
             background_queued: sum(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_QUEUED)?,
             background_run_us: us(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_RUN_NS)?,
@@ -254,93 +253,4 @@ fn preferred(config: &Config, topology: &Topology) -> CpuSet {
         return topology.choose_preferred();
     }
     usable
-}
-
-#[allow(clippy::unwrap_used, reason = "inside the macro of scx_utils")]
-fn open<'obj>(
-    config: &Config,
-    object: &'obj mut MaybeUninit<OpenObject>,
-) -> Result<OpenGpuawareSkel<'obj>> {
-    let builder = GpuawareSkelBuilder::default();
-    let mut open = scx_ops_open!(builder, object, gpuaware_ops, None)?;
-    let ops = open.struct_ops.gpuaware_ops_mut();
-    ops.exit_dump_len = config.exit_dump_len;
-    ops.flags = *compat::SCX_OPS_KEEP_BUILTIN_IDLE
-        | *compat::SCX_OPS_ENQ_EXITING
-        | *compat::SCX_OPS_ENQ_MIGRATION_DISABLED;
-    Ok(open)
-}
-
-fn configure(
-    open: &mut OpenGpuawareSkel<'_>,
-    policy: &Policy,
-    topology: &Topology,
-    preferred: &CpuSet,
-) -> Result<()> {
-    let ns = |duration: Duration| duration.as_nanos() as u64;
-    let (max_cpus, max_llcs) = (
-        intf::gpuaware_limits_GPUAWARE_MAX_CPUS as usize,
-        intf::gpuaware_limits_GPUAWARE_MAX_LLCS as usize,
-    );
-    if topology.nr_cpu_ids > max_cpus || topology.nr_llcs > max_llcs {
-        bail!(
-            "{} CPUs and {} last-level caches: at most {max_cpus} and {max_llcs} are supported",
-            topology.nr_cpu_ids,
-            topology.nr_llcs
-        );
-    }
-    let rodata = open
-        .maps
-        .rodata_data
-        .as_deref_mut()
-        .context("the BPF object has no read-only data")?;
-    rodata.nr_cpu_ids = topology.nr_cpu_ids as u32;
-    rodata.nr_llcs = topology.nr_llcs as u32;
-    rodata.cpu_sibling.fill(-1);
-    for cpu in &topology.cpus {
-        let id = cpu.id as usize;
-        rodata.cpu_llc[id] = cpu.llc as u32;
-        rodata.llc_nr_cpus[cpu.llc] += 1;
-        if let Some(sibling) = cpu.core.iter().find(|&other| other != cpu.id) {
-            rodata.cpu_sibling[id] = sibling as i32;
-        }
-    }
-    rodata.nr_preferred = preferred.len() as u32;
-    for (index, cpu) in preferred.iter().enumerate() {
-        rodata.preferred_cpus[index] = cpu as i32;
-        rodata.cpu_preferred[cpu as usize] = true;
-    }
-    let background = ns(policy.background.slice);
-    rodata.launch_slice_ns = ns(policy.launch.slice);
-    rodata.background_slice_ns = background;
-    rodata.lent_slice_ns = background.min(rodata.lent_slice_ns);
-    rodata.turn_interval_ns = (background as f64 / policy.background.min_share) as u64;
-    rodata.hold_cap_ns = ns(policy.preferred.hold_cap);
-    Ok(())
-}
-
-/// Gives the scheduler identification's maps instead of its own.
-fn share_maps(open: &mut OpenGpuawareSkel<'_>, identify: &Identify<'_>) -> Result<()> {
-    let [task_marks, cgroup_classes, class_generation] = identify.shared_maps();
-    let maps = &mut open.maps;
-    maps.task_marks
-        .reuse_fd(task_marks)
-        .context("sharing task_marks")?;
-    maps.cgroup_classes
-        .reuse_fd(cgroup_classes)
-        .context("sharing cgroup_classes")?;
-    maps.class_generation
-        .reuse_fd(class_generation)
-        .context("sharing class_generation")
-}
-
-#[allow(clippy::unwrap_used, reason = "inside the macros of scx_utils")]
-fn load(mut open: OpenGpuawareSkel<'_>, verbose: bool) -> Result<(GpuawareSkel<'_>, Link)> {
-    let mut skel = scx_ops_load!(open, gpuaware_ops, uei)?;
-    if !verbose {
-        // Attaching warns of a map of the skeleton that struct_ops do not use.
-        libbpf_rs::set_print(None);
-    }
-    let link = scx_ops_attach!(skel, gpuaware_ops)?;
-    Ok((skel, link))
 }

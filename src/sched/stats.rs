@@ -30,6 +30,18 @@ pub struct Metrics {
     pub launch_queued: u64,
     #[stat(desc = "CPU time of launchers in microseconds")]
     pub launch_run_us: u64,
+    #[stat(desc = "handoff wakeups that got a CPU at once")]
+    pub handoff_wakeups: u64,
+    #[stat(desc = "handoff tasks that had to queue")]
+    pub handoff_queued: u64,
+    #[stat(desc = "CPU time of handoff tasks in microseconds")]
+    pub handoff_run_us: u64,
+    #[stat(
+        desc = "times a boosted task was put off because launch and handoff had used up their share"
+    )]
+    pub guard_throttles: u64,
+    #[stat(desc = "times a task was put off because its cgroup had used up its cpu.max")]
+    pub capped: u64,
     #[stat(desc = "background wakeups that found an idle CPU")]
     pub background_direct: u64,
     #[stat(desc = "background tasks that queued")]
@@ -72,6 +84,11 @@ impl Metrics {
             launch_to_other: self.launch_to_other - before.launch_to_other,
             launch_queued: self.launch_queued - before.launch_queued,
             launch_run_us: self.launch_run_us - before.launch_run_us,
+            handoff_wakeups: self.handoff_wakeups - before.handoff_wakeups,
+            handoff_queued: self.handoff_queued - before.handoff_queued,
+            handoff_run_us: self.handoff_run_us - before.handoff_run_us,
+            guard_throttles: self.guard_throttles - before.guard_throttles,
+            capped: self.capped - before.capped,
             background_direct: self.background_direct - before.background_direct,
             background_queued: self.background_queued - before.background_queued,
             background_run_us: self.background_run_us - before.background_run_us,

@@ -109,6 +109,12 @@ impl Cgroup {
         Self { path }
     }
 
+    /// Writes one of its files.
+    pub fn set(&self, file: &str, value: &str) {
+        std::fs::write(self.path.join(file), value)
+            .unwrap_or_else(|error| panic!("{value:?} to {file}: {error}"));
+    }
+
     pub fn add(&self, process: &Process) {
         add_to_cgroup(&self.path, process);
     }

@@ -7,3 +7,4 @@ mod identify;
 mod launchers;
 mod lifecycle;
 mod machine;
+mod sharing;

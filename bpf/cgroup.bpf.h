@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * cgroups: hierarchical cpu.weight, and cpu.max where the kernel tells.
+ *
+ * Weight. A task's weight is multiplied, level by level up to the root, by its cgroup's weight over
+ * all that is runnable in that cgroup. So one queue ordered by virtual time shares the CPUs as the
+ * hierarchy says, and no queue per cgroup is needed. What is runnable is counted when a task wakes and
+ * sleeps; a cgroup counts in its parent while it has something runnable.
+ *
+ * cpu.max. Run time is charged to every cgroup above that has a limit. Tasks of one that has used up
+ * its quota wait in a queue ordered by release time, and a timer lets them go.
+ */
+#ifndef __GPUAWARE_CGROUP_BPF_H
+#define __GPUAWARE_CGROUP_BPF_H
+
+#include "dsq.bpf.h"
+#include "pick.bpf.h"
+
+#define SHARE_SHIFT 10
+/* How long a task's share is good for: others come and go, and nobody can tell a millisecond. */
+#define SHARE_VALID_NS 2000000ULL
+
+struct cgroup_ctx {
+	u64 parent; /* id */
+	u32 weight;
+	s32 counted_weight; /* what the parent counts for it; 0: nothing runnable */
+	s64 runnable_weight; /* tasks and cgroups in it */
+	u64 quota_ns; /* 0: no limit */
+	u64 period_ns;
+	u64 burst_ns;
+	u64 period_start_ns;
+	s64 used_ns; /* of the quota; negative: saved for a burst */
+};
+
+/* The root is not in it: nothing is above. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, GPUAWARE_MAX_CGROUPS);
+	__type(key, u64);
+	__type(value, struct cgroup_ctx);
+} cgroup_ctxs SEC(".maps");
+
+/* Cgroups with a limit: without any, nobody pays for the feature. */
+static u32 nr_limited_cgroups;
+
+struct release_timer {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct release_timer);
+} release_timer SEC(".maps");
+
+/* When the timer fires next; 0: it rests. */
+static u64 release_at_ns;
+
+static __always_inline struct cgroup_ctx *cgroup_ctx(u64 id)
+{
+	return bpf_map_lookup_elem(&cgroup_ctxs, &id);
+}
+
+/* The cgroup of @p's CPU controller: that of the nearest ancestor where it is enabled. */
+static __always_inline u64 cpu_cgroup_id(struct task_struct *p)
+{
+	return BPF_CORE_READ(p, sched_task_group, css.cgroup, kn, id);
+}
+
+static __always_inline void count_sleeping(struct task_ctx *tctx)
+{
+	u64 id = tctx->cpu_cgroup;
+	s64 weight = tctx->counted_weight;
+	u32 level;
+
+	tctx->counted_weight = 0;
+	bpf_for (level, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
+		struct cgroup_ctx *cgc = cgroup_ctx(id);
+
+		if (!cgc || __sync_fetch_and_sub(&cgc->runnable_weight, weight) != weight)
+			break;
+		weight = cgc->counted_weight;
+		cgc->counted_weight = 0;
+		id = cgc->parent;
+	}
+}
+
+static __always_inline void count_runnable(struct task_struct *p, struct task_ctx *tctx)
+{
+	u64 id = cpu_cgroup_id(p);
+	s64 weight = p->scx.weight;
+	u32 level;
+
+	if (tctx->counted_weight)
+		count_sleeping(tctx);
+	tctx->cpu_cgroup = id;
+	tctx->counted_weight = weight;
+	tctx->share_until_ns = 0;
+	bpf_for (level, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
+		struct cgroup_ctx *cgc = cgroup_ctx(id);
+
+		if (!cgc || __sync_fetch_and_add(&cgc->runnable_weight, weight))
+			break;
+		weight = cgc->weight;
+		cgc->counted_weight = weight;
+		id = cgc->parent;
+	}
+}
+
+/* @p's weight in competition with everybody; 100 is a task of nice 0 in the root. */
+static __always_inline u32 share_weight(struct task_struct *p, struct task_ctx *tctx, u64 now)
+{
+	u64 id = tctx->cpu_cgroup, share = (u64)p->scx.weight << SHARE_SHIFT;
+	u32 level;
+
+	if (time_before(now, tctx->share_until_ns))
+		return tctx->share_weight;
+	bpf_for (level, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
+		struct cgroup_ctx *cgc = cgroup_ctx(id);
+		s64 runnable;
+
+		if (!cgc)
+			break;
+		runnable = cgc->runnable_weight;
+		share = share * cgc->weight / (runnable > 0 ? (u64)runnable : 1);
+		id = cgc->parent;
+	}
+	share >>= SHARE_SHIFT;
+	tctx->share_weight = share ?: 1;
+	tctx->share_until_ns = now + SHARE_VALID_NS;
+	return tctx->share_weight;
+}
+
+/* Starts @cgc's next period if it is time. */
+static __always_inline void refill(struct cgroup_ctx *cgc, u64 now)
+{
+	u64 start = cgc->period_start_ns, periods;
+	s64 used, floor = -(s64)cgc->burst_ns;
+
+	if (time_before(now, start + cgc->period_ns))
+		return;
+	periods = (now - start) / (cgc->period_ns ?: 1);
+	if (__sync_val_compare_and_swap(&cgc->period_start_ns, start,
+					start + periods * cgc->period_ns) != start)
+		return;
+	if (periods > 1000)
+		periods = 1000;
+	used = cgc->used_ns - (s64)(periods * cgc->quota_ns);
+	cgc->used_ns = used > floor ? used : floor;
+}
+
+/* Charges @ran_ns to every limited cgroup of the task. */
+static __always_inline void charge_limits(struct task_ctx *tctx, u64 ran_ns, u64 now)
+{
+	u64 id = tctx->cpu_cgroup;
+	u32 level;
+
+	if (!nr_limited_cgroups)
+		return;
+	bpf_for (level, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
+		struct cgroup_ctx *cgc = cgroup_ctx(id);
+
+		if (!cgc)
+			break;
+		if (cgc->quota_ns) {
+			refill(cgc, now);
+			__sync_fetch_and_add(&cgc->used_ns, ran_ns);
+		}
+		id = cgc->parent;
+	}
+}
+
+/* Until when the task must wait for its cgroups' quota; 0: not at all. */
+static __always_inline u64 capped_until(struct task_ctx *tctx, u64 now)
+{
+	u64 id = tctx->cpu_cgroup, until = 0;
+	u32 level;
+
+	if (!nr_limited_cgroups)
+		return 0;
+	bpf_for (level, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
+		struct cgroup_ctx *cgc = cgroup_ctx(id);
+
+		if (!cgc)
+			break;
+		if (cgc->quota_ns) {
+			refill(cgc, now);
+			if (cgc->used_ns >= (s64)cgc->quota_ns &&
+			    time_after(cgc->period_start_ns + cgc->period_ns, until))
+				until = cgc->period_start_ns + cgc->period_ns;
+		}
+		id = cgc->parent;
+	}
+	return until;
+}
+
+/* Has the timer fire at @at or earlier. */
+static __always_inline void release_by(u64 at, u64 now)
+{
+	struct release_timer *timer;
+	u32 zero = 0;
+
+	if (release_at_ns && time_before_eq(release_at_ns, at))
+		return;
+	timer = bpf_map_lookup_elem(&release_timer, &zero);
+	if (!timer)
+		return;
+	release_at_ns = at;
+	bpf_timer_start(&timer->timer, time_after(at, now) ? at - now : 1, 0);
+}
+
+/* Puts off @p, whose cgroup has used up its quota until @until. */
+static __always_inline void enqueue_capped(struct task_struct *p, struct task_ctx *tctx,
+					   u64 until, u64 enq_flags, u64 now)
+{
+	stat_inc(GPUAWARE_STAT_CAPPED);
+	scx_bpf_dsq_insert_vtime(p, capped_dsq(llc_of(scx_bpf_task_cpu(p))), background_slice_ns,
+				 until, enq_flags);
+	release_by(until, now);
+}
+
+/*
+ * Moves what may go on to the background queue, to the place of a newcomer. Pinned tasks too: the CPU
+ * that they need finds them there.
+ */
+static __always_inline u64 release_due(u32 llc, u64 now)
+{
+	struct llc_ctx *llcx = llc_ctx(llc);
+	u64 next = 0, vtime = llcx ? llcx->vtime : 0;
+	struct task_struct *p;
+
+	bpf_for_each (scx_dsq, p, capped_dsq(llc), 0) {
+		u64 until = p->scx.dsq_vtime;
+
+		if (time_after(until, now)) {
+			next = until;
+			break;
+		}
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, vtime);
+		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, background_dsq(llc), 0);
+	}
+	return next;
+}
+
+static int release_timer_fired(void *map, int *key, struct release_timer *timer)
+{
+	u64 now = scx_bpf_now(), next = 0;
+	s32 cpu;
+	u32 llc;
+
+	release_at_ns = 0;
+	bpf_for (llc, 0, nr_llcs) {
+		u64 at = release_due(llc, now);
+
+		if (at && (!next || time_before(at, next)))
+			next = at;
+	}
+	if (next)
+		release_by(next, now);
+	bpf_for (cpu, 0, nr_cpu_ids)
+		kick_idle_for_background();
+	return 0;
+}
+
+static s32 init_cgroups(void)
+{
+	struct release_timer *timer;
+	u32 zero = 0;
+
+	timer = bpf_map_lookup_elem(&release_timer, &zero);
+	if (!timer)
+		return -ENOENT;
+	bpf_timer_init(&timer->timer, &release_timer, CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&timer->timer, release_timer_fired);
+	return 0;
+}
+
+static __always_inline void set_cgroup_limit(struct cgroup_ctx *cgc, u64 period_us, u64 quota_us,
+					     u64 burst_us, u64 now)
+{
+	/* No limit is all ones in the kernel's units. */
+	u64 quota_ns = quota_us < (1ULL << 44) ? quota_us * 1000 : 0;
+
+	if (!cgc->quota_ns && quota_ns)
+		__sync_fetch_and_add(&nr_limited_cgroups, 1);
+	else if (cgc->quota_ns && !quota_ns)
+		__sync_fetch_and_sub(&nr_limited_cgroups, 1);
+	cgc->quota_ns = quota_ns;
+	cgc->period_ns = period_us ? period_us * 1000 : 100000000;
+	cgc->burst_ns = burst_us * 1000;
+	cgc->period_start_ns = now;
+	cgc->used_ns = 0;
+}
+
+static __always_inline s32 add_cgroup(struct cgroup *cgrp, struct scx_cgroup_init_args *args, u64 now)
+{
+	struct cgroup_ctx fresh = {.weight = args->weight ?: 100}, *cgc;
+	u64 id = cgrp->kn->id;
+
+	if (!cgrp->level)
+		return 0;
+	/* A cgroup's own css is its first member: the parent css is the parent cgroup. */
+	fresh.parent = BPF_CORE_READ((struct cgroup *)cgrp->self.parent, kn, id);
+	if (bpf_map_update_elem(&cgroup_ctxs, &id, &fresh, BPF_ANY))
+		return 0; /* too many: this one's tasks count as the root's */
+	cgc = cgroup_ctx(id);
+	if (cgc && bpf_core_field_exists(args->bw_quota_us))
+		set_cgroup_limit(cgc, args->bw_period_us, args->bw_quota_us, args->bw_burst_us, now);
+	return 0;
+}
+
+static __always_inline void remove_cgroup(u64 id)
+{
+	struct cgroup_ctx *cgc = cgroup_ctx(id);
+
+	if (cgc && cgc->quota_ns)
+		__sync_fetch_and_sub(&nr_limited_cgroups, 1);
+	bpf_map_delete_elem(&cgroup_ctxs, &id);
+}
+
+/* A cgroup that counts in its parent counts anew. */
+static __always_inline void set_cgroup_weight(u64 id, u32 weight)
+{
+	struct cgroup_ctx *cgc = cgroup_ctx(id), *parent;
+	s32 counted;
+
+	if (!cgc || !weight)
+		return;
+	cgc->weight = weight;
+	counted = cgc->counted_weight;
+	parent = counted ? cgroup_ctx(cgc->parent) : NULL;
+	if (!parent)
+		return;
+	cgc->counted_weight = weight;
+	__sync_fetch_and_add(&parent->runnable_weight, (s64)weight - counted);
+}
+
+#endif /* __GPUAWARE_CGROUP_BPF_H */

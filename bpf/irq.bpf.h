@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Interrupt time per CPU, and whether a CPU is drowning in it right now.
+ *
+ * The kernels that we run on account no IRQ time of their own (IRQ_TIME_ACCOUNTING is rarely set), so
+ * the handlers are timed. A hard interrupt may come in the middle of a softirq: time counts for
+ * the innermost one, once. On PREEMPT_RT softirqs can be preempted and count too much.
+ */
+#ifndef __GPUAWARE_IRQ_BPF_H
+#define __GPUAWARE_IRQ_BPF_H
+
+#include "task.bpf.h"
+
+#define IRQ_MAX_DEPTH 8
+/* A CPU is in a storm when interrupts took a third of a window. */
+#define STORM_WINDOW_NS 4000000ULL
+#define STORM_SHARE	3
+/* How long it is avoided after that. */
+#define STORM_DWELL_NS 20000000ULL
+
+/* Written by its CPU in interrupts, read by others that tolerate a stale answer. */
+struct irq_ctx {
+	struct gpuaware_irq_time total;
+	u64 since_ns; /* start of the current innermost section */
+	u64 window_start_ns;
+	u64 window_ns;
+	u64 storm_until_ns;
+	u32 depth;
+	u32 hard; /* one bit a level: hard or soft */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GPUAWARE_MAX_CPUS);
+	__type(key, u32);
+	__type(value, struct irq_ctx);
+} irq_ctxs SEC(".maps");
+
+static __always_inline struct irq_ctx *irq_ctx(u32 cpu)
+{
+	return bpf_map_lookup_elem(&irq_ctxs, &cpu);
+}
+
+static __always_inline void charge_irq(struct irq_ctx *ictx, u64 now)
+{
+	u64 ran = now - ictx->since_ns;
+
+	if (ictx->depth) {
+		if (ictx->hard & (1U << ((ictx->depth - 1) & (IRQ_MAX_DEPTH - 1))))
+			ictx->total.hard_ns += ran;
+		else
+			ictx->total.soft_ns += ran;
+		ictx->window_ns += ran;
+	}
+	ictx->since_ns = now;
+}
+
+static __always_inline void enter_irq(bool hard)
+{
+	struct irq_ctx *ictx = irq_ctx(bpf_get_smp_processor_id());
+	u32 bit;
+
+	if (!ictx)
+		return;
+	charge_irq(ictx, scx_bpf_now());
+	bit = 1U << (ictx->depth & (IRQ_MAX_DEPTH - 1));
+	ictx->hard = hard ? ictx->hard | bit : ictx->hard & ~bit;
+	ictx->depth++;
+}
+
+static __always_inline void leave_irq(void)
+{
+	struct irq_ctx *ictx = irq_ctx(bpf_get_smp_processor_id());
+	u64 now, window;
+
+	/* Loaded in the middle of an interrupt: its end comes without a beginning. */
+	if (!ictx || !ictx->depth)
+		return;
+	now = scx_bpf_now();
+	charge_irq(ictx, now);
+	ictx->depth--;
+	window = now - ictx->window_start_ns;
+	if (window < STORM_WINDOW_NS)
+		return;
+	if (ictx->window_ns * STORM_SHARE > window)
+		ictx->storm_until_ns = now + STORM_DWELL_NS;
+	ictx->window_start_ns = now;
+	ictx->window_ns = 0;
+}
+
+/* Would a task that is put on @cpu wait for interrupts rather than run? */
+static __always_inline bool in_storm(s32 cpu, u64 now)
+{
+	struct irq_ctx *ictx = irq_ctx(cpu);
+
+	return ictx && time_before(now, ictx->storm_until_ns);
+}
+
+SEC("tp_btf/irq_handler_entry")
+int BPF_PROG(time_irq_entry)
+{
+	enter_irq(true);
+	return 0;
+}
+
+SEC("tp_btf/irq_handler_exit")
+int BPF_PROG(time_irq_exit)
+{
+	leave_irq();
+	return 0;
+}
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(time_softirq_entry)
+{
+	enter_irq(false);
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(time_softirq_exit)
+{
+	leave_irq();
+	return 0;
+}
+
+#endif /* __GPUAWARE_IRQ_BPF_H */

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Which CPU a task gets: pick_launch_cpu(), pick_handoff_cpu() and pick_background_cpu(), one for each
+ * class, each read from top to bottom.
+ */
+#ifndef __GPUAWARE_PICK_BPF_H
+#define __GPUAWARE_PICK_BPF_H
+
+#include "hold.bpf.h"
+
+enum pick_how {
+	PICK_IDLE_PREFERRED,
+	PICK_PREEMPT,
+	PICK_AFTER_KTHREAD,
+	PICK_IDLE_OTHER,
+};
+
+struct pick {
+	s32 cpu; /* -1: none */
+	u32 how;
+};
+
+/* Which CPUs a search is content with. */
+enum pick_terms {
+	PICK_IDLE = 1,	     /* do not preempt */
+	PICK_FREE_CORE = 2,  /* no launcher next door */
+	PICK_UNTROUBLED = 4, /* no ksoftirqd, no interrupt storm */
+	PICK_NOT_HELD = 8,   /* nobody is expected back */
+};
+
+/*
+ * Two wakeups at once must not choose the same CPU. The claim is dropped when the task runs or
+ * sleeps again; a stale one only makes the CPU unattractive for an instant.
+ */
+static __always_inline bool claim(s32 cpu, struct cpu_ctx *cctx, struct task_struct *p,
+				  struct task_ctx *tctx)
+{
+	s32 owner = cctx->claimed_by;
+
+	if (owner && owner != p->pid)
+		return false;
+	if (__sync_val_compare_and_swap(&cctx->claimed_by, owner, p->pid) != owner)
+		return false;
+	tctx->claimed_cpu = cpu;
+	return true;
+}
+
+static __always_inline void drop_claim(struct task_struct *p, struct task_ctx *tctx)
+{
+	struct cpu_ctx *cctx;
+
+	if (tctx->claimed_cpu < 0)
+		return;
+	cctx = cpu_ctx(tctx->claimed_cpu);
+	if (cctx)
+		__sync_val_compare_and_swap(&cctx->claimed_by, p->pid, 0);
+	tctx->claimed_cpu = -1;
+}
+
+/* Runs a task of a lower class that may be thrown out: not in the turn that it is owed. */
+static __always_inline bool may_preempt(struct cpu_ctx *cctx, u32 class, u64 now)
+{
+	if (time_before(now, cctx->turn_until_ns))
+		return false;
+	return cctx->occupant == OCCUPANT_BACKGROUND ||
+	       (class == GPUAWARE_CLASS_LAUNCH && cctx->occupant == OCCUPANT_HANDOFF);
+}
+
+static __always_inline bool try_cpu(s32 cpu, struct task_struct *p, struct task_ctx *tctx,
+				    u32 terms, u64 now, struct pick *pick)
+{
+	struct cpu_ctx *cctx;
+
+	if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		return false;
+	cctx = cpu_ctx(cpu);
+	if (!cctx || ((terms & PICK_FREE_CORE) && core_is_taken(cpu)) ||
+	    ((terms & PICK_UNTROUBLED) && is_troubled(cpu, cctx, now)) ||
+	    ((terms & PICK_NOT_HELD) && is_held(cctx, now)))
+		return false;
+	if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
+		claim(cpu, cctx, p, tctx);
+		pick->cpu = cpu;
+		pick->how = is_preferred(cpu) ? PICK_IDLE_PREFERRED : PICK_IDLE_OTHER;
+		return true;
+	}
+	if ((terms & PICK_IDLE) || !may_preempt(cctx, tctx->run_as, now) ||
+	    !claim(cpu, cctx, p, tctx))
+		return false;
+	pick->cpu = cpu;
+	pick->how = PICK_PREEMPT;
+	return true;
+}
+
+/* Preferred CPUs, best first. */
+static __always_inline bool try_preferred(struct task_struct *p, struct task_ctx *tctx, u32 terms,
+					  u64 now, struct pick *pick)
+{
+	u32 i;
+
+	bpf_for (i, 0, preferred.nr) {
+		if (try_cpu(preferred.cpus[i & (GPUAWARE_MAX_CPUS - 1)], p, tctx, terms, now, pick))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * A preferred CPU that does the kernel's own work, which is short: waiting for it beats a move.
+ * A launcher that was thrown out for that work comes back here.
+ */
+static __always_inline bool try_after_kthread(s32 cpu, struct task_struct *p, struct task_ctx *tctx,
+					      struct pick *pick)
+{
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
+
+	if (!cctx || !is_preferred(cpu) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		return false;
+	if (cctx->occupant == OCCUPANT_LAUNCH ||
+	    (cctx->occupant != OCCUPANT_KTHREAD && !cctx->kthread_waiting))
+		return false;
+	if (!claim(cpu, cctx, p, tctx))
+		return false;
+	pick->cpu = cpu;
+	pick->how = PICK_AFTER_KTHREAD;
+	return true;
+}
+
+/* Any CPU: idle and untroubled ones first, then idle ones, then those that run a lower class. */
+static __always_inline bool try_any(struct task_struct *p, struct task_ctx *tctx, u64 now,
+				    struct pick *pick)
+{
+	s32 cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	struct cpu_ctx *cctx;
+
+	if (cpu >= 0) {
+		cctx = cpu_ctx(cpu);
+		if (cctx && is_troubled(cpu, cctx, now)) {
+			s32 better;
+
+			bpf_for (better, 0, nr_cpu_ids) {
+				if (try_cpu(better, p, tctx, PICK_IDLE | PICK_UNTROUBLED, now,
+					    pick)) {
+					/* The one that was taken for it is idle still. */
+					scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+					return true;
+				}
+			}
+		}
+		if (cctx)
+			claim(cpu, cctx, p, tctx);
+		pick->cpu = cpu;
+		pick->how = is_preferred(cpu) ? PICK_IDLE_PREFERRED : PICK_IDLE_OTHER;
+		return true;
+	}
+	bpf_for (cpu, 0, nr_cpu_ids) {
+		if (try_cpu(cpu, p, tctx, 0, now, pick))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The CPU for launcher @p that last ran on @prev_cpu. In order: its previous CPU if that is
+ * preferred (warm cache), idle preferred CPUs on free cores, preferred CPUs that run a lower class on
+ * free cores, the same without regard to cores and to interrupts, its previous CPU after a kernel
+ * thread, any CPU that is idle or runs a lower class.
+ */
+static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct task_ctx *tctx,
+						   s32 prev_cpu, u64 now)
+{
+	const u32 good = PICK_FREE_CORE | PICK_UNTROUBLED;
+	struct pick pick = {.cpu = -1};
+
+	if (is_pinned(p)) {
+		/* Migration may be disabled while the affinity mask still has every CPU. */
+		if (!try_cpu(prev_cpu, p, tctx, 0, now, &pick))
+			try_after_kthread(prev_cpu, p, tctx, &pick);
+		return pick;
+	}
+	if (is_preferred(prev_cpu) && try_cpu(prev_cpu, p, tctx, good, now, &pick))
+		return pick;
+	if (!try_preferred(p, tctx, good | PICK_IDLE, now, &pick) &&
+	    !try_preferred(p, tctx, good, now, &pick) && !try_preferred(p, tctx, 0, now, &pick) &&
+	    !try_after_kthread(prev_cpu, p, tctx, &pick))
+		try_any(p, tctx, now, &pick);
+	return pick;
+}
+
+/*
+ * The CPU for handoff task @p. As for a launcher, but a CPU that is held for a launcher is the last
+ * choice, and an idle CPU that is not preferred comes before a preferred one that has to be taken
+ * from background.
+ */
+static __always_inline struct pick pick_handoff_cpu(struct task_struct *p, struct task_ctx *tctx,
+						    s32 prev_cpu, u64 now)
+{
+	const u32 good = PICK_FREE_CORE | PICK_UNTROUBLED | PICK_NOT_HELD;
+	struct pick pick = {.cpu = -1};
+
+	if (is_pinned(p)) {
+		try_cpu(prev_cpu, p, tctx, 0, now, &pick);
+		return pick;
+	}
+	if (is_preferred(prev_cpu) && try_cpu(prev_cpu, p, tctx, good, now, &pick))
+		return pick;
+	if (try_preferred(p, tctx, good | PICK_IDLE, now, &pick) ||
+	    try_cpu(prev_cpu, p, tctx, PICK_NOT_HELD | PICK_IDLE, now, &pick) ||
+	    try_preferred(p, tctx, good, now, &pick) ||
+	    try_cpu(prev_cpu, p, tctx, PICK_NOT_HELD, now, &pick))
+		return pick;
+	try_any(p, tctx, now, &pick);
+	return pick;
+}
+
+/* A boosted task's CPU, claimed for it. */
+static __always_inline struct pick pick_boosted_cpu(struct task_struct *p, struct task_ctx *tctx,
+						    s32 prev_cpu, u64 now)
+{
+	drop_claim(p, tctx);
+	if (tctx->run_as == GPUAWARE_CLASS_LAUNCH)
+		return pick_launch_cpu(p, tctx, prev_cpu, now);
+	return pick_handoff_cpu(p, tctx, prev_cpu, now);
+}
+
+/* Affinity masks are intersected here. Users run with interrupts off, so one a CPU will do. */
+struct scratch {
+	struct bpf_cpumask __kptr *mask;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+/* An idle CPU of @p in @mask, whole idle cores first, or -1. */
+static __always_inline s32 pick_idle_in(struct task_struct *p, s32 prev_cpu,
+					struct bpf_cpumask *mask)
+{
+	const struct cpumask *allowed = (const struct cpumask *)mask;
+	struct bpf_cpumask *both;
+	struct scratch *scratch;
+	u32 zero = 0;
+
+	if (!mask)
+		return -1;
+	if (p->nr_cpus_allowed < nr_cpu_ids) {
+		scratch = bpf_map_lookup_elem(&scratches, &zero);
+		if (!scratch)
+			return -1;
+		both = scratch->mask;
+		if (!both)
+			return -1;
+		bpf_cpumask_and(both, allowed, p->cpus_ptr);
+		allowed = (const struct cpumask *)both;
+	}
+	/* The previous CPU is warm; with SMT, an idle core elsewhere is worth more. */
+	if (cpu_sibling[cpu_index(prev_cpu)] < 0 && bpf_cpumask_test_cpu(prev_cpu, allowed) &&
+	    scx_bpf_test_and_clear_cpu_idle(prev_cpu))
+		return prev_cpu;
+	return scx_bpf_pick_idle_cpu(allowed, 0);
+}
+
+/* The CPU for background @p: an idle other CPU, else an idle preferred one that is not held. */
+static __always_inline s32 pick_background_cpu(struct task_struct *p, s32 prev_cpu)
+{
+	s32 cpu = pick_idle_in(p, prev_cpu, other_cpumask);
+
+	return cpu >= 0 ? cpu : pick_idle_in(p, prev_cpu, lendable_cpumask);
+}
+
+/* Wakes an idle CPU, if there is one, to fetch background that may run anywhere. */
+static __always_inline void kick_idle_for_background(void)
+{
+	struct bpf_cpumask *other = other_cpumask, *lendable = lendable_cpumask;
+	s32 cpu = -1;
+
+	if (other)
+		cpu = scx_bpf_pick_idle_cpu((const struct cpumask *)other, 0);
+	if (cpu < 0 && lendable)
+		cpu = scx_bpf_pick_idle_cpu((const struct cpumask *)lendable, 0);
+	if (cpu >= 0)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
+static s32 init_scratches(void)
+{
+	s32 i;
+
+	bpf_for (i, 0, nr_cpu_ids) {
+		struct bpf_cpumask *mask;
+		struct scratch *scratch;
+		u32 zero = 0;
+
+		scratch = bpf_map_lookup_percpu_elem(&scratches, &zero, i);
+		if (!scratch)
+			continue; /* not a possible CPU */
+		mask = bpf_cpumask_create();
+		if (!mask)
+			return -ENOMEM;
+		mask = bpf_kptr_xchg(&scratch->mask, mask);
+		if (mask)
+			bpf_cpumask_release(mask);
+	}
+	return 0;
+}
+
+#endif /* __GPUAWARE_PICK_BPF_H */

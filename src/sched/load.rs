@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! From policy and topology to a loaded scheduler: what the BPF side knows is written here.
+
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use libbpf_rs::{Link, OpenObject};
+use scx_utils::{compat, scx_ops_attach, scx_ops_load, scx_ops_open};
+
+use super::Config;
+use crate::bpf::gpuaware::{GpuawareSkel, GpuawareSkelBuilder, OpenGpuawareSkel, types};
+use crate::bpf::intf;
+use crate::identify::Identify;
+use crate::policy::Policy;
+use crate::policy::cpuset::CpuSet;
+use crate::topology::Topology;
+
+/// The window over which the guard counts, as in `bpf/guard.bpf.h`.
+const GUARD_WINDOW: Duration = Duration::from_millis(100);
+/// Budget beyond the share that was asked for: a launcher that uses exactly that share, such as one
+/// that spins on one of two CPUs, is not to be cut at every jitter of the clock.
+const GUARD_SLACK: f64 = 0.01;
+
+/// Opens, configures, loads and attaches the scheduler.
+pub fn load<'obj>(
+    config: &Config,
+    topology: &Topology,
+    preferred: &CpuSet,
+    identify: &Identify<'_>,
+    object: &'obj mut MaybeUninit<OpenObject>,
+) -> Result<(GpuawareSkel<'obj>, Link)> {
+    let mut open = open(config, object)?;
+    configure(&mut open, &config.policy, topology, preferred)?;
+    share_maps(&mut open, identify)?;
+    attach(open, config.verbose)
+}
+
+#[allow(clippy::unwrap_used, reason = "inside the macro of scx_utils")]
+fn open<'obj>(
+    config: &Config,
+    object: &'obj mut MaybeUninit<OpenObject>,
+) -> Result<OpenGpuawareSkel<'obj>> {
+    let builder = GpuawareSkelBuilder::default();
+    let mut open = scx_ops_open!(builder, object, gpuaware_ops, None)?;
+    let ops = open.struct_ops.gpuaware_ops_mut();
+    ops.exit_dump_len = config.exit_dump_len;
+    if !compat::struct_has_field("sched_ext_ops", "cgroup_set_bandwidth")? {
+        ops.cgroup_set_bandwidth = std::ptr::null_mut();
+        open.progs.gpuaware_cgroup_set_bandwidth.set_autoload(false);
+    }
+    let ops = open.struct_ops.gpuaware_ops_mut();
+    ops.flags = *compat::SCX_OPS_KEEP_BUILTIN_IDLE
+        | *compat::SCX_OPS_ENQ_EXITING
+        // A held CPU must be able to go idle though a task could go on there.
+        | *compat::SCX_OPS_ENQ_LAST
+        | *compat::SCX_OPS_ENQ_MIGRATION_DISABLED;
+    Ok(open)
+}
+
+fn configure(
+    open: &mut OpenGpuawareSkel<'_>,
+    policy: &Policy,
+    topology: &Topology,
+    preferred: &CpuSet,
+) -> Result<()> {
+    let ns = |duration: Duration| duration.as_nanos() as u64;
+    let (max_cpus, max_llcs) = (
+        intf::gpuaware_limits_GPUAWARE_MAX_CPUS as usize,
+        intf::gpuaware_limits_GPUAWARE_MAX_LLCS as usize,
+    );
+    if topology.nr_cpu_ids > max_cpus || topology.nr_llcs > max_llcs {
+        bail!(
+            "{} CPUs and {} last-level caches: at most {max_cpus} and {max_llcs} are supported",
+            topology.nr_cpu_ids,
+            topology.nr_llcs
+        );
+    }
+    let rodata = open
+        .maps
+        .rodata_data
+        .as_deref_mut()
+        .context("the BPF object has no read-only data")?;
+    rodata.nr_cpu_ids = topology.nr_cpu_ids as u32;
+    rodata.nr_llcs = topology.nr_llcs as u32;
+    rodata.cpu_sibling.fill(-1);
+    for cpu in &topology.cpus {
+        let id = cpu.id as usize;
+        rodata.cpu_llc[id] = cpu.llc as u32;
+        rodata.llc_nr_cpus[cpu.llc] += 1;
+        if let Some(sibling) = cpu.core.iter().find(|&other| other != cpu.id) {
+            rodata.cpu_sibling[id] = sibling as i32;
+        }
+    }
+    let background = ns(policy.background.slice);
+    rodata.launch_slice_ns = ns(policy.launch.slice);
+    rodata.guard_budget_ns =
+        (GUARD_WINDOW.as_nanos() as f64 * topology.cpus.len() as f64 * (0.5 + GUARD_SLACK)) as u64;
+    rodata.background_slice_ns = background;
+    rodata.lent_slice_ns = background.min(rodata.lent_slice_ns);
+    rodata.turn_interval_ns = (background as f64 / policy.background.min_share) as u64;
+    rodata.hold_cap_ns = ns(policy.preferred.hold_cap);
+    let bss = open
+        .maps
+        .bss_data
+        .as_deref_mut()
+        .context("the BPF object has no data")?;
+    request(&mut bss.preferred_request, preferred);
+    Ok(())
+}
+
+/// Writes the set that `set_preferred` puts into force, best CPU first.
+fn request(request: &mut types::gpuaware_preferred, preferred: &CpuSet) {
+    request.nr = preferred.len() as u32;
+    for (slot, cpu) in request.cpus.iter_mut().zip(preferred.iter()) {
+        *slot = cpu as i32;
+    }
+}
+
+/// Gives the scheduler identification's maps instead of its own.
+fn share_maps(open: &mut OpenGpuawareSkel<'_>, identify: &Identify<'_>) -> Result<()> {
+    let [task_marks, cgroup_classes, class_generation] = identify.shared_maps();
+    let maps = &mut open.maps;
+    maps.task_marks
+        .reuse_fd(task_marks)
+        .context("sharing task_marks")?;
+    maps.cgroup_classes
+        .reuse_fd(cgroup_classes)
+        .context("sharing cgroup_classes")?;
+    maps.class_generation
+        .reuse_fd(class_generation)
+        .context("sharing class_generation")
+}
+
+#[allow(clippy::unwrap_used, reason = "inside the macros of scx_utils")]
+fn attach(mut open: OpenGpuawareSkel<'_>, verbose: bool) -> Result<(GpuawareSkel<'_>, Link)> {
+    let mut skel = scx_ops_load!(open, gpuaware_ops, uei)?;
+    if !verbose {
+        // Attaching warns of a map of the skeleton that struct_ops do not use.
+        libbpf_rs::set_print(None);
+    }
+    let link = scx_ops_attach!(skel, gpuaware_ops)?;
+    Ok((skel, link))
+}

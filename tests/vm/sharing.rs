@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Who gets how much: classes, the guard, cgroup weights and limits.
+
+use std::time::Duration;
+
+use crate::process::{Process, busy_loop, scx_gpuaware};
+use crate::tier;
+
+use super::machine::{Cgroup, Scheduler, nr_cpus, pin, preferred_cpu};
+
+const WINDOW: Duration = Duration::from_secs(10);
+
+fn busy_loops(count: usize) -> Vec<Process> {
+    (0..count).map(|_| Process::start(busy_loop())).collect()
+}
+
+fn mark(process: &Process, class: &str) {
+    let status = scx_gpuaware(&[
+        "mark",
+        "--class",
+        class,
+        "--pid",
+        &process.pid().to_string(),
+    ])
+    .status()
+    .expect("mark");
+    assert!(status.success());
+}
+
+fn total(processes: &[Process]) -> f64 {
+    processes
+        .iter()
+        .map(|process| process.cpu_time().as_secs_f64())
+        .sum()
+}
+
+/// CPU seconds per second that each group gets, after a second to settle.
+fn shares<const N: usize>(groups: [&[Process]; N]) -> [f64; N] {
+    std::thread::sleep(Duration::from_secs(1));
+    let before = groups.map(total);
+    std::thread::sleep(WINDOW);
+    let after = groups.map(total);
+    std::array::from_fn(|index| (after[index] - before[index]) / WINDOW.as_secs_f64())
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn handoff_comes_after_launchers_and_before_background() {
+    if !tier::vm() {
+        return;
+    }
+    let scheduler = Scheduler::start(&[]);
+    let handoff = busy_loops(1);
+    let background = busy_loops(1);
+    for process in handoff.iter().chain(&background) {
+        pin(process, preferred_cpu());
+    }
+    mark(&handoff[0], "handoff");
+    let [got, left] = shares([&handoff, &background]);
+    assert!(
+        got > 0.85 && left > 0.02,
+        "handoff {got:.3}, background {left:.3}"
+    );
+    let launcher = busy_loops(1);
+    pin(&launcher[0], preferred_cpu());
+    mark(&launcher[0], "launch");
+    let [launch, handoff, background] = shares([&launcher, &handoff, &background]);
+    let all = format!("launch {launch:.3}, handoff {handoff:.3}, background {background:.3}");
+    assert!(launch > 0.75, "{all}");
+    assert!(handoff > 0.01 && background > 0.01, "{all}");
+    scheduler.stop();
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn busy_loops_that_call_themselves_launchers_get_no_more_than_the_guard_allows() {
+    if !tier::vm() {
+        return;
+    }
+    let scheduler = Scheduler::start(&[]);
+    let cpus = nr_cpus();
+    let pretenders = busy_loops(cpus);
+    let others = busy_loops(cpus);
+    for pretender in &pretenders {
+        mark(pretender, "launch");
+    }
+    let [taken, left] = shares([&pretenders, &others]);
+    let least = 1.0 - 0.5 - 0.03;
+    assert!(
+        left / cpus as f64 >= least,
+        "the others got {:.3} of the CPUs, the pretenders {:.3}",
+        left / cpus as f64,
+        taken / cpus as f64
+    );
+    // Nobody else wants the CPUs: the guard lets them go.
+    drop(others);
+    let [alone] = shares([&pretenders]);
+    assert!(
+        alone / cpus as f64 > 0.9,
+        "alone they got {:.3} of the CPUs",
+        alone / cpus as f64
+    );
+    scheduler.stop();
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn cgroup_weights_share_the_cpus() {
+    if !tier::vm() {
+        return;
+    }
+    let scheduler = Scheduler::start(&[]);
+    let (light, heavy) = (Cgroup::new("light"), Cgroup::new("heavy"));
+    light.set("cpu.weight", "100");
+    heavy.set("cpu.weight", "300");
+    // Unequal numbers of tasks: it is the cgroups that share, not their tasks.
+    let few = busy_loops(nr_cpus());
+    let many = busy_loops(3 * nr_cpus());
+    for process in &few {
+        heavy.add(process);
+    }
+    for process in &many {
+        light.add(process);
+    }
+    let [heavy_share, light_share] = shares([&few, &many]);
+    let ratio = heavy_share / light_share;
+    assert!(
+        (2.85..3.15).contains(&ratio),
+        "300:100 became {ratio:.3} ({heavy_share:.3} and {light_share:.3} CPUs)"
+    );
+    heavy.set("cpu.weight", "100");
+    let [heavy_share, light_share] = shares([&few, &many]);
+    let ratio = heavy_share / light_share;
+    assert!((0.95..1.05).contains(&ratio), "100:100 became {ratio:.3}");
+    drop((few, many));
+    scheduler.stop();
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn cgroup_weights_are_hierarchical() {
+    if !tier::vm() {
+        return;
+    }
+    let scheduler = Scheduler::start(&[]);
+    let (left, right) = (Cgroup::new("left"), Cgroup::new("right"));
+    right.set("cgroup.subtree_control", "+cpu");
+    let (first, second) = (Cgroup::new("right/first"), Cgroup::new("right/second"));
+    first.set("cpu.weight", "1000");
+    let groups = [busy_loops(2), busy_loops(2), busy_loops(2)];
+    for (processes, cgroup) in groups.iter().zip([&left, &first, &second]) {
+        for process in processes {
+            cgroup.add(process);
+        }
+    }
+    // left : right is 1 : 1, and within right first : second is 10 : 1.
+    let [left_share, first_share, second_share] = shares([&groups[0], &groups[1], &groups[2]]);
+    let across = left_share / (first_share + second_share);
+    let within = first_share / second_share;
+    assert!(
+        (0.9..1.1).contains(&across) && (8.5..11.5).contains(&within),
+        "1:1 became {across:.3}, 10:1 became {within:.3}"
+    );
+    drop(groups);
+    drop((first, second));
+    drop((left, right));
+    scheduler.stop();
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn cpu_max_limits_a_cgroup() {
+    if !tier::vm() {
+        return;
+    }
+    let mut scheduler = Scheduler::start(&[]);
+    if !has_cgroup_set_bandwidth() {
+        let warned = scheduler
+            .process
+            .log
+            .iter()
+            .any(|line| line.contains("cpu.max"));
+        eprintln!("this kernel does not tell schedulers of cpu.max; warned: {warned}");
+        scheduler.stop();
+        return;
+    }
+    let limited = Cgroup::new("limited");
+    limited.set("cpu.max", "30000 100000");
+    let processes = busy_loops(2);
+    for process in &processes {
+        limited.add(process);
+    }
+    let [got] = shares([&processes]);
+    assert!(
+        (0.25..0.36).contains(&got),
+        "30 % of a CPU became {:.1} %",
+        got * 100.0
+    );
+    limited.set("cpu.max", "max");
+    let [got] = shares([&processes]);
+    assert!(got > 1.5, "without a limit it got {got:.3} CPUs");
+    scheduler.assert_loaded();
+    drop(processes);
+    scheduler.stop();
+}
+
+/// Linux 6.17 and newer.
+fn has_cgroup_set_bandwidth() -> bool {
+    let release = nix::sys::utsname::uname().expect("uname");
+    let release = release.release().to_string_lossy().into_owned();
+    let mut numbers = release
+        .split('.')
+        .map_while(|part| part.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(17))
+}
