@@ -2,6 +2,7 @@
 //! Flags and subcommands to validated values, errors to exit codes. Nothing else parses.
 
 mod marks;
+mod policy;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use log::warn;
 use simplelog::{ColorChoice, ConfigBuilder, LevelFilter, TermLogger, TerminalMode};
@@ -170,37 +171,28 @@ fn run(args: &Run) -> Result<(), Failure> {
 
 /// Validates everything before anything is changed.
 fn config(args: &Run) -> Result<Config> {
+    let online = Topology::read(Path::new(topology::SYSFS))?.online();
     let policy = match &args.policy {
-        Some(path) => read_policy(path)?,
+        Some(path) => {
+            let document = policy::read(path, &online)?;
+            policy::warn_of_pending(path, &document);
+            document.policy
+        }
         None => Policy::default(),
     };
-    let online = Topology::read(Path::new(topology::SYSFS))?.online();
-    let (preferred, origin) = match &args.preferred_cpus {
-        Some(cpus) => (Some(cpus.clone()), "--preferred-cpus".to_owned()),
-        None => {
-            let file = args.policy.as_deref().unwrap_or(Path::new("policy"));
-            let origin = format!("{}: preferred.cpus", file.display());
-            (policy.preferred.cpus.clone(), origin)
-        }
-    };
-    if let Some(cpus) = &preferred {
+    if let Some(cpus) = &args.preferred_cpus {
         let missing = cpus.difference(&online);
         if !missing.is_empty() {
-            bail!("{origin}: CPU {missing} is not online: this machine has {online}");
+            bail!("--preferred-cpus: CPU {missing} is not online: this machine has {online}");
         }
     }
+    let named = args.preferred_cpus.as_ref();
     Ok(Config {
+        preferred: named.or(policy.preferred.cpus.as_ref()).cloned(),
         policy,
-        preferred,
         exit_dump_len: args.exit_dump_len,
         verbose: args.verbose,
     })
-}
-
-fn read_policy(path: &Path) -> Result<Policy> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("reading policy {}", path.display()))?;
-    Policy::parse(&text).map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 
 fn shutdown_flag() -> Result<Arc<AtomicBool>> {

@@ -22,12 +22,8 @@ pub fn mount_point(mounts: &str) -> Option<PathBuf> {
 
 /// The globs of a policy, with their classes. Launch comes first and wins where both match.
 pub fn rules(policy: &Policy) -> Vec<(CgroupGlob, Class)> {
-    let launch = policy
-        .launch
-        .cgroups
-        .iter()
-        .map(|glob| (glob, Class::Launch));
-    let background = policy.background.cgroups.iter();
+    let launch = policy.launch.cgroups().map(|glob| (glob, Class::Launch));
+    let background = policy.background.cgroups();
     launch
         .chain(background.map(|glob| (glob, Class::Background)))
         .map(|(glob, class)| (glob.clone(), class))

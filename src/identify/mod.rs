@@ -135,7 +135,7 @@ impl<'obj> Identify<'obj> {
         let started = Instant::now();
         let probes = policy
             .launch
-            .cuda_launch
+            .cuda_launch()
             .then(|| Probes::new(&skel))
             .transpose()?;
         let mut identify = Self {

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Keys that are read and checked but that this build does not act on yet: the one place to strike
+//! a key from when its feature lands.
+
+use super::Document;
+use super::rule::Rule;
+
+/// Dotted paths; a table stands for all its keys.
+const PENDING: [&str; 10] = [
+    "preferred.max",
+    "preferred.smt",
+    "preferred.lend",
+    "irq.avoid",
+    "irq.heavy_percent",
+    "irq.steer",
+    "class.handoff",
+    "pin",
+    "guard.trust_uids",
+    "guard.max_share",
+];
+
+/// Terms of rules, in classes other than pending ones.
+const PENDING_TERMS: [&str; 3] = ["comm", "exe", "cmdline"];
+
+/// Are several terms in one rule pending?
+const PENDING_SEVERAL_TERMS: bool = true;
+
+/// The keys of `document` that this build does not act on, with their lines.
+pub fn keys(document: &Document) -> Vec<(String, usize)> {
+    let mut found = Vec::new();
+    for key in PENDING {
+        let line = document.line(key).or_else(|| {
+            let below = format!("{key}.");
+            let mut lines = document.lines.iter();
+            lines.find_map(|(path, line)| path.starts_with(&below).then_some(*line))
+        });
+        found.extend(line.map(|line| (key.to_owned(), line)));
+    }
+    let policy = &document.policy;
+    for (key, rules) in [
+        ("class.launch.match", &policy.launch.rules),
+        ("class.background.match", &policy.background.rules),
+    ] {
+        let line = document.line(key).unwrap_or(1);
+        for term in PENDING_TERMS {
+            if rules.iter().any(|rule| rule.terms().contains(&term)) {
+                found.push((format!("{key}: {term}"), line));
+            }
+        }
+        let has_several = |rule: &Rule| rule.terms().len() > 1;
+        if PENDING_SEVERAL_TERMS && rules.iter().any(has_several) {
+            found.push((format!("{key}: several terms in one rule"), line));
+        }
+    }
+    found.sort_by_key(|(_, line)| *line);
+    found
+}

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The values that keys take: each is in range and in its unit once it is parsed.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Deserialize, Deserializer, Visitor};
+use toml::Spanned;
+
+use super::glob::{CgroupGlob, NameGlob, PathGlob};
+use super::rule::Endpoint;
+use super::spelling::none_of;
+use super::{AUTO_HOLD_CAP, Max, Smt};
+
+/// Longest slice that the policy accepts: a tenth of the shortest wait that anybody notices.
+const MAX_SLICE_US: i64 = 100_000;
+
+/// A value and where it stands in the text.
+#[derive(Debug, Clone)]
+pub struct At<T> {
+    /// The value.
+    pub value: T,
+    /// Bytes of the text.
+    pub span: Range<usize>,
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<T>::deserialize(deserializer)?;
+        let span = spanned.span();
+        let value = spanned.into_inner();
+        Ok(Self { value, span })
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for At<T> {
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}
+
+/// Anything but an array or a table, as TOML has it.
+#[derive(Debug, Clone)]
+pub enum Scalar {
+    /// A whole number.
+    Integer(i64),
+    /// A number with a point.
+    Float(f64),
+    /// Text in quotes.
+    Text(String),
+    /// true or false.
+    Bool(bool),
+}
+
+impl<'de> Deserialize<'de> for Scalar {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl Visitor<'_> for Any {
+            type Value = Scalar;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a single value")
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Scalar, E> {
+                Ok(Scalar::Integer(value))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Scalar, E> {
+                Ok(Scalar::Integer(i64::try_from(value).unwrap_or(i64::MAX)))
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<Scalar, E> {
+                Ok(Scalar::Float(value))
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Scalar, E> {
+                Ok(Scalar::Bool(value))
+            }
+
+            fn visit_str<E>(self, value: &str) -> Result<Scalar, E> {
+                Ok(Scalar::Text(value.to_owned()))
+            }
+        }
+        deserializer.deserialize_any(Any)
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Integer(value) => value.fmt(f),
+            Self::Float(value) => write!(f, "{value:?}"),
+            Self::Text(value) => write!(f, "{value:?}"),
+            Self::Bool(value) => value.fmt(f),
+        }
+    }
+}
+
+impl Scalar {
+    /// The microseconds of a text such as `20ms`, `500 us`, `1s` or `300`.
+    fn written_duration_us(&self) -> Option<i64> {
+        let Self::Text(text) = self else { return None };
+        let text = text.trim();
+        let digits = text.find(|char: char| !char.is_ascii_digit() && char != '.');
+        let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
+        let factor = match unit.trim() {
+            "ns" => 0.001,
+            "" | "us" | "µs" => 1.0,
+            "ms" => 1e3,
+            "s" => 1e6,
+            _ => return None,
+        };
+        let us = number.parse::<f64>().ok()? * factor;
+        (1.0..1e12).contains(&us).then_some(us as i64)
+    }
+
+    fn micros(&self, range: Range<i64>, also: &str) -> Result<Duration, String> {
+        let expected = || {
+            let last = range.end - 1;
+            format!(
+                "expected {also}a whole number of microseconds from {} to {last}",
+                range.start
+            )
+        };
+        match self {
+            Self::Integer(us) if range.contains(us) => Ok(Duration::from_micros(*us as u64)),
+            Self::Integer(us) => Err(format!("{us} is out of range: {}", expected())),
+            _ => Err(match self.written_duration_us() {
+                Some(us) => format!("{self}: {}: write {us}", expected()),
+                None => format!("{self}: {}", expected()),
+            }),
+        }
+    }
+
+    /// A part of a whole, from a text such as `5%`.
+    fn share(&self, least: f64, most: f64) -> Result<f64, String> {
+        let expected = format!("expected \"{}%\" to \"{}%\"", least * 100.0, most * 100.0);
+        let Self::Text(text) = self else {
+            return Err(match self {
+                Self::Integer(number) if *number > 0 => {
+                    format!("{number}: {expected}: write \"{number}%\"")
+                }
+                Self::Float(share) if (0.0..1.0).contains(share) && *share > 0.0 => {
+                    format!("{share}: {expected}: write \"{}%\"", round(share * 100.0))
+                }
+                _ => format!("{self}: {expected}"),
+            });
+        };
+        text.strip_suffix('%')
+            .and_then(|number| number.trim().parse::<f64>().ok())
+            .map(|percent| percent / 100.0)
+            .filter(|share| (least..=most).contains(share))
+            .ok_or_else(|| format!("{text:?}: {expected}"))
+    }
+}
+
+fn round(percent: f64) -> f64 {
+    (percent * 1000.0).round() / 1000.0
+}
+
+/// Defines a newtype that is parsed from a [`Scalar`], with its part of the JSON Schema.
+macro_rules! scalar {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $schema:tt, $parse:expr) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, serde::Deserialize)]
+        #[serde(try_from = "Scalar")]
+        pub struct $name(pub $inner);
+
+        impl TryFrom<Scalar> for $name {
+            type Error = String;
+
+            fn try_from(scalar: Scalar) -> Result<Self, String> {
+                let parse: fn(&Scalar) -> Result<$inner, String> = $parse;
+                parse(&scalar).map(Self)
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($schema)
+            }
+        }
+    };
+}
+
+scalar!(
+    /// `version`
+    Version(i64),
+    { "const": 1 },
+    |scalar| match scalar {
+        Scalar::Integer(1) => Ok(1),
+        other => Err(format!("{other} is not supported: expected 1")),
+    }
+);
+scalar!(
+    /// true or false
+    Flag(bool),
+    { "type": "boolean" },
+    |scalar| match scalar {
+        Scalar::Bool(value) => Ok(*value),
+        other => Err(format!("{other}: expected true or false")),
+    }
+);
+scalar!(
+    /// Any text.
+    Text(String),
+    { "type": "string" },
+    |scalar| match scalar {
+        Scalar::Text(text) => Ok(text.clone()),
+        other => Err(format!("{other}: expected text: write \"{other}\"")),
+    }
+);
+scalar!(
+    /// How long a task runs before another one's turn.
+    SliceUs(Duration),
+    { "type": "integer", "minimum": 100, "maximum": MAX_SLICE_US },
+    |scalar| scalar.micros(100..MAX_SLICE_US + 1, "")
+);
+scalar!(
+    /// `preferred.hold_us`
+    HoldUs(Duration),
+    { "oneOf": [{ "const": "auto" }, { "type": "integer", "minimum": 0, "maximum": MAX_SLICE_US }] },
+    |scalar| match scalar {
+        Scalar::Text(text) if text == "auto" => Ok(AUTO_HOLD_CAP),
+        other => other.micros(0..MAX_SLICE_US + 1, "\"auto\" or "),
+    }
+);
+scalar!(
+    /// `preferred.max`
+    MaxCpus(Max),
+    { "oneOf": [
+        { "type": "string", "pattern": "^[0-9.]+ *%$" },
+        { "type": "integer", "minimum": 1 }
+    ] },
+    |scalar| match scalar {
+        Scalar::Integer(count) if *count >= 1 => u32::try_from(*count)
+            .map(Max::Count)
+            .map_err(|_| format!("{count} CPUs: no machine has so many")),
+        Scalar::Text(text) if text.contains('%') => scalar.share(0.01, 1.0).map(Max::Percent),
+        Scalar::Text(text) if text.parse::<u32>().is_ok() => {
+            Err(format!("{text:?}: write {text} for a number of CPUs or \"{text}%\" for a share of them"))
+        }
+        other => Err(format!(
+            "{other}: expected \"1%\" to \"100%\" of the online CPUs, or a number of CPUs, at least 1"
+        )),
+    }
+);
+scalar!(
+    /// `class.background.min_share`
+    MinShare(f64),
+    { "type": "string", "pattern": "^[0-9.]+ *%$" },
+    |scalar| scalar.share(0.001, 0.5)
+);
+scalar!(
+    /// `guard.max_share`
+    MaxShare(f64),
+    { "type": "string", "pattern": "^[0-9.]+ *%$" },
+    |scalar| scalar.share(0.01, 1.0)
+);
+scalar!(
+    /// `irq.heavy_percent`
+    HeavyPercent(f64),
+    { "type": "number", "exclusiveMinimum": 0, "maximum": 100 },
+    |scalar| {
+        let expected = "expected a number of percent above 0, at most 100";
+        let percent = match scalar {
+            Scalar::Integer(percent) => *percent as f64,
+            Scalar::Float(percent) => *percent,
+            Scalar::Text(text) => {
+                let number = text.trim_end_matches('%').trim();
+                return Err(match number.parse::<f64>() {
+                    Ok(_) => format!("{text:?}: {expected}: write {number}"),
+                    Err(_) => format!("{text:?}: {expected}"),
+                });
+            }
+            Scalar::Bool(value) => return Err(format!("{value}: {expected}")),
+        };
+        if percent > 0.0 && percent <= 100.0 {
+            Ok(percent)
+        } else {
+            Err(format!("{percent} is out of range: {expected}"))
+        }
+    }
+);
+scalar!(
+    /// `preferred.smt`
+    SmtUse(Smt),
+    { "enum": ["whole-core", "shared"] },
+    |scalar| match scalar {
+        Scalar::Text(text) if text == "whole-core" => Ok(Smt::WholeCore),
+        Scalar::Text(text) if text == "shared" => Ok(Smt::Shared),
+        Scalar::Text(text) => Err(none_of(text, &["whole-core", "shared"])),
+        other => Err(format!("{other}: expected \"whole-core\" or \"shared\"")),
+    }
+);
+scalar!(
+    /// `wakes` of a rule.
+    Wakes(()),
+    { "const": "launch" },
+    |scalar| match scalar {
+        Scalar::Text(text) if text == "launch" => Ok(()),
+        other => Err(format!("{other}: expected \"launch\", the only class whose wakers are watched")),
+    }
+);
+scalar!(
+    /// A user id.
+    Uid(u32),
+    { "type": "integer", "minimum": 0, "maximum": u32::MAX },
+    |scalar| match scalar {
+        Scalar::Integer(uid) if u32::try_from(*uid).is_ok() => Ok(*uid as u32),
+        other => Err(format!("{other}: expected a user id, a number: id -u NAME prints it")),
+    }
+);
+scalar!(
+    /// `cgroup` of a rule.
+    CgroupTerm(CgroupGlob),
+    { "type": "string", "minLength": 1 },
+    |scalar| CgroupGlob::new(text_of(scalar)?)
+);
+scalar!(
+    /// `comm` and `cmdline` of a rule.
+    NameTerm(NameGlob),
+    { "type": "string", "minLength": 1 },
+    |scalar| NameGlob::new(text_of(scalar)?)
+);
+scalar!(
+    /// `exe` of a rule.
+    PathTerm(PathGlob),
+    { "type": "string", "minLength": 1 },
+    |scalar| PathGlob::new(text_of(scalar)?)
+);
+scalar!(
+    /// `connects_to` of a rule.
+    EndpointTerm(Endpoint),
+    { "type": "string", "minLength": 1 },
+    |scalar| text_of(scalar)?.parse()
+);
+
+fn text_of(scalar: &Scalar) -> Result<&str, String> {
+    match scalar {
+        Scalar::Text(text) => Ok(text),
+        other => Err(format!("{other}: expected text: write \"{other}\"")),
+    }
+}
