@@ -179,6 +179,7 @@ static __always_inline bool prev_goes_on(struct task_struct *prev, struct task_c
 		return true;
 	}
 	if (is_held(cctx, now) || is_boosted(tctx->class) ||
+	    (!is_pinned(prev) && is_reserved(cpu, cctx, now)) ||
 	    !keeps_running(prev, tctx, cpu, cctx, llc, now))
 		return false;
 	scx_bpf_task_set_slice(prev, is_preferred(cpu) ? lent_slice_ns : background_slice_ns);
@@ -209,10 +210,12 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (tctx && prev_goes_on(prev, tctx, cpu, cctx, llc, now))
 		return;
-	if (is_held(cctx, now)) {
+	if (is_reserved(cpu, cctx, now)) {
 		/* Somebody woke this CPU for work that it declines: another one takes it. */
 		if (dsq_waiting(background_dsq(llc)))
 			kick_idle_for_background();
+		if (!is_held(cctx, now))
+			scx_bpf_dsq_move_to_local(pinned_dsq(cpu), 0);
 		return;
 	}
 	if (dispatch_background(cpu, cctx, llc) || dispatch_from_others(llc))
@@ -284,7 +287,8 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 	 * A launcher that woke between this task's dispatch and now found the CPU neither idle nor
 	 * running background, and waits in the queue. Or its hold began then.
 	 */
-	if (dsq_waiting(launch_dsq(llc_of(cpu))) || is_held(cctx, now))
+	if (dsq_waiting(launch_dsq(llc_of(cpu))) || is_held(cctx, now) ||
+	    (!is_pinned(p) && is_reserved(cpu, cctx, now)))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
@@ -391,14 +395,15 @@ bool BPF_STRUCT_OPS(gpuaware_yield, struct task_struct *from, struct task_struct
 void BPF_STRUCT_OPS(gpuaware_update_idle, s32 cpu, bool idle)
 {
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
+	u64 now = scx_bpf_now();
 	u32 llc = llc_of(cpu);
 
 	if (!idle || !cctx)
 		return;
 	if (dsq_waiting(launch_dsq(llc)) || dsq_waiting(handoff_dsq(llc)) ||
-	    (!is_held(cctx, scx_bpf_now()) &&
-	     (dsq_waiting(background_dsq(llc)) || dsq_waiting(pinned_dsq(cpu)) ||
-	      dsq_waiting(throttled_dsq(llc)))))
+	    (!is_held(cctx, now) && dsq_waiting(pinned_dsq(cpu))) ||
+	    (!is_reserved(cpu, cctx, now) &&
+	     (dsq_waiting(background_dsq(llc)) || dsq_waiting(throttled_dsq(llc)))))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 

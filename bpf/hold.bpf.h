@@ -36,6 +36,12 @@ static __always_inline bool is_held(struct cpu_ctx *cctx, u64 now)
 	       time_before(now, cctx->hold_until_ns);
 }
 
+/* Is @cpu closed to background that could run elsewhere? */
+static __always_inline bool is_reserved(s32 cpu, struct cpu_ctx *cctx, u64 now)
+{
+	return is_held(cctx, now) || (!lend && is_preferred(cpu));
+}
+
 /* Declines background from now on, and throws out what runs. */
 static __always_inline void begin_hold(s32 cpu, struct cpu_ctx *cctx)
 {

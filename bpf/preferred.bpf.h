@@ -31,7 +31,7 @@ static __always_inline void set_lendable(s32 cpu, bool lendable)
 
 	if (!mask)
 		return;
-	if (lendable)
+	if (lendable && lend)
 		bpf_cpumask_set_cpu(cpu, mask);
 	else
 		bpf_cpumask_clear_cpu(cpu, mask);

@@ -20,6 +20,7 @@ const volatile u64 handoff_slice_ns = 3000000;
 const volatile u64 background_slice_ns = 4000000;
 const volatile u64 lent_slice_ns = 1000000;
 const volatile u64 turn_interval_ns = 80000000; /* background slice / min share */
+const volatile bool lend = true;		/* preferred CPUs, to background */
 const volatile u64 hold_cap_ns = 2000000;	/* 0: never hold */
 const volatile u64 guard_budget_ns;		/* of all CPUs in a window; 0: no guard */
 

@@ -20,11 +20,13 @@ pub fn mount_point(mounts: &str) -> Option<PathBuf> {
     })
 }
 
-/// The globs of a policy, with their classes. Launch comes first and wins where both match.
+/// The globs of a policy, with their classes: the first that matches a cgroup wins.
 pub fn rules(policy: &Policy) -> Vec<(CgroupGlob, Class)> {
     let launch = policy.launch.cgroups().map(|glob| (glob, Class::Launch));
+    let handoff = policy.handoff.cgroups().map(|glob| (glob, Class::Handoff));
     let background = policy.background.cgroups();
     launch
+        .chain(handoff)
         .chain(background.map(|glob| (glob, Class::Background)))
         .map(|(glob, class)| (glob.clone(), class))
         .collect()

@@ -6,21 +6,18 @@ use super::Document;
 use super::rule::Rule;
 
 /// Dotted paths; a table stands for all its keys.
-const PENDING: [&str; 10] = [
+const PENDING: [&str; 7] = [
     "preferred.max",
     "preferred.smt",
-    "preferred.lend",
     "irq.avoid",
     "irq.heavy_percent",
     "irq.steer",
-    "class.handoff",
     "pin",
     "guard.trust_uids",
-    "guard.max_share",
 ];
 
-/// Terms of rules, in classes other than pending ones.
-const PENDING_TERMS: [&str; 3] = ["comm", "exe", "cmdline"];
+/// Terms of rules.
+const PENDING_TERMS: [&str; 5] = ["comm", "exe", "cmdline", "wakes", "connects_to"];
 
 /// Are several terms in one rule pending?
 const PENDING_SEVERAL_TERMS: bool = true;
@@ -39,6 +36,7 @@ pub fn keys(document: &Document) -> Vec<(String, usize)> {
     let policy = &document.policy;
     for (key, rules) in [
         ("class.launch.match", &policy.launch.rules),
+        ("class.handoff.match", &policy.handoff.rules),
         ("class.background.match", &policy.background.rules),
     ] {
         let line = document.line(key).unwrap_or(1);

@@ -94,8 +94,9 @@ fn configure(
     }
     let background = ns(policy.background.slice);
     rodata.launch_slice_ns = ns(policy.launch.slice);
-    rodata.guard_budget_ns =
-        (GUARD_WINDOW.as_nanos() as f64 * topology.cpus.len() as f64 * (0.5 + GUARD_SLACK)) as u64;
+    rodata.handoff_slice_ns = ns(policy.handoff.slice);
+    rodata.lend = policy.preferred.lend;
+    rodata.guard_budget_ns = guard_budget_ns(policy.guard.max_share, topology.cpus.len());
     rodata.background_slice_ns = background;
     rodata.lent_slice_ns = background.min(rodata.lent_slice_ns);
     rodata.turn_interval_ns = (background as f64 / policy.background.min_share) as u64;
@@ -107,6 +108,14 @@ fn configure(
         .context("the BPF object has no data")?;
     request(&mut bss.preferred_request, preferred);
     Ok(())
+}
+
+/// What launch and handoff may use of a window on all CPUs; 0: there is no limit.
+fn guard_budget_ns(max_share: f64, nr_cpus: usize) -> u64 {
+    if max_share >= 1.0 {
+        return 0;
+    }
+    (GUARD_WINDOW.as_nanos() as f64 * nr_cpus as f64 * (max_share + GUARD_SLACK)) as u64
 }
 
 /// Writes the set that `set_preferred` puts into force, best CPU first.
