@@ -4,14 +4,14 @@
 mod marks;
 mod policy;
 
-use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use log::warn;
 use simplelog::{ColorChoice, ConfigBuilder, LevelFilter, TermLogger, TerminalMode};
@@ -20,7 +20,6 @@ use crate::identify::Class;
 use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
 use crate::sched::{self, Config, stats};
-use crate::topology::{self, Topology};
 
 /// A sched_ext scheduler that keeps GPU launch threads running beside noisy neighbours.
 ///
@@ -82,6 +81,9 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Check, show and write policies.
+    #[command(subcommand)]
+    Policy(policy::Action),
 }
 
 /// An error with its exit code.
@@ -108,6 +110,7 @@ pub fn main(cli: Cli) -> ExitCode {
         }
         Some(Command::Unmark { target }) => marks::mark(&target, None).map_err(Failure::from),
         Some(Command::Marks { json }) => marks::list(json).map_err(Failure::from),
+        Some(Command::Policy(action)) => policy::run(&action),
     };
     let (error, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,
@@ -171,21 +174,16 @@ fn run(args: &Run) -> Result<(), Failure> {
 
 /// Validates everything before anything is changed.
 fn config(args: &Run) -> Result<Config> {
-    let online = Topology::read(Path::new(topology::SYSFS))?.online();
+    let online = policy::online()?;
+    policy::check_preferred(args.preferred_cpus.as_ref(), &online)?;
     let policy = match &args.policy {
         Some(path) => {
             let document = policy::read(path, &online)?;
-            policy::warn_of_pending(path, &document);
+            policy::warn_of(path, &document);
             document.policy
         }
         None => Policy::default(),
     };
-    if let Some(cpus) = &args.preferred_cpus {
-        let missing = cpus.difference(&online);
-        if !missing.is_empty() {
-            bail!("--preferred-cpus: CPU {missing} is not online: this machine has {online}");
-        }
-    }
     let named = args.preferred_cpus.as_ref();
     Ok(Config {
         preferred: named.or(policy.preferred.cpus.as_ref()).cloned(),
@@ -193,6 +191,18 @@ fn config(args: &Run) -> Result<Config> {
         exit_dump_len: args.exit_dump_len,
         verbose: args.verbose,
     })
+}
+
+/// Prints what was asked for. A reader that has seen enough, as `head` has, is no error.
+fn print(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("writing to standard output"),
+    }
 }
 
 fn shutdown_flag() -> Result<Arc<AtomicBool>> {

@@ -1,34 +1,181 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Reading a policy file.
+//! `policy check`, `policy show`, `policy init`, `policy schema`; and reading a policy file.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{Args, Subcommand};
 use log::warn;
 
 use crate::policy::cpuset::CpuSet;
-use crate::policy::{Document, pending};
+use crate::policy::effective::{AsToml, entries};
+use crate::policy::report::in_file;
+use crate::policy::template::{Machine, render};
+use crate::policy::{Document, json_schema, pending};
+use crate::topology::{SYSFS, Topology};
 
-/// Reads a policy for a machine with `online` CPUs; warnings go to the log.
+use super::{Failure, print};
+
+/// What to do with policies.
+#[derive(Debug, Subcommand)]
+pub enum Action {
+    /// Check policy files, without loading anything.
+    Check(Check),
+    /// Print the policy in effect and where each value comes from.
+    Show(Show),
+    /// Print a commented policy for this machine.
+    Init,
+    /// Print the JSON Schema of a policy file.
+    Schema,
+}
+
+/// `policy check`
+#[derive(Debug, Args)]
+pub struct Check {
+    /// Policy files, TOML.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// CPUs of the machine that the policies are for [default: those that are online here].
+    #[arg(long, value_name = "LIST")]
+    online: Option<CpuSet>,
+}
+
+/// `policy show`
+#[derive(Debug, Args)]
+pub struct Show {
+    /// Policy file, TOML [default: none, all keys have their defaults].
+    #[arg(short, long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// CPUs that launchers prefer, as the scheduler would be told.
+    #[arg(long, value_name = "LIST")]
+    preferred_cpus: Option<CpuSet>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs a subcommand of `policy`.
+pub fn run(action: &Action) -> Result<(), Failure> {
+    match action {
+        Action::Check(args) => check(args).map_err(Failure::Input),
+        Action::Show(args) => show(args),
+        Action::Init => Ok(init()?),
+        Action::Schema => {
+            let schema = serde_json::to_string_pretty(&json_schema()).context("writing JSON")?;
+            Ok(print(&format!("{schema}\n"))?)
+        }
+    }
+}
+
+/// The online CPUs of this machine.
+pub fn online() -> Result<CpuSet> {
+    Ok(Topology::read(Path::new(SYSFS))?.online())
+}
+
+/// Reads a policy for a machine with `online` CPUs. Its warnings are the caller's to print.
+///
+/// # Errors
+/// The file cannot be read, or the policy is refused, with all its diagnostics.
 pub fn read(path: &Path, online: &CpuSet) -> Result<Document> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("reading policy {}", path.display()))?;
-    let file = path.display().to_string();
-    let document = Document::parse(&text)
+    Document::parse(&text)
         .and_then(|document| document.check_on(online).map(|()| document))
-        .map_err(|error| anyhow!("the policy is refused\n{}", error.in_file(&file)))?;
-    for warning in &document.warnings {
-        warn!("{file}:{warning}");
-    }
-    Ok(document)
+        .map_err(|error| {
+            let file = path.display().to_string();
+            anyhow!("the policy is refused\n{}", error.in_file(&file))
+        })
 }
 
-/// Says once which keys of the policy this build does not act on.
-pub fn warn_of_pending(path: &Path, document: &Document) {
-    for (key, line) in pending::keys(document) {
-        warn!(
-            "{}:{line}: {key}: this build does not act on it yet",
-            path.display()
-        );
+/// Refuses CPUs named by `--preferred-cpus` that this machine does not have.
+pub fn check_preferred(cpus: Option<&CpuSet>, online: &CpuSet) -> Result<()> {
+    let missing = cpus.map_or_else(CpuSet::default, |cpus| cpus.difference(online));
+    if !missing.is_empty() {
+        bail!("--preferred-cpus: CPU {missing} is not online: this machine has {online}");
     }
+    Ok(())
+}
+
+/// Logs the policy's warnings, and once for each key that this build does not act on it.
+pub fn warn_of(path: &Path, document: &Document) {
+    for line in remarks(path, document) {
+        warn!("{line}");
+    }
+}
+
+fn remarks(path: &Path, document: &Document) -> Vec<String> {
+    let file = path.display();
+    let mut remarks: Vec<_> = in_file(&document.warnings, &file.to_string())
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    for (key, line) in pending::keys(document) {
+        let note = "this build reads the key but does not act on it yet";
+        remarks.push(format!("{file}:{line}: note: {key}: {note}"));
+    }
+    remarks
+}
+
+fn check(args: &Check) -> Result<()> {
+    let online = match &args.online {
+        Some(cpus) => cpus.clone(),
+        None => online()?,
+    };
+    let mut refused = Vec::new();
+    for path in &args.files {
+        match read(path, &online) {
+            Ok(document) => {
+                for line in remarks(path, &document) {
+                    eprintln!("{line}");
+                }
+                print(&format!("{}: ok\n", path.display()))?;
+            }
+            Err(error) => refused.push(format!("{error:#}")),
+        }
+    }
+    if refused.is_empty() {
+        return Ok(());
+    }
+    bail!("{}", refused.join("\n"))
+}
+
+fn show(args: &Show) -> Result<(), Failure> {
+    let online = online()?;
+    let read_all = || {
+        check_preferred(args.preferred_cpus.as_ref(), &online)?;
+        match &args.policy {
+            Some(path) => read(path, &online),
+            None => Document::parse("").map_err(|error| anyhow!(error)),
+        }
+    };
+    let document = read_all().map_err(Failure::Input)?;
+    let entries = entries(&document, args.preferred_cpus.as_ref());
+    if args.json {
+        let json = serde_json::to_string_pretty(&entries).context("writing JSON")?;
+        return Ok(print(&format!("{json}\n"))?);
+    }
+    let file = args.policy.as_deref().unwrap_or(Path::new("")).display();
+    let file = file.to_string();
+    let (entries, file) = (&entries, file.as_str());
+    Ok(print(&AsToml { entries, file }.to_string())?)
+}
+
+fn init() -> Result<()> {
+    let topology = Topology::read(Path::new(SYSFS))?;
+    let mut llcs: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
+    let mut cores = Vec::new();
+    for cpu in &topology.cpus {
+        llcs.entry(cpu.llc).or_default().push(cpu.id);
+        if !cores.contains(&&cpu.core) {
+            cores.push(&cpu.core);
+        }
+    }
+    let machine = Machine {
+        online: topology.online(),
+        nr_cores: cores.len(),
+        llcs: llcs.into_values().map(CpuSet::new).collect(),
+        preferred: topology.choose_preferred(),
+    };
+    print(&render(&machine))
 }

@@ -9,6 +9,7 @@ pub mod affinity;
 mod conflict;
 pub mod cpuset;
 pub mod document;
+pub mod effective;
 pub mod file;
 mod glob;
 pub mod pending;
@@ -18,6 +19,7 @@ pub mod rule;
 mod scalar;
 mod shape;
 mod spelling;
+pub mod template;
 mod validate;
 
 use std::time::Duration;

@@ -5,7 +5,7 @@
 use super::Document;
 use super::rule::Rule;
 
-/// Dotted paths; a table stands for all its keys.
+/// Dotted paths.
 const PENDING: [&str; 7] = [
     "preferred.max",
     "preferred.smt",
@@ -26,12 +26,7 @@ const PENDING_SEVERAL_TERMS: bool = true;
 pub fn keys(document: &Document) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     for key in PENDING {
-        let line = document.line(key).or_else(|| {
-            let below = format!("{key}.");
-            let mut lines = document.lines.iter();
-            lines.find_map(|(path, line)| path.starts_with(&below).then_some(*line))
-        });
-        found.extend(line.map(|line| (key.to_owned(), line)));
+        found.extend(document.line(key).map(|line| (key.to_owned(), line)));
     }
     let policy = &document.policy;
     for (key, rules) in [

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What is wrong with a policy, and where: the line, the key, what was expected.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::ops::Range;
 
@@ -137,7 +138,7 @@ impl<'t> Report<'t> {
         self.keys
             .iter()
             .filter(|(value, _)| value.start <= span.start && span.end <= value.end)
-            .min_by_key(|(value, _)| value.len())
+            .min_by_key(|(value, path)| (value.len(), Reverse(path.len())))
             .map(|(_, path)| path.clone())
             .unwrap_or_default()
     }

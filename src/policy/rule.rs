@@ -51,20 +51,30 @@ pub struct ThreadFacts<'a> {
 }
 
 impl Rule {
-    /// Names of the terms that the rule has, in the order of the documentation.
-    pub fn terms(&self) -> Vec<&'static str> {
+    /// The terms that the rule has, in the order of the documentation, as TOML has them.
+    pub fn values(&self) -> Vec<(&'static str, toml::Value)> {
+        let text = |text: Option<String>| text.map(toml::Value::from);
+        let glob = |glob: Option<&str>| text(glob.map(str::to_owned));
         [
-            ("cuda_launch", self.cuda_launch),
-            ("wakes", self.wakes_launch),
-            ("connects_to", self.connects_to.is_some()),
-            ("cgroup", self.cgroup.is_some()),
-            ("comm", self.comm.is_some()),
-            ("exe", self.exe.is_some()),
-            ("cmdline", self.cmdline.is_some()),
+            ("cuda_launch", self.cuda_launch.then_some(true.into())),
+            ("wakes", self.wakes_launch.then_some("launch".into())),
+            (
+                "connects_to",
+                text(self.connects_to.as_ref().map(Endpoint::to_string)),
+            ),
+            ("cgroup", glob(self.cgroup.as_ref().map(CgroupGlob::text))),
+            ("comm", glob(self.comm.as_ref().map(NameGlob::text))),
+            ("exe", glob(self.exe.as_ref().map(PathGlob::text))),
+            ("cmdline", glob(self.cmdline.as_ref().map(NameGlob::text))),
         ]
         .into_iter()
-        .filter_map(|(name, has)| has.then_some(name))
+        .filter_map(|(name, value)| value.map(|value| (name, value)))
         .collect()
+    }
+
+    /// Names of the terms that the rule has.
+    pub fn terms(&self) -> Vec<&'static str> {
+        self.values().into_iter().map(|(name, _)| name).collect()
     }
 
     /// Is launching CUDA work all that it asks for?
@@ -125,35 +135,11 @@ impl Rule {
 impl fmt::Display for Rule {
     /// As TOML's inline table.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let quoted = |text: &str| toml::Value::from(text).to_string();
-        let mut terms = Vec::new();
-        if self.cuda_launch {
-            terms.push("cuda_launch = true".to_owned());
-        }
-        if self.wakes_launch {
-            terms.push("wakes = \"launch\"".to_owned());
-        }
-        for (name, text) in [
-            (
-                "connects_to",
-                self.connects_to.as_ref().map(Endpoint::to_string),
-            ),
-            (
-                "cgroup",
-                self.cgroup.as_ref().map(|glob| glob.text().to_owned()),
-            ),
-            (
-                "comm",
-                self.comm.as_ref().map(|glob| glob.text().to_owned()),
-            ),
-            ("exe", self.exe.as_ref().map(|glob| glob.text().to_owned())),
-            (
-                "cmdline",
-                self.cmdline.as_ref().map(|glob| glob.text().to_owned()),
-            ),
-        ] {
-            terms.extend(text.map(|text| format!("{name} = {}", quoted(&text))));
-        }
+        let terms: Vec<_> = self
+            .values()
+            .into_iter()
+            .map(|(name, value)| format!("{name} = {value}"))
+            .collect();
         write!(f, "{{ {} }}", terms.join(", "))
     }
 }

@@ -271,7 +271,7 @@ fn keys_that_the_build_does_not_act_on_are_listed_once() {
         .map(|(key, _)| key)
         .collect();
     for key in [
-        "class.handoff",
+        "class.handoff.match",
         "pin",
         "guard.max_share",
         "class.background.match: exe",

@@ -4,4 +4,5 @@
 mod cli;
 mod fakecuda;
 mod lab;
+mod policy;
 mod rules_of_the_house;

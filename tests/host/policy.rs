@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Policy files through the binary: what is refused and how, what is shipped, what is documented.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use crate::process::{code, repository, scx_gpuaware};
+
+/// Malformed policies that the project promises to explain.
+const MALFORMED: usize = 40;
+
+fn toml_files(folder: &str) -> Vec<PathBuf> {
+    let folder = repository().join(folder);
+    let entries = std::fs::read_dir(&folder).unwrap();
+    let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|path| path.extension().is_some_and(|found| found == "toml"));
+    files.sort();
+    files
+}
+
+/// What follows `# KEY: ` on lines of `path`.
+fn header(path: &Path, key: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let start = format!("# {key}: ");
+    let lines = text.lines().filter_map(|line| line.strip_prefix(&start));
+    lines.map(str::to_owned).collect()
+}
+
+fn policy(args: &[&str]) -> Output {
+    let args = [&["policy"], args].concat();
+    scx_gpuaware(&args).output().expect("starting scx_gpuaware")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn malformed_policies_are_refused_with_place_and_remedy() {
+    let files = toml_files("tests/data/policies/bad");
+    assert!(files.len() >= MALFORMED, "{} files", files.len());
+    for path in files {
+        let expected = header(&path, "expect");
+        assert!(!expected.is_empty(), "{}: no # expect:", path.display());
+        let args = ["--policy", path.to_str().unwrap()];
+        let output = scx_gpuaware(&args).output().unwrap();
+        let error = stderr(&output);
+        assert_eq!(code(output.status), 2, "{}: {error}", path.display());
+        for part in &expected {
+            assert!(
+                error.contains(part),
+                "{}: {part:?} in {error}",
+                path.display()
+            );
+        }
+        let nr_lines = error
+            .lines()
+            .filter(|line| line.contains(": error: "))
+            .count();
+        let of_the_program = 1;
+        let several = path.ends_with("several_mistakes.toml");
+        assert!(
+            several || nr_lines == 1 + of_the_program,
+            "{}: one mistake, {nr_lines} errors: {error}",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn shipped_policies_are_right_for_their_machine_and_documented() {
+    let manual = std::fs::read_to_string(repository().join("docs/policy.md")).unwrap();
+    let files = toml_files("scheds/policies");
+    assert!(files.len() >= 10);
+    for path in files {
+        let [cpus] = &header(&path, "CPUs")[..] else {
+            panic!("{}: expected one line # CPUs: LIST", path.display());
+        };
+        assert_eq!(header(&path, "For").len(), 1, "{}", path.display());
+        let output = policy(&["check", "--online", cpus, path.to_str().unwrap()]);
+        assert_eq!(code(output.status), 0, "{}", stderr(&output));
+        assert!(!stderr(&output).contains("warning"), "{}", stderr(&output));
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        assert!(
+            manual.contains(&format!("`{name}`")),
+            "{name} is not in docs/policy.md"
+        );
+    }
+}
+
+#[test]
+fn check_names_every_refused_file() {
+    let bad = toml_files("tests/data/policies/bad");
+    let good = repository().join("scheds/policies/single-gpu.toml");
+    let files = [&good, &bad[0], &bad[1]].map(|path| path.to_str().unwrap());
+    let output = policy(&["check", "--online", "0-7", files[0], files[1], files[2]]);
+    assert_eq!(code(output.status), 2);
+    assert!(stdout(&output).contains("single-gpu.toml: ok"));
+    for file in &files[1..] {
+        assert!(
+            stderr(&output).contains(&format!("{file}:")),
+            "{}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+fn show_prints_a_policy_that_means_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.toml");
+    let shown = |args: &[&str]| {
+        let output = policy(args);
+        assert_eq!(code(output.status), 0, "{}", stderr(&output));
+        stdout(&output)
+    };
+    std::fs::write(
+        &path,
+        "[preferred]\ncpus = \"0\"\n[class.launch]\nslice_us = 7000\n",
+    )
+    .unwrap();
+    let path = path.to_str().unwrap();
+    let first = shown(&["show", "-p", path]);
+    assert!(first.contains("slice_us = 7000"), "{first}");
+    assert!(first.contains("policy.toml:4"), "{first}");
+    let json = shown(&["show", "-p", path, "--json"]);
+    let entries: Vec<serde_json::Value> = serde_json::from_str(&json).unwrap();
+    let entry = entries
+        .iter()
+        .find(|entry| entry["key"] == "class.launch.slice_us")
+        .unwrap();
+    assert_eq!(entry["value"], 7000);
+    assert_eq!(entry["origin"], "file");
+    assert_eq!(entry["line"], 4);
+    std::fs::write(path, &first).unwrap();
+    let values = |text: &str| -> Vec<String> {
+        let lines = text
+            .lines()
+            .map(|line| line.rsplit_once(" # ").map_or(line, |(line, _)| line));
+        lines.map(|line| line.trim_end().to_owned()).collect()
+    };
+    assert_eq!(values(&shown(&["show", "-p", path])), values(&first));
+}
+
+#[test]
+fn init_writes_a_policy_that_this_machine_accepts() {
+    let output = policy(&["init"]);
+    assert_eq!(code(output.status), 0, "{}", stderr(&output));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.toml");
+    std::fs::write(&path, &output.stdout).unwrap();
+    let output = policy(&["check", path.to_str().unwrap()]);
+    assert_eq!(code(output.status), 0, "{}", stderr(&output));
+    assert_eq!(stderr(&output), "");
+}
+
+/// Dotted paths of the keys of a JSON Schema, without elements' indices.
+fn keys(root: &serde_json::Value, node: &serde_json::Value, path: &str, found: &mut Vec<String>) {
+    let mut node = node;
+    while let Some(pointer) = node["$ref"].as_str() {
+        node = root.pointer(pointer.trim_start_matches('#')).unwrap();
+    }
+    for choice in ["oneOf", "anyOf"] {
+        for node in node[choice].as_array().into_iter().flatten() {
+            keys(root, node, path, found);
+        }
+    }
+    if node["items"].is_object() {
+        keys(root, &node["items"], path, found);
+    }
+    for (key, node) in node["properties"].as_object().into_iter().flatten() {
+        let path = if path.is_empty() {
+            key.clone()
+        } else {
+            format!("{path}.{key}")
+        };
+        found.push(path.clone());
+        keys(root, node, &path, found);
+    }
+}
+
+#[test]
+fn every_key_of_the_schema_is_documented() {
+    let output = policy(&["schema"]);
+    assert_eq!(code(output.status), 0, "{}", stderr(&output));
+    let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut found = Vec::new();
+    keys(&schema, &schema, "", &mut found);
+    assert!(found.len() > 30, "{found:?}");
+    let manual = std::fs::read_to_string(repository().join("docs/policy.md")).unwrap();
+    for key in found {
+        let tables = ["preferred", "irq", "class", "guard"];
+        let is_table = tables.contains(&key.as_str())
+            || key.starts_with("class.") && key.matches('.').count() == 1;
+        let row = match key.split_once(".match.") {
+            Some((_, term)) => format!("| `{term}` |"),
+            None if is_table => format!("[{key}"),
+            None => format!("| `{key}` |"),
+        };
+        assert!(manual.contains(&row), "{row} is not in docs/policy.md");
+    }
+}
