@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::report::Report;
 use super::rule::Rule;
-use super::validate::Owner;
+use super::terms::Owner;
 
 /// The rules of a policy in their order of precedence: launch, handoff, background; and pins.
 #[derive(Default)]

@@ -126,7 +126,9 @@ impl List<'_> {
     }
 
     fn groups(&mut self, policy: &Policy) {
-        for group in &policy.groups {
+        let mut groups: Vec<_> = policy.groups.iter().collect();
+        groups.sort_by_key(|group| &group.label);
+        for group in groups {
             let Some(label) = &group.label else { continue };
             let key = format!("cpusets.{label}");
             let text = Some(Value::from(group.cpus.to_string()));

@@ -12,6 +12,7 @@ pub mod document;
 pub mod effective;
 pub mod file;
 mod glob;
+mod groups;
 pub mod pending;
 pub mod pin;
 pub mod report;
@@ -20,6 +21,7 @@ mod scalar;
 mod shape;
 mod spelling;
 pub mod template;
+mod terms;
 mod validate;
 
 use std::time::Duration;
@@ -212,5 +214,7 @@ impl Background {
     }
 }
 
+#[cfg(test)]
+mod properties;
 #[cfg(test)]
 mod tests;

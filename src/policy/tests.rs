@@ -25,7 +25,7 @@ fn assert_says(message: &str, parts: &[&str]) {
 }
 
 /// DESIGN's example, with what else there is.
-const EVERY_KEY: &str = r#"
+pub const EVERY_KEY: &str = r#"
 version = 1
 [cpusets]
 near_gpu = "8-15"

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! From the rules of the file to rules whose terms are where they belong.
+
+use std::ops::Range;
+
+use super::conflict::Conflicts;
+use super::file::{RuleFile, Rules};
+use super::report::Report;
+use super::rule::Rule;
+use super::scalar::At;
+
+/// Who a list of rules is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// `class.launch`
+    Launch,
+    /// `class.handoff`
+    Handoff,
+    /// `class.background`
+    Background,
+    /// `[[pin]]`
+    Pin,
+}
+
+/// The rules of `list` that are right, which `conflicts` looks at later.
+pub fn rules(
+    list: At<Rules>,
+    owner: Owner,
+    conflicts: &mut Conflicts,
+    report: &mut Report<'_>,
+) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    for At { value, span } in list.list() {
+        if let Some(rule) = rule(value, &span, owner, report) {
+            conflicts.add(owner, rule.clone(), span);
+            rules.push(rule);
+        }
+    }
+    rules
+}
+
+/// One rule; `None` if it is wrong or matches nobody.
+fn rule(
+    file: RuleFile,
+    span: &Range<usize>,
+    owner: Owner,
+    report: &mut Report<'_>,
+) -> Option<Rule> {
+    let misplaced = report_misplaced(&file, owner, report);
+    let off = file.cuda_launch.as_ref().filter(|term| !term.value.0);
+    if let Some(comm) = &file.comm
+        && let Some(cut) = comm.value.0.cut_to_comm()
+    {
+        let problem =
+            format!("unreachable: the kernel cuts thread names to 15 bytes: write \"{cut}*\"");
+        report.warning(comm.span.clone(), problem);
+    }
+    let rule = Rule {
+        cuda_launch: file.cuda_launch.as_ref().is_some_and(|term| term.value.0),
+        wakes_launch: file.wakes.is_some(),
+        connects_to: file.connects_to.map(|term| term.value.0),
+        cgroup: file.cgroup.map(|term| term.value.0),
+        comm: file.comm.map(|term| term.value.0),
+        exe: file.exe.map(|term| term.value.0),
+        cmdline: file.cmdline.map(|term| term.value.0),
+    };
+    match (off, rule.terms().is_empty()) {
+        (Some(off), true) => report.warning(
+            off.span.clone(),
+            "matches nobody: leave the rule out, match = [] switches identification by launches off",
+        ),
+        (Some(off), false) => report.error(
+            off.span.clone(),
+            "there is no rule for threads that do not launch: leave cuda_launch out",
+        ),
+        (None, true) if !misplaced => report.error_once(
+            span.clone(),
+            "a rule without terms: expected one or more of cuda_launch, wakes, connects_to, cgroup, \
+             comm, exe, cmdline",
+        ),
+        _ if !misplaced => return Some(rule),
+        _ => {}
+    }
+    None
+}
+
+/// Terms that are watched for have one home each; true if one is elsewhere.
+fn report_misplaced(file: &RuleFile, owner: Owner, report: &mut Report<'_>) -> bool {
+    let launch = file.cuda_launch.as_ref().map(|term| &term.span);
+    let wakes = file.wakes.as_ref().map(|term| &term.span);
+    let connects = file.connects_to.as_ref().map(|term| &term.span);
+    let mut misplaced = false;
+    for (at, home, name) in [
+        (launch, Owner::Launch, "class.launch"),
+        (wakes, Owner::Handoff, "class.handoff"),
+        (connects, Owner::Handoff, "class.handoff"),
+    ] {
+        if let Some(at) = at.filter(|_| owner != home) {
+            let problem = match owner {
+                Owner::Pin => "a pin goes by cgroup, comm, exe and cmdline only".to_owned(),
+                _ => format!("this term belongs in {name}.match"),
+            };
+            report.error(at.clone(), problem);
+            misplaced = true;
+        }
+    }
+    misplaced
+}
