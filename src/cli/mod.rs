@@ -2,6 +2,7 @@
 //! Flags and subcommands to validated values, errors to exit codes. Nothing else parses.
 
 mod marks;
+mod topology;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use crate::identify::Class;
 use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
 use crate::sched::{self, Config, stats};
-use crate::topology::{self, Topology};
+use crate::topology::{SYSFS, Topology};
 
 /// A sched_ext scheduler that keeps GPU launch threads running beside noisy neighbours.
 ///
@@ -39,8 +40,7 @@ struct Run {
     /// Policy file, TOML.
     #[arg(short, long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// CPUs that launchers prefer, such as 2-3,8 [default: whole cores, at most a quarter of the
-    /// machine, not CPU 0].
+    /// CPUs that launchers prefer, such as 2-3,8 [default: what `topology` shows for one thread].
     #[arg(long, value_name = "LIST")]
     preferred_cpus: Option<CpuSet>,
     /// Print statistics every SEC seconds while scheduling.
@@ -81,6 +81,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// List CPUs, GPUs and network cards, and which CPUs are preferred and why.
+    Topology(topology::Options),
 }
 
 /// An error with its exit code.
@@ -102,9 +104,12 @@ pub fn main(cli: Cli) -> ExitCode {
     start_log(cli.run.verbose);
     let result = match cli.command {
         None => run(&cli.run),
-        Some(Command::Mark { class, target }) => marks::mark(&target, Some(class)).map_err(Failure::from),
+        Some(Command::Mark { class, target }) => {
+            marks::mark(&target, Some(class)).map_err(Failure::from)
+        }
         Some(Command::Unmark { target }) => marks::mark(&target, None).map_err(Failure::from),
         Some(Command::Marks { json }) => marks::list(json).map_err(Failure::from),
+        Some(Command::Topology(options)) => topology::print(&options),
     };
     let (error, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,
@@ -168,31 +173,48 @@ fn run(args: &Run) -> Result<(), Failure> {
 
 /// Validates everything before anything is changed.
 fn config(args: &Run) -> Result<Config> {
-    let policy = match &args.policy {
-        Some(path) => read_policy(path)?,
-        None => Policy::default(),
-    };
-    let online = Topology::read(Path::new(topology::SYSFS))?.online();
-    let (preferred, origin) = match &args.preferred_cpus {
-        Some(cpus) => (Some(cpus.clone()), "--preferred-cpus".to_owned()),
-        None => {
-            let file = args.policy.as_deref().unwrap_or(Path::new("policy"));
-            let origin = format!("{}: preferred.cpus", file.display());
-            (policy.preferred.cpus.clone(), origin)
-        }
-    };
-    if let Some(cpus) = &preferred {
-        let missing = cpus.difference(&online);
-        if !missing.is_empty() {
-            bail!("{origin}: CPU {missing} is not online: this machine has {online}");
-        }
-    }
+    let policy = policy(args.policy.as_deref())?;
+    let online = Topology::read(Path::new(SYSFS))?.online();
+    let preferred = named_cpus(
+        &policy,
+        args.policy.as_deref(),
+        args.preferred_cpus.as_ref(),
+        &online,
+    )?;
     Ok(Config {
         policy,
         preferred,
         exit_dump_len: args.exit_dump_len,
         verbose: args.verbose,
     })
+}
+
+fn policy(file: Option<&Path>) -> Result<Policy> {
+    file.map_or_else(|| Ok(Policy::default()), read_policy)
+}
+
+/// The preferred CPUs that the operator named, by flag or else in the policy; all online.
+fn named_cpus(
+    policy: &Policy,
+    file: Option<&Path>,
+    flag: Option<&CpuSet>,
+    online: &CpuSet,
+) -> Result<Option<CpuSet>> {
+    let (named, origin) = match flag {
+        Some(cpus) => (Some(cpus.clone()), "--preferred-cpus".to_owned()),
+        None => {
+            let file = file.unwrap_or(Path::new("policy"));
+            let origin = format!("{}: preferred.cpus", file.display());
+            (policy.preferred.cpus.clone(), origin)
+        }
+    };
+    if let Some(cpus) = &named {
+        let missing = cpus.difference(online);
+        if !missing.is_empty() {
+            bail!("{origin}: CPU {missing} is not online: this machine has {online}");
+        }
+    }
+    Ok(named)
 }
 
 fn read_policy(path: &Path) -> Result<Policy> {

@@ -27,7 +27,11 @@ use crate::identify::marks::Pins;
 use crate::identify::{Identify, Sightings};
 use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
-use crate::topology::Topology;
+use crate::topology::choose::{PreferredRules, choose};
+use crate::topology::demand::Demand;
+use crate::topology::irq_load::IrqVerdicts;
+use crate::topology::pci::Devices;
+use crate::topology::{SYSFS, Topology};
 
 use stats::Metrics;
 
@@ -145,7 +149,7 @@ impl<'obj> Scheduler<'obj> {
         identify: &Identify<'_>,
         object: &'obj mut MaybeUninit<OpenObject>,
     ) -> Result<Self> {
-        let topology = Topology::read(Path::new(crate::topology::SYSFS))?;
+        let topology = Topology::read(Path::new(SYSFS))?.within(&allowed_cpus());
         let preferred = preferred(config, &topology);
         let mut open = open(config, object)?;
         configure(&mut open, &config.policy, &topology, &preferred)?;
@@ -240,20 +244,31 @@ impl<'obj> Scheduler<'obj> {
     }
 }
 
-/// The CPUs that were named and are still online, else what the topology suggests.
+/// The CPUs that this process may use: fewer than are online in a container or a slice with a
+/// cpuset. Empty if the kernel will not say.
+pub fn allowed_cpus() -> CpuSet {
+    let own = nix::unistd::Pid::from_raw(0);
+    let Ok(mask) = nix::sched::sched_getaffinity(own) else {
+        return CpuSet::default();
+    };
+    let allowed = |&cpu: &u32| mask.is_set(cpu as usize).unwrap_or(false);
+    CpuSet::new((0..nix::sched::CpuSet::count() as u32).filter(allowed))
+}
+
+/// The CPUs that were named and are still online, else those that one launcher would get.
 fn preferred(config: &Config, topology: &Topology) -> CpuSet {
     let online = topology.online();
-    let Some(named) = &config.preferred else {
-        return topology.choose_preferred();
-    };
-    let usable = CpuSet::new(named.iter().filter(|&cpu| online.contains(cpu)));
-    if usable.len() < named.len() {
-        warn!("preferred CPUs {} went offline", named.difference(&usable));
+    let mut rules = PreferredRules::default();
+    if let Some(named) = &config.preferred {
+        let gone = named.difference(&online);
+        if !gone.is_empty() {
+            warn!("preferred CPUs {gone} went offline");
+        }
+        rules.cpus = Some(named.difference(&gone)).filter(|usable| !usable.is_empty());
     }
-    if usable.is_empty() {
-        return topology.choose_preferred();
-    }
-    usable
+    let devices = Devices::read(Path::new(SYSFS));
+    let irq = IrqVerdicts::default();
+    choose(topology, &devices, &irq, Demand::ONE, &rules, None).cpus
 }
 
 #[allow(clippy::unwrap_used, reason = "inside the macro of scx_utils")]

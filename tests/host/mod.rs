@@ -5,3 +5,4 @@ mod cli;
 mod fakecuda;
 mod lab;
 mod rules_of_the_house;
+mod topology;
