@@ -40,7 +40,7 @@ lint: setup ## Check formatting and lints: rustfmt, clippy, clang-format, shellc
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --release -- -D warnings
 	clang-format-19 --dry-run --Werror $(C_FILES)
-	shellcheck packaging/setup.sh .ci/run
+	shellcheck packaging/setup.sh .ci/run tests/data/sysfs/record.sh
 
 install: ## Install scx_gpuaware below PREFIX (after make build)
 	install -D -m 755 $(TARGET)/release/scx_gpuaware $(DESTDIR)$(PREFIX)/bin/scx_gpuaware

@@ -259,8 +259,11 @@ static int release_timer_fired(void *map, int *key, struct release_timer *timer)
 	}
 	if (next)
 		release_by(next, now);
+	/* Newer kernels know that a timer's callback is under RCU. */
+	bpf_rcu_read_lock();
 	bpf_for (cpu, 0, nr_cpu_ids)
 		kick_idle_for_background();
+	bpf_rcu_read_unlock();
 	return 0;
 }
 

@@ -236,6 +236,8 @@ void BPF_STRUCT_OPS(gpuaware_runnable, struct task_struct *p, u64 enq_flags)
 	if (!tctx)
 		return;
 	count_runnable(p, tctx);
+	task_class(p, tctx);
+	count_demand(tctx);
 	tctx->waiting_since_ns = now;
 	if (enq_flags & SCX_ENQ_WAKEUP)
 		learn_sleep(tctx, now);
@@ -312,6 +314,8 @@ void BPF_STRUCT_OPS(gpuaware_tick, struct task_struct *p)
 
 	if (!tctx || !cctx || is_percpu_kthread(p))
 		return;
+	/* One that was marked while it runs and never sleeps. */
+	count_demand(tctx);
 	charge_run(tctx, cpu, now);
 	if (capped_until(tctx, now) ||
 	    (tctx->run_as == GPUAWARE_CLASS_LAUNCH && cctx->kthread_waiting) ||
@@ -363,6 +367,7 @@ void BPF_STRUCT_OPS(gpuaware_quiescent, struct task_struct *p, u64 deq_flags)
 	if (!tctx || !cctx)
 		return;
 	count_sleeping(tctx);
+	uncount_demand(tctx);
 	if (tctx->is_softirqd)
 		cctx->softirqd_runnable = false;
 	if (!is_boosted(tctx->class))

@@ -62,29 +62,35 @@ static __always_inline void end_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 		set_lendable(cpu, true);
 }
 
-static int hold_timer_fired(void *map, int *key, struct hold_timer *timer)
+static __always_inline void advance_hold(s32 cpu, struct hold_timer *timer)
 {
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
 	u64 now = scx_bpf_now();
-	struct cpu_ctx *cctx;
-	s32 cpu = *key;
 
-	cctx = cpu_ctx(cpu);
 	if (!cctx || !cctx->hold_until_ns)
-		return 0;
+		return;
 	if (time_before(now + HOLD_MARGIN_NS, cctx->hold_until_ns)) {
 		/* A later hold may have started the timer anew: this is not its beginning. */
 		if (time_before(now + HOLD_MARGIN_NS, cctx->hold_start_ns))
-			return 0;
+			return;
 		if (time_before(now, cctx->hold_start_ns))
 			cctx->hold_start_ns = now;
 		begin_hold(cpu, cctx);
 		bpf_timer_start(&timer->timer, cctx->hold_until_ns - now, BPF_F_TIMER_CPU_PIN);
-		return 0;
+		return;
 	}
 	end_hold(cpu, cctx, now);
 	stat_inc(GPUAWARE_STAT_HOLDS_EXPIRED);
 	if (dsq_waiting(pinned_dsq(cpu)) || dsq_waiting(background_dsq(llc_of(cpu))))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
+static int hold_timer_fired(void *map, int *key, struct hold_timer *timer)
+{
+	/* Newer kernels know that a timer's callback is under RCU. */
+	bpf_rcu_read_lock();
+	advance_hold(*key, timer);
+	bpf_rcu_read_unlock();
 	return 0;
 }
 

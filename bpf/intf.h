@@ -51,6 +51,14 @@ struct gpuaware_preferred {
 	s32 cpus[GPUAWARE_MAX_CPUS];
 };
 
+/* Threads of the boosted classes that are runnable, and the most since user space last asked. */
+struct gpuaware_demand {
+	u32 launch;
+	u32 handoff;
+	u32 launch_peak;
+	u32 handoff_peak;
+};
+
 /* Interrupt time of one CPU since load. Nested interrupts count once, for the innermost. */
 struct gpuaware_irq_time {
 	u64 hard_ns;

@@ -36,6 +36,7 @@ struct task_ctx {
 	u64 guard_window;   /* start of the window that guard_used_ns is of */
 	u64 guard_used_ns;
 	u32 class;
+	u32 demand_class; /* what it counts as in the demand while it is runnable */
 	u32 run_as; /* the class that it was last queued as: a boosted one may be throttled */
 	bool is_softirqd;
 	s32 claimed_cpu; /* chosen for a launcher that does not run yet; -1: none */
@@ -158,6 +159,36 @@ static __always_inline u32 task_class(struct task_struct *p, struct task_ctx *tc
 static __always_inline bool is_boosted(u32 class)
 {
 	return class == GPUAWARE_CLASS_LAUNCH || class == GPUAWARE_CLASS_HANDOFF;
+}
+
+/* Read by user space, which sets the peaks back to what is runnable at that moment. */
+struct gpuaware_demand demand;
+
+static __always_inline void count_demand(struct task_ctx *tctx)
+{
+	u32 nr;
+
+	if (tctx->demand_class || !is_boosted(tctx->class))
+		return;
+	tctx->demand_class = tctx->class;
+	if (tctx->class == GPUAWARE_CLASS_LAUNCH) {
+		nr = __sync_fetch_and_add(&demand.launch, 1) + 1;
+		if (nr > demand.launch_peak)
+			demand.launch_peak = nr;
+	} else {
+		nr = __sync_fetch_and_add(&demand.handoff, 1) + 1;
+		if (nr > demand.handoff_peak)
+			demand.handoff_peak = nr;
+	}
+}
+
+static __always_inline void uncount_demand(struct task_ctx *tctx)
+{
+	if (tctx->demand_class == GPUAWARE_CLASS_LAUNCH)
+		__sync_fetch_and_sub(&demand.launch, 1);
+	else if (tctx->demand_class)
+		__sync_fetch_and_sub(&demand.handoff, 1);
+	tctx->demand_class = GPUAWARE_CLASS_NONE;
 }
 
 #endif /* __GPUAWARE_TASK_BPF_H */

@@ -16,5 +16,6 @@ mod gpu;
 mod host;
 mod process;
 mod root;
+mod sysfs;
 mod tier;
 mod vm;

@@ -3,9 +3,10 @@
 
 mod marks;
 mod policy;
+mod topology;
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,8 +40,7 @@ struct Run {
     /// Policy file, TOML.
     #[arg(short, long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// CPUs that launchers prefer, such as 2-3,8 [default: whole cores, at most a quarter of the
-    /// machine, not CPU 0].
+    /// CPUs that launchers prefer, such as 2-3,8 [default: what `topology` shows for one thread].
     #[arg(long, value_name = "LIST")]
     preferred_cpus: Option<CpuSet>,
     /// Print statistics every SEC seconds while scheduling.
@@ -84,6 +84,8 @@ enum Command {
     /// Check, show and write policies.
     #[command(subcommand)]
     Policy(policy::Action),
+    /// List CPUs, GPUs and network cards, and which CPUs are preferred and why.
+    Topology(topology::Options),
 }
 
 /// An error with its exit code.
@@ -111,6 +113,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Some(Command::Unmark { target }) => marks::mark(&target, None).map_err(Failure::from),
         Some(Command::Marks { json }) => marks::list(json).map_err(Failure::from),
         Some(Command::Policy(action)) => policy::run(&action),
+        Some(Command::Topology(options)) => topology::print(&options),
     };
     let (error, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,
@@ -175,22 +178,37 @@ fn run(args: &Run) -> Result<(), Failure> {
 /// Validates everything before anything is changed.
 fn config(args: &Run) -> Result<Config> {
     let online = policy::online()?;
-    policy::check_preferred(args.preferred_cpus.as_ref(), &online)?;
-    let policy = match &args.policy {
+    let (policy, preferred) = chosen_policy(
+        args.policy.as_deref(),
+        args.preferred_cpus.as_ref(),
+        &online,
+    )?;
+    Ok(Config {
+        preferred,
+        policy,
+        exit_dump_len: args.exit_dump_len,
+        verbose: args.verbose,
+    })
+}
+
+/// The policy that was asked for, its warnings logged, and the preferred CPUs that the flag or the
+/// policy names.
+fn chosen_policy(
+    file: Option<&Path>,
+    flag: Option<&CpuSet>,
+    online: &CpuSet,
+) -> Result<(Policy, Option<CpuSet>)> {
+    policy::check_preferred(flag, online)?;
+    let policy = match file {
         Some(path) => {
-            let document = policy::read(path, &online)?;
+            let document = policy::read(path, online)?;
             policy::warn_of(path, &document);
             document.policy
         }
         None => Policy::default(),
     };
-    let named = args.preferred_cpus.as_ref();
-    Ok(Config {
-        preferred: named.or(policy.preferred.cpus.as_ref()).cloned(),
-        policy,
-        exit_dump_len: args.exit_dump_len,
-        verbose: args.verbose,
-    })
+    let named = flag.or(policy.preferred.cpus.as_ref()).cloned();
+    Ok((policy, named))
 }
 
 /// Prints what was asked for. A reader that has seen enough, as `head` has, is no error.

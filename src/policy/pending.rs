@@ -6,12 +6,7 @@ use super::Document;
 use super::rule::Rule;
 
 /// Dotted paths.
-const PENDING: [&str; 7] = [
-    "preferred.max",
-    "preferred.smt",
-    "irq.avoid",
-    "irq.heavy_percent",
-    "irq.steer",
+const PENDING: [&str; 2] = [
     "pin",
     "guard.trust_uids",
 ];

@@ -9,12 +9,12 @@ use libbpf_rs::{Link, OpenObject};
 use scx_utils::{compat, scx_ops_attach, scx_ops_load, scx_ops_open};
 
 use super::Config;
-use crate::bpf::gpuaware::{GpuawareSkel, GpuawareSkelBuilder, OpenGpuawareSkel, types};
+use super::kernel::request_preferred;
+use super::placement::Placement;
+use crate::bpf::gpuaware::{GpuawareSkel, GpuawareSkelBuilder, OpenGpuawareSkel};
 use crate::bpf::intf;
 use crate::identify::Identify;
 use crate::policy::Policy;
-use crate::policy::cpuset::CpuSet;
-use crate::topology::Topology;
 
 /// The window over which the guard counts, as in `bpf/guard.bpf.h`.
 const GUARD_WINDOW: Duration = Duration::from_millis(100);
@@ -25,13 +25,12 @@ const GUARD_SLACK: f64 = 0.01;
 /// Opens, configures, loads and attaches the scheduler.
 pub fn load<'obj>(
     config: &Config,
-    topology: &Topology,
-    preferred: &CpuSet,
+    placement: &Placement,
     identify: &Identify<'_>,
     object: &'obj mut MaybeUninit<OpenObject>,
 ) -> Result<(GpuawareSkel<'obj>, Link)> {
     let mut open = open(config, object)?;
-    configure(&mut open, &config.policy, topology, preferred)?;
+    configure(&mut open, &config.policy, placement)?;
     share_maps(&mut open, identify)?;
     attach(open, config.verbose)
 }
@@ -61,9 +60,9 @@ fn open<'obj>(
 fn configure(
     open: &mut OpenGpuawareSkel<'_>,
     policy: &Policy,
-    topology: &Topology,
-    preferred: &CpuSet,
+    placement: &Placement,
 ) -> Result<()> {
+    let topology = placement.topology();
     let ns = |duration: Duration| duration.as_nanos() as u64;
     let (max_cpus, max_llcs) = (
         intf::gpuaware_limits_GPUAWARE_MAX_CPUS as usize,
@@ -106,7 +105,7 @@ fn configure(
         .bss_data
         .as_deref_mut()
         .context("the BPF object has no data")?;
-    request(&mut bss.preferred_request, preferred);
+    request_preferred(&mut bss.preferred_request, placement.cpus());
     Ok(())
 }
 
@@ -116,14 +115,6 @@ fn guard_budget_ns(max_share: f64, nr_cpus: usize) -> u64 {
         return 0;
     }
     (GUARD_WINDOW.as_nanos() as f64 * nr_cpus as f64 * (max_share + GUARD_SLACK)) as u64
-}
-
-/// Writes the set that `set_preferred` puts into force, best CPU first.
-fn request(request: &mut types::gpuaware_preferred, preferred: &CpuSet) {
-    request.nr = preferred.len() as u32;
-    for (slot, cpu) in request.cpus.iter_mut().zip(preferred.iter()) {
-        *slot = cpu as i32;
-    }
 }
 
 /// Gives the scheduler identification's maps instead of its own.

@@ -4,29 +4,33 @@
 //! When this process ends, in whichever way, the kernel unregisters the scheduler and every task
 //! is back on EEVDF.
 
+mod kernel;
 mod load;
+mod placement;
 pub mod stats;
 
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, PrintLevel};
+use libbpf_rs::{Link, OpenObject, PrintLevel};
 use log::{info, warn};
 use scx_stats::prelude::*;
 use scx_utils::{try_set_rlimit_infinity, uei_exited, uei_report};
 
 use crate::bpf::gpuaware::GpuawareSkel;
-use crate::bpf::intf;
 use crate::identify::marks::Pins;
-use crate::identify::{Identify, Sightings};
+use crate::identify::Identify;
 use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
-use crate::topology::Topology;
+use crate::topology::{SYSFS, Topology};
 
+use placement::Placement;
 use stats::Metrics;
+use steer::Steer;
 
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 /// What `/sys/kernel/sched_ext/root/ops` begins with while this scheduler is loaded.
@@ -132,9 +136,21 @@ fn raise_priority() {
 struct Scheduler<'obj> {
     // Dropped first: unregisters.
     link: Option<Link>,
+    // Interrupts go back to where they were once nobody is scheduled by us.
+    steer: Option<Steering>,
     skel: GpuawareSkel<'obj>,
-    preferred: CpuSet,
+    placement: Placement,
+    started: Instant,
 }
+
+/// Interrupts that are kept away from the preferred CPUs.
+struct Steering {
+    steer: Steer,
+    next: Duration,
+}
+
+/// How often new interrupts are looked for.
+const STEER_INTERVAL: Duration = Duration::from_secs(10);
 
 impl<'obj> Scheduler<'obj> {
     fn start(
@@ -142,15 +158,46 @@ impl<'obj> Scheduler<'obj> {
         identify: &Identify<'_>,
         object: &'obj mut MaybeUninit<OpenObject>,
     ) -> Result<Self> {
-        let topology = Topology::read(Path::new(crate::topology::SYSFS))?;
-        let preferred = preferred(config, &topology);
-        let (skel, link) = load::load(config, &topology, &preferred, identify, object)?;
-        eprintln!("scx_gpuaware: attached, launchers prefer CPUs {preferred}");
+        let topology = Topology::read(Path::new(SYSFS))?.within(&allowed_cpus());
+        let placement = Placement::new(config, topology);
+        let (skel, link) = load::load(config, &placement, identify, object)?;
+        let steer = config.policy.irq.steer.then(start_steering).flatten();
+        eprintln!(
+            "scx_gpuaware: attached, launchers prefer CPUs {}",
+            placement.cpus()
+        );
         Ok(Self {
             link: Some(link),
+            steer,
             skel,
-            preferred,
+            placement,
+            started: Instant::now(),
         })
+    }
+
+    /// Looks at the machine if it is time, and acts on it.
+    fn follow_machine(&mut self) -> Result<()> {
+        let now = self.started.elapsed();
+        if self.placement.is_due(now) {
+            let times = kernel::irq_times(&self.skel, &self.placement.topology().online())?;
+            let demand = kernel::take_demand(&mut self.skel)?;
+            if self.placement.look(now, times, demand) {
+                kernel::set_preferred(&mut self.skel, self.placement.cpus())?;
+                self.steer_now();
+            }
+        }
+        if self.steer.as_ref().is_some_and(|steering| now >= steering.next) {
+            self.steer_now();
+        }
+        Ok(())
+    }
+
+    fn steer_now(&mut self) {
+        let online = self.placement.topology().online();
+        if let Some(steering) = &mut self.steer {
+            steering.steer.follow(self.placement.cpus(), &online);
+            steering.next = self.started.elapsed() + STEER_INTERVAL;
+        }
     }
 
     fn serve(
@@ -161,10 +208,12 @@ impl<'obj> Scheduler<'obj> {
     ) -> Result<Ended> {
         let (response, request) = server.channels();
         while !shutdown.load(Ordering::Relaxed) && !self.exited() {
-            let wait = identify.step()?;
+            self.follow_machine()?;
+            let look = self.placement.next_look(self.started.elapsed());
+            let wait = identify.step()?.min(look);
             match request.recv_timeout(wait) {
                 Ok(()) => response
-                    .send(self.metrics(&identify.sightings())?)
+                    .send(kernel::metrics(&self.skel, &self.placement, &identify.sightings())?)
                     .context("answering a statistics client")?,
                 Err(crossbeam::channel::RecvTimeoutError::Timeout) => {}
                 Err(error) => return Err(error).context("statistics server"),
@@ -186,71 +235,29 @@ impl<'obj> Scheduler<'obj> {
     fn exited(&self) -> bool {
         uei_exited!(&self.skel, uei)
     }
+}
 
-    fn metrics(&self, sightings: &Sightings) -> Result<Metrics> {
-        let sum = |stat| self.stat(stat).map(|values| values.iter().sum::<u64>());
-        let us = |stat| sum(stat).map(|ns| ns / 1000);
-        let max_us = |stat| -> Result<u64> {
-            let values = self.stat(stat)?;
-            Ok(values.iter().max().map_or(0, |ns| ns / 1000))
-        };
-        Ok(Metrics {
-            preferred_cpus: self.preferred.to_string(),
-            launch_wakeups: sum(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_WAKEUPS)?,
-            launch_to_preferred: sum(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_TO_PREFERRED)?,
-            launch_preempts: sum(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_PREEMPTS)?,
-            launch_to_other: sum(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_TO_OTHER)?,
-            launch_queued: sum(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_QUEUED)?,
-            launch_run_us: us(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_RUN_NS)?,
-            handoff_wakeups: sum(intf::gpuaware_stat_GPUAWARE_STAT_HANDOFF_WAKEUPS)?,
-            handoff_queued: sum(intf::gpuaware_stat_GPUAWARE_STAT_HANDOFF_QUEUED)?,
-            handoff_run_us: us(intf::gpuaware_stat_GPUAWARE_STAT_HANDOFF_RUN_NS)?,
-            guard_throttles: sum(intf::gpuaware_stat_GPUAWARE_STAT_GUARD_THROTTLES)?,
-            capped: sum(intf::gpuaware_stat_GPUAWARE_STAT_CAPPED)?,
-            background_direct: sum(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_DIRECT)?,
-            background_queued: sum(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_QUEUED)?,
-            background_run_us: us(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_RUN_NS)?,
-            background_turns: sum(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_TURNS)?,
-            lent_run_us: us(intf::gpuaware_stat_GPUAWARE_STAT_LENT_RUN_NS)?,
-            holds: sum(intf::gpuaware_stat_GPUAWARE_STAT_HOLDS)?,
-            hold_us: us(intf::gpuaware_stat_GPUAWARE_STAT_HOLD_NS)?,
-            holds_expired: sum(intf::gpuaware_stat_GPUAWARE_STAT_HOLDS_EXPIRED)?,
-            worst_wait_us: max_us(intf::gpuaware_stat_GPUAWARE_STAT_WORST_WAIT_NS)?,
-            worst_launch_wait_us: max_us(intf::gpuaware_stat_GPUAWARE_STAT_WORST_LAUNCH_WAIT_NS)?,
-            probe_hits: sightings.launch_hits,
-            probe_windows: sightings.windows,
-            probes_armed: u64::from(sightings.armed),
-            libraries: sightings.libraries as u64,
-            launchers_found: sightings.launchers_found,
-        })
-    }
-
-    /// One counter's value on every possible CPU.
-    fn stat(&self, stat: intf::gpuaware_stat) -> Result<Vec<u64>> {
-        let values = self
-            .skel
-            .maps
-            .stats
-            .lookup_percpu(&stat.to_ne_bytes(), MapFlags::ANY)
-            .context("reading the scheduler's counters")?
-            .unwrap_or_default();
-        let number = |bytes: Vec<u8>| bytes.try_into().map(u64::from_ne_bytes).unwrap_or(0);
-        Ok(values.into_iter().map(number).collect())
+/// Not being able to steer is no reason not to schedule.
+fn start_steering() -> Option<Steering> {
+    match Steer::start(Path::new(steer::PROCFS), Path::new(steer::STATE_FILE)) {
+        Ok(steer) => Some(Steering {
+            steer,
+            next: Duration::ZERO,
+        }),
+        Err(error) => {
+            warn!("irq.steer: interrupts stay where they are: {error:#}");
+            None
+        }
     }
 }
 
-/// The CPUs that were named and are still online, else what the topology suggests.
-fn preferred(config: &Config, topology: &Topology) -> CpuSet {
-    let online = topology.online();
-    let Some(named) = &config.preferred else {
-        return topology.choose_preferred();
+/// The CPUs that this process may use: fewer than are online in a container or a slice with a
+/// cpuset. Empty if the kernel will not say.
+pub fn allowed_cpus() -> CpuSet {
+    let own = nix::unistd::Pid::from_raw(0);
+    let Ok(mask) = nix::sched::sched_getaffinity(own) else {
+        return CpuSet::default();
     };
-    let usable = CpuSet::new(named.iter().filter(|&cpu| online.contains(cpu)));
-    if usable.len() < named.len() {
-        warn!("preferred CPUs {} went offline", named.difference(&usable));
-    }
-    if usable.is_empty() {
-        return topology.choose_preferred();
-    }
-    usable
+    let allowed = |&cpu: &u32| mask.is_set(cpu as usize).unwrap_or(false);
+    CpuSet::new((0..nix::sched::CpuSet::count() as u32).filter(allowed))
 }

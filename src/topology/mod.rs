@@ -1,66 +1,118 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The machine's CPUs from a sysfs root path, and the choice of preferred ones.
+//! The machine from a sysfs root path: CPUs, cores, caches, nodes here, PCI devices in [`pci`]; how
+//! much of each CPU goes to interrupts ([`irq_load`], pure); and which CPUs launchers and handoff
+//! threads prefer ([`choose`], pure). Loads nothing and changes nothing.
+
+pub mod capacity;
+pub mod choose;
+pub mod demand;
+mod explain;
+pub mod irq_load;
+pub mod pci;
+pub mod proc_stat;
+pub mod score;
+mod sysfs;
+mod units;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::policy::cpuset::CpuSet;
 
+use capacity::Kind;
+
 /// Where Linux mounts sysfs.
 pub const SYSFS: &str = "/sys";
+
+/// ACPI's distance of a node to itself, and the usual one to another where none is given.
+const LOCAL_DISTANCE: u32 = 10;
+const REMOTE_DISTANCE: u32 = 20;
 
 /// One online CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpu {
     /// Number as in `/sys/devices/system/cpu/cpuN`.
     pub id: u32,
-    /// CPUs of the same core, itself included.
+    /// Online CPUs of the same core, itself included.
     pub core: CpuSet,
     /// Index of its last-level cache, 0 to [`Topology::nr_llcs`].
     pub llc: usize,
+    /// Its NUMA node; 0 where the machine describes none.
+    pub node: u32,
+    /// Speed in 1/1024 of the fastest CPU.
+    pub capacity: u32,
+    /// Performance or efficiency core.
+    pub kind: Kind,
 }
 
-/// The online CPUs of a machine.
+/// The CPUs of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
-    /// By ascending number.
+    /// The online ones, by ascending number.
     pub cpus: Vec<Cpu>,
+    /// Present, but offline.
+    pub offline: CpuSet,
+    /// The online CPUs that preferred ones are chosen from: all, unless [`Topology::within`].
+    pub allowed: CpuSet,
     /// One more than the largest possible CPU number.
     pub nr_cpu_ids: usize,
     /// Number of last-level caches.
     pub nr_llcs: usize,
+    distances: BTreeMap<(u32, u32), u32>,
 }
 
 impl Topology {
-    /// Reads `root/devices/system/cpu`, where `root` is [`SYSFS`] or a recorded tree.
+    /// Reads `root/devices/system`, where `root` is [`SYSFS`] or a recorded tree.
     ///
     /// # Errors
     /// Files that are missing or do not hold CPU lists, with their path.
     pub fn read(root: &Path) -> Result<Self> {
         let dir = root.join("devices/system/cpu");
-        let online = read_list(&dir.join("online"))?;
-        let possible = read_list(&dir.join("possible"))?;
+        let online = sysfs::list(&dir.join("online"))?;
+        let possible = sysfs::list(&dir.join("possible"))?;
+        let present = sysfs::list(&dir.join("present")).unwrap_or_else(|_| online.clone());
         let nr_cpu_ids = possible.iter().last().map_or(0, |cpu| cpu as usize + 1);
         if online.is_empty() {
             bail!("{}: no CPU is online", dir.display());
         }
+        let nodes = nodes(root);
+        let capacities = capacity::read(root, &online);
         let mut llcs = BTreeMap::new();
         let mut cpus = Vec::new();
-        for id in online.iter() {
+        for (id, (capacity, kind)) in online.iter().zip(capacities) {
             let cpu = dir.join(format!("cpu{id}"));
-            let core = read_list(&cpu.join("topology/thread_siblings_list"))?;
+            let core = siblings(&cpu)?;
             let shared = last_level_cache(&cpu).unwrap_or_else(|| package(&cpu));
             let next = llcs.len();
-            let llc = *llcs.entry(shared).or_insert(next);
-            cpus.push(Cpu { id, core, llc });
+            cpus.push(Cpu {
+                id,
+                core: intersection(&core, &online),
+                llc: *llcs.entry(shared).or_insert(next),
+                node: node_of(&nodes, id),
+                capacity,
+                kind,
+            });
         }
         Ok(Self {
             cpus,
+            offline: present.difference(&online),
+            allowed: online,
             nr_cpu_ids,
             nr_llcs: llcs.len(),
+            distances: distances(root, &nodes),
         })
+    }
+
+    /// The same machine for a process that may use `allowed` only, as in a container with a cpuset.
+    /// A set without any online CPU is ignored: something has to be chosen.
+    pub fn within(mut self, allowed: &CpuSet) -> Self {
+        let usable = intersection(&self.allowed, allowed);
+        if !usable.is_empty() {
+            self.allowed = usable;
+        }
+        self
     }
 
     /// The online CPUs.
@@ -68,38 +120,33 @@ impl Topology {
         CpuSet::new(self.cpus.iter().map(|cpu| cpu.id))
     }
 
-    /// Whole cores for launchers when nobody named any: at most a quarter of the machine but at
-    /// least one core, from the highest-numbered down, so not CPU 0, where interrupts and the
-    /// kernel's housekeeping gather.
-    pub fn choose_preferred(&self) -> CpuSet {
-        let mut cores: Vec<&CpuSet> = Vec::new();
-        for cpu in self.cpus.iter().rev() {
-            if !cores.contains(&&cpu.core) {
-                cores.push(&cpu.core);
-            }
-        }
-        if cores.len() > 1 {
-            cores.retain(|core| !core.contains(0));
-        }
-        let budget = self.cpus.len() / 4;
-        let mut chosen: Vec<u32> = Vec::new();
-        for core in cores {
-            if !chosen.is_empty() && chosen.len() + core.len() > budget {
-                break;
-            }
-            chosen.extend(core.iter());
-        }
-        CpuSet::new(chosen)
+    /// The online CPU with number `id`.
+    pub fn cpu(&self, id: u32) -> Option<&Cpu> {
+        let index = self.cpus.binary_search_by_key(&id, |cpu| cpu.id).ok()?;
+        self.cpus.get(index)
+    }
+
+    /// Distance between two NUMA nodes as firmware gives it: 10 is the same node.
+    pub fn distance(&self, from: u32, to: u32) -> u32 {
+        let usual = if from == to {
+            LOCAL_DISTANCE
+        } else {
+            REMOTE_DISTANCE
+        };
+        self.distances.get(&(from, to)).copied().unwrap_or(usual)
     }
 }
 
-fn read_list(path: &Path) -> Result<CpuSet> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    if text.trim().is_empty() {
-        return Ok(CpuSet::default());
-    }
-    text.parse().with_context(|| path.display().to_string())
+/// The CPUs that are in both.
+pub fn intersection(a: &CpuSet, b: &CpuSet) -> CpuSet {
+    CpuSet::new(a.iter().filter(|&cpu| b.contains(cpu)))
+}
+
+/// The core's CPUs under its old name, which every kernel has, or the new one.
+fn siblings(cpu: &Path) -> Result<CpuSet> {
+    let topology = cpu.join("topology");
+    let new = sysfs::list(&topology.join("core_cpus_list"));
+    new.or_else(|_| sysfs::list(&topology.join("thread_siblings_list")))
 }
 
 /// The CPUs that share `cpu`'s largest cache, as sysfs prints them. `None`: no cache is described,
@@ -108,93 +155,52 @@ fn last_level_cache(cpu: &Path) -> Option<String> {
     let index = (0..8)
         .map(|index| cpu.join(format!("cache/index{index}")))
         .take_while(|dir| dir.exists())
-        .max_by_key(|dir| {
-            read_trimmed(&dir.join("level")).and_then(|level| level.parse::<u32>().ok())
-        })?;
-    read_trimmed(&index.join("shared_cpu_list"))
+        .max_by_key(|dir| sysfs::number::<u32>(&dir.join("level")))?;
+    sysfs::text(&index.join("shared_cpu_list"))
 }
 
 /// Stands in for the cache where none is described.
 fn package(cpu: &Path) -> String {
-    let id = read_trimmed(&cpu.join("topology/physical_package_id"));
+    let id = sysfs::text(&cpu.join("topology/physical_package_id"));
     format!("package {}", id.as_deref().unwrap_or("0"))
 }
 
-fn read_trimmed(path: &Path) -> Option<String> {
-    Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
+/// The online NUMA nodes and their CPUs, by ascending number.
+fn nodes(root: &Path) -> BTreeMap<u32, CpuSet> {
+    let dir = root.join("devices/system/node");
+    let number = |name: &String| name.strip_prefix("node")?.parse::<u32>().ok();
+    let cpus = |id: u32| sysfs::list(&dir.join(format!("node{id}/cpulist"))).ok();
+    sysfs::entries(&dir)
+        .iter()
+        .filter_map(|name| number(name).and_then(|id| Some((id, cpus(id)?))))
+        .collect()
+}
+
+fn node_of(nodes: &BTreeMap<u32, CpuSet>, cpu: u32) -> u32 {
+    nodes
+        .iter()
+        .find(|(_, cpus)| cpus.contains(cpu))
+        .map_or(0, |(&id, _)| id)
+}
+
+/// `nodeN/distance` has one number for each online node, in ascending order.
+fn distances(root: &Path, nodes: &BTreeMap<u32, CpuSet>) -> BTreeMap<(u32, u32), u32> {
+    let mut distances = BTreeMap::new();
+    for &from in nodes.keys() {
+        let file = root.join(format!("devices/system/node/node{from}/distance"));
+        let line = sysfs::text(&file).unwrap_or_default();
+        for (&to, value) in nodes.keys().zip(line.split_whitespace()) {
+            if let Ok(distance) = value.parse() {
+                distances.insert((from, to), distance);
+            }
+        }
+    }
+    distances
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A sysfs tree of `nr` CPUs with `threads` a core and `per_llc` a cache, Linux's usual
-    /// numbering: siblings are half the machine apart.
-    fn tree(nr: u32, threads: u32, per_llc: u32) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        let dir = root.path().join("devices/system/cpu");
-        let cores = nr / threads;
-        let write = |path: &str, text: String| {
-            let path = dir.join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
-        write("online", format!("0-{}\n", nr - 1));
-        write("possible", format!("0-{}\n", nr - 1));
-        for cpu in 0..nr {
-            let siblings = CpuSet::new((0..threads).map(|thread| cpu % cores + thread * cores));
-            write(
-                &format!("cpu{cpu}/topology/thread_siblings_list"),
-                siblings.to_string(),
-            );
-            let llc = cpu % cores / per_llc;
-            write(&format!("cpu{cpu}/cache/index0/level"), "1".into());
-            write(
-                &format!("cpu{cpu}/cache/index0/shared_cpu_list"),
-                siblings.to_string(),
-            );
-            write(&format!("cpu{cpu}/cache/index1/level"), "3".into());
-            write(
-                &format!("cpu{cpu}/cache/index1/shared_cpu_list"),
-                format!("llc{llc}"),
-            );
-        }
-        root
-    }
-
-    fn preferred(nr: u32, threads: u32) -> String {
-        let root = tree(nr, threads, 4);
-        Topology::read(root.path())
-            .unwrap()
-            .choose_preferred()
-            .to_string()
-    }
-
-    #[test]
-    fn reads_cores_and_last_level_caches() {
-        let root = tree(16, 2, 4);
-        let topology = Topology::read(root.path()).unwrap();
-        assert_eq!(topology.nr_cpu_ids, 16);
-        assert_eq!(topology.nr_llcs, 2);
-        assert_eq!(topology.cpus[9].core, CpuSet::new([1, 9]));
-        assert_eq!(topology.cpus[9].llc, topology.cpus[1].llc);
-        assert_ne!(topology.cpus[7].llc, topology.cpus[0].llc);
-    }
-
-    #[test]
-    fn prefers_whole_cores_up_to_a_quarter_and_not_cpu_0() {
-        assert_eq!(preferred(2, 1), "1");
-        assert_eq!(preferred(4, 2), "1,3");
-        assert_eq!(preferred(8, 1), "6-7");
-        assert_eq!(preferred(16, 2), "6-7,14-15");
-        assert_eq!(preferred(24, 1), "18-23");
-    }
-
-    #[test]
-    fn prefers_the_only_core_there_is() {
-        assert_eq!(preferred(1, 1), "0");
-        assert_eq!(preferred(2, 2), "0-1");
-    }
 
     #[test]
     fn names_the_file_that_is_missing() {
@@ -206,6 +212,15 @@ mod tests {
     #[test]
     fn reads_this_machine() {
         let topology = Topology::read(Path::new(SYSFS)).unwrap();
-        assert!(!topology.choose_preferred().is_empty());
+        assert_eq!(topology.allowed, topology.online());
+        assert!(topology.cpus.iter().all(|cpu| cpu.core.contains(cpu.id)));
+    }
+
+    #[test]
+    fn an_allowed_set_without_online_cpus_is_ignored() {
+        let topology = Topology::read(Path::new(SYSFS)).unwrap();
+        let online = topology.online();
+        let topology = topology.within(&CpuSet::new([1023]));
+        assert_eq!(topology.allowed, online);
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 use crate::process::{code, scx_gpuaware};
-use crate::tier;
+use crate::{sysfs, tier};
 
 /// Exit code and standard error.
 fn run(args: &[&str]) -> (i32, String) {
@@ -119,4 +119,77 @@ fn help_stats_describes_every_metric() {
     for metric in ["launch_wakeups", "hold_us", "worst_wait_us"] {
         assert!(text.contains(metric), "{metric} in {text}");
     }
+}
+
+fn topology_json(args: &[&str]) -> serde_json::Value {
+    let output = scx_gpuaware(&["topology", "--json"])
+        .args(args)
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn topology_prints_every_cpu_with_its_score_and_reason() {
+    let json = topology_json(&[]);
+    let cpus = json["cpus"].as_array().unwrap();
+    assert!(!cpus.is_empty());
+    for cpu in cpus {
+        assert!(cpu["irq_percent"].is_number(), "{cpu}");
+        assert!(cpu["score"].as_i64().unwrap() <= 100, "{cpu}");
+        assert!(!cpu["reason"].as_str().unwrap().is_empty(), "{cpu}");
+    }
+    assert!(cpus.iter().any(|cpu| cpu["preferred"] == true));
+    assert_ne!(json["preferred"]["cpus"], "");
+}
+
+#[test]
+fn topology_of_a_recorded_machine_is_stable() {
+    let server = sysfs::machine("server-128t-8gpu-4nic");
+    let root = server.path().to_str().unwrap();
+    let json = topology_json(&["--sysfs", root, "--threads", "2"]);
+    let expected = serde_json::json!({
+        "cpu": 95, "core": "31,95", "llc": 0, "node": 0, "kind": "performance",
+        "capacity": 1024, "irq_percent": null, "irq_heavy": false, "allowed": true,
+        "preferred": true, "score": 100,
+        "reason": "near 4 GPUs on node 0; whole core 31,95",
+    });
+    assert_eq!(json["cpus"][95], expected);
+    let expected = serde_json::json!({"cpus": "31,63,95,127", "reason": "4 CPUs for 2 threads"});
+    assert_eq!(json["preferred"], expected);
+    let expected = serde_json::json!({
+        "address": "0000:51:00.0", "vendor": "Mellanox", "id": "15b3:101d", "node": 0,
+        "local_cpus": "0-31,64-95", "interfaces": ["ens81np0"],
+    });
+    assert_eq!(json["nics"][1], expected);
+    assert_eq!(json["gpus"].as_array().unwrap().len(), 8);
+    assert_eq!(json["offline"], "");
+}
+
+#[test]
+fn topology_heeds_the_policy_and_the_flag_wins() {
+    let laptop = sysfs::machine("laptop-4c8t");
+    let root = laptop.path().to_str().unwrap();
+    let policy = laptop.path().join("policy.toml");
+    std::fs::write(&policy, "[preferred]\ncpus = \"1,5\"\n").unwrap();
+    let policy = policy.to_str().unwrap();
+    let named = |args: &[&str]| {
+        let args = [&["--sysfs", root, "-p", policy], args].concat();
+        topology_json(&args)["preferred"]["cpus"].clone()
+    };
+    assert_eq!(named(&[]), "1,5");
+    assert_eq!(named(&["--preferred-cpus", "2"]), "2");
+    let (code, error) = run(&["topology", "--sysfs", root, "--preferred-cpus", "8"]);
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("CPU 8 is not online"), "{error}");
+}
+
+#[test]
+fn topology_of_a_folder_that_is_no_sysfs_names_the_file() {
+    let empty = tempfile::tempdir().unwrap();
+    let (code, error) = run(&["topology", "--sysfs", empty.path().to_str().unwrap()]);
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("devices/system/cpu/online"), "{error}");
 }

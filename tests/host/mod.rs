@@ -6,3 +6,4 @@ mod fakecuda;
 mod lab;
 mod policy;
 mod rules_of_the_house;
+mod topology;

@@ -85,6 +85,23 @@ fn policy_reads_no_file_and_no_clock() {
 }
 
 #[test]
+fn choice_of_cpus_reads_no_file_and_no_clock() {
+    for part in [
+        "choose",
+        "demand",
+        "explain",
+        "irq_load",
+        "proc_stat",
+        "score",
+        "units",
+    ] {
+        let file = repository().join(format!("src/topology/{part}.rs"));
+        let found = uses(&file, &["std::fs", "sysfs", "Instant", "SystemTime"]);
+        assert!(found.is_empty(), "{found:#?}");
+    }
+}
+
+#[test]
 fn bench_never_links_the_scheduler() {
     let manifest = std::fs::read_to_string(repository().join("bench/Cargo.toml")).unwrap();
     let linked = manifest.lines().any(|line| line.starts_with("scx_"));

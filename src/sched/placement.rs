@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Follows the machine while the scheduler runs: interrupt load and demand in, the preferred CPUs of
+//! the moment out. What is chosen is `topology::choose`'s business; nothing is changed here.
+
+use std::path::Path;
+use std::time::Duration;
+
+use log::{info, warn};
+
+use super::Config;
+use crate::policy::cpuset::CpuSet;
+use crate::topology::choose::{Choice, PreferredRules, choose};
+use crate::topology::demand::{Demand, RecentDemand};
+use crate::topology::irq_load::{IrqLoad, IrqRules, IrqTime, IrqVerdicts};
+use crate::topology::pci::Devices;
+use crate::topology::{SYSFS, Topology};
+
+/// How often the machine is looked at.
+pub const INTERVAL: Duration = Duration::from_secs(1);
+/// How long a peak of the demand keeps its CPUs.
+const DEMAND_WINDOW: Duration = Duration::from_secs(10);
+
+/// The preferred CPUs and what they follow from.
+pub struct Placement {
+    topology: Topology,
+    devices: Devices,
+    rules: PreferredRules,
+    irq: IrqLoad,
+    demand: RecentDemand,
+    choice: Choice,
+    next_look: Duration,
+}
+
+impl Placement {
+    /// The choice for one launcher on a machine whose interrupts are not known yet.
+    pub fn new(config: &Config, topology: Topology) -> Self {
+        let named = named_cpus(config, &topology);
+        let rules = PreferredRules::new(&config.policy, named);
+        let devices = Devices::read(Path::new(SYSFS));
+        let none = IrqVerdicts::default();
+        let choice = choose(&topology, &devices, &none, Demand::ONE, &rules, None);
+        Self {
+            irq: IrqLoad::new(IrqRules::new(rules.irq_heavy_percent)),
+            demand: RecentDemand::new(DEMAND_WINDOW),
+            next_look: INTERVAL,
+            topology,
+            devices,
+            rules,
+            choice,
+        }
+    }
+
+    /// The machine as it was when the scheduler was loaded.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The preferred CPUs.
+    pub fn cpus(&self) -> &CpuSet {
+        &self.choice.cpus
+    }
+
+    /// CPUs that interrupts take too much of.
+    pub fn irq_heavy(&self) -> CpuSet {
+        let verdicts = self.irq.verdicts();
+        let cpus = self.topology.cpus.iter().map(|cpu| cpu.id);
+        CpuSet::new(cpus.filter(|&cpu| verdicts.is_heavy(cpu)))
+    }
+
+    /// How long until [`Placement::is_due`].
+    pub fn next_look(&self, now: Duration) -> Duration {
+        self.next_look.saturating_sub(now)
+    }
+
+    /// Is it time to look at the machine?
+    pub fn is_due(&self, now: Duration) -> bool {
+        now >= self.next_look
+    }
+
+    /// Takes what was seen at `now`, time since the load: interrupt time of every online CPU, and the
+    /// most threads that were runnable at once since the last look. Is there another choice?
+    pub fn look(
+        &mut self,
+        now: Duration,
+        irq: impl IntoIterator<Item = (u32, IrqTime)>,
+        demand: Demand,
+    ) -> bool {
+        self.next_look = now + INTERVAL;
+        self.irq.observe(now, irq);
+        let demand = self.demand.observe(now, demand);
+        let choice = choose(
+            &self.topology,
+            &self.devices,
+            &self.irq.verdicts(),
+            demand,
+            &self.rules,
+            Some(&self.choice.home),
+        );
+        let changed = choice.cpus != self.choice.cpus;
+        if changed {
+            info!(
+                "launchers prefer CPUs {} now, not {}: {}",
+                choice.cpus, self.choice.cpus, choice.reason
+            );
+        }
+        self.choice = choice;
+        changed
+    }
+}
+
+/// The CPUs that were named and are still online.
+fn named_cpus(config: &Config, topology: &Topology) -> Option<CpuSet> {
+    let named = config.preferred.as_ref()?;
+    let gone = named.difference(&topology.online());
+    if !gone.is_empty() {
+        warn!("preferred CPUs {gone} went offline");
+    }
+    Some(named.difference(&gone)).filter(|usable| !usable.is_empty())
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! How fast each CPU is beside the others, and which are efficiency cores.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::policy::cpuset::CpuSet;
+
+use super::sysfs;
+
+/// Capacity of the fastest CPU, as Linux scales it.
+pub const FULL: u32 = 1024;
+
+/// Cores of one kind differ too: those that boost highest are up to a tenth faster than the rest
+/// of their kind. Efficiency cores are a quarter slower or more.
+const EFFICIENCY_BELOW: f64 = 0.85;
+
+/// Which kind of core a CPU belongs to. On a machine with one kind every core is a performance core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// P-core, big core.
+    Performance,
+    /// E-core, little core.
+    Efficiency,
+}
+
+/// Capacity in 1/1024 of the fastest, and kind, of each of `cpus` in order.
+///
+/// The kernel's own `cpu_capacity` counts if it tells CPUs apart; x86 with SMT leaves it at 1024
+/// for all, and then the frequencies count. Where the kernel names the efficiency cores, its word counts.
+pub fn read(root: &Path, cpus: &CpuSet) -> Vec<(u32, Kind)> {
+    let dir = root.join("devices/system/cpu");
+    let capacities = [
+        "cpu_capacity",
+        "cpufreq/cpuinfo_max_freq",
+        "cpufreq/base_frequency",
+    ]
+    .iter()
+    .filter_map(|file| relative(&dir, cpus, file))
+    .find(|capacities| capacities.iter().any(|&capacity| capacity != FULL))
+    .unwrap_or_else(|| vec![FULL; cpus.len()]);
+    let efficient = named_efficiency_cores(root);
+    cpus.iter()
+        .zip(capacities)
+        .map(|(cpu, capacity)| {
+            let slow = match &efficient {
+                Some(named) => named.contains(cpu),
+                None => f64::from(capacity) < EFFICIENCY_BELOW * f64::from(FULL),
+            };
+            let kind = if slow {
+                Kind::Efficiency
+            } else {
+                Kind::Performance
+            };
+            (capacity, kind)
+        })
+        .collect()
+}
+
+/// The numbers that `file` holds for each CPU, scaled so that the largest is [`FULL`]; `None` if a
+/// CPU has none.
+fn relative(dir: &Path, cpus: &CpuSet, file: &str) -> Option<Vec<u32>> {
+    let values: Vec<u64> = cpus
+        .iter()
+        .map(|cpu| sysfs::number(&dir.join(format!("cpu{cpu}/{file}"))))
+        .collect::<Option<_>>()?;
+    let largest = values.iter().copied().max().filter(|&value| value > 0)?;
+    let scale = |value: u64| (value * u64::from(FULL) / largest) as u32;
+    Some(values.into_iter().map(scale).collect())
+}
+
+/// The efficiency cores by the name of their performance counters (`cpu_atom`) or of their type,
+/// as hybrid Intel parts have them. An empty list is as good as none.
+fn named_efficiency_cores(root: &Path) -> Option<CpuSet> {
+    let types = root.join("devices/system/cpu/types");
+    let by_type = sysfs::entries(&types)
+        .into_iter()
+        .filter(|name| name.starts_with("intel_atom"))
+        .map(|name| types.join(name).join("cpulist"));
+    std::iter::once(root.join("devices/cpu_atom/cpus"))
+        .chain(by_type)
+        .filter_map(|file| sysfs::list(&file).ok())
+        .find(|cpus| !cpus.is_empty())
+}
