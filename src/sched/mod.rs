@@ -6,6 +6,7 @@
 
 mod load;
 pub mod stats;
+pub mod steer;
 
 use std::mem::MaybeUninit;
 use std::path::Path;
