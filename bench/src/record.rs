@@ -95,6 +95,9 @@ pub struct CpuWindow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchedulerSeen {
     pub ops: String,
+    /// What the program answers to `--version`.
+    #[serde(default)]
+    pub version: Option<String>,
     pub enable_seq: u64,
 }
 

@@ -270,14 +270,19 @@ fn failures(failed: &[crate::study::FailedCell]) -> Vec<String> {
 
 /// The arms, for the reader who does not know them.
 pub fn arms(report: &Report) -> Table {
-    let mut table = Table::new(&[("arm", Left), ("what it is", Left)]);
+    let mut table = Table::new(&[("arm", Left), ("what it is", Left), ("version", Left)]);
     for name in &report.plan.matrix.arms {
         let description = report
             .plan
             .arms
             .get(name)
             .map_or("", |arm| arm.description.as_str());
-        table.rows.push(vec![name.clone(), description.to_owned()]);
+        let version = report.summary.versions.get(name).cloned();
+        table.rows.push(vec![
+            name.clone(),
+            description.to_owned(),
+            version.unwrap_or_default(),
+        ]);
     }
     table
 }

@@ -24,6 +24,9 @@ pub struct Summary {
     /// What an arm costs where nothing disturbs: its quiet tokens/s over the baseline's.
     pub overhead: Vec<Overhead>,
     pub marks: Vec<Marks>,
+    /// Which scheduler each arm ran, by its own account.
+    #[serde(default)]
+    pub versions: BTreeMap<String, String>,
     pub failed: Vec<FailedCell>,
 }
 
@@ -109,8 +112,14 @@ pub fn study(plan: &Plan, cells: &[Cell]) -> Summary {
         versus: versus::versus(&measured),
         overhead: overheads(&measured),
         marks: marks(&measured),
+        versions: cells.iter().filter_map(version).collect(),
         failed,
     }
+}
+
+fn version(cell: &Cell) -> Option<(String, String)> {
+    let scheduler = cell.measurement.as_ref()?.scheduler.as_ref()?;
+    Some((cell.key.arm.clone(), scheduler.version.clone()?))
 }
 
 fn failed_cell(cell: &Cell) -> Option<FailedCell> {
