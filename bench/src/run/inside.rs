@@ -30,6 +30,11 @@ struct Stage<'a> {
     progress: Progress,
 }
 
+/// Something that the arm needs is not there: a result, and no fault of the run.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct CannotRun(String);
+
 /// Runs block `index` of the plan in `run`. Failed cells are results; an error is a run that
 /// cannot go on.
 pub fn block(run: &RunDir, index: usize, target_dir: &Path) -> Result<()> {
@@ -131,7 +136,7 @@ impl Stage<'_> {
             let began = Instant::now();
             let mut phases = Phases::begin();
             let result = match &unusable {
-                Some(reason) => Err(anyhow::anyhow!("{reason}")),
+                Some(reason) => Err(CannotRun(reason.clone()).into()),
                 None => self.attach_again(arm, &key, &mut attached).and_then(|()| {
                     phases.end_of("scheduler_start");
                     let seconds = self.plan.matrix.seconds;
@@ -204,6 +209,7 @@ impl Stage<'_> {
         phases: Phases,
         began: Instant,
     ) -> Result<()> {
+        let cannot_run = result.as_ref().is_err_and(anyhow::Error::is::<CannotRun>);
         let (measurement, failure) = match result {
             Ok(measurement) => (Some(measurement), None),
             Err(error) => (None, Some(format!("{error:#}"))),
@@ -216,6 +222,7 @@ impl Stage<'_> {
             block: self.index,
             started_unix_ms: unix_ms().saturating_sub(took.as_millis() as u64),
             failure,
+            cannot_run,
             measurement,
             phases_ms: phases.into_ms(),
         };

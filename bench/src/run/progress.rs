@@ -73,6 +73,7 @@ impl Progress {
                     _ => "",
                 }
             ),
+            (None, Some(failure)) if cell.cannot_run => format!("not run: {failure}"),
             (None, Some(failure)) => format!("FAILED: {failure}"),
             (None, None) => "FAILED".to_owned(),
         };

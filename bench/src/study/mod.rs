@@ -80,6 +80,9 @@ pub struct FailedCell {
     pub arm: String,
     pub round: u32,
     pub reason: String,
+    /// Something that the arm needs is not there.
+    #[serde(default)]
+    pub cannot_run: bool,
 }
 
 /// The measured cells by what they are of.
@@ -128,6 +131,7 @@ fn failed_cell(cell: &Cell) -> Option<FailedCell> {
         neighbour: cell.key.neighbour,
         arm: cell.key.arm.clone(),
         round: cell.key.round,
+        cannot_run: cell.cannot_run,
         reason: cell.failure.clone().unwrap_or_else(|| "unknown".to_owned()),
     })
 }
