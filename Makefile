@@ -15,7 +15,7 @@ export GPUAWARE_REQUIRE ?= host,root,vm
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint install
+.PHONY: help setup build demo peers test lint install
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -31,6 +31,9 @@ build: setup ## Build the scheduler, the bench harness, the emulated libcuda and
 demo: build ## Boot the lab, compare with EEVDF, taskset+nice and isolcpus, print the table
 	$(BENCH) run demo
 
+peers: setup ## Build the sched_ext schedulers that the matrix peers compares with: six minutes, once
+	@bash packaging/peers.sh
+
 test: build ## Run every tier of tests that this machine can
 	cargo test --release --workspace
 	$(RUNNER)="$(BENCH) lab --timeout 1500 --" \
@@ -40,7 +43,7 @@ lint: setup ## Check formatting and lints: rustfmt, clippy, clang-format, shellc
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --release -- -D warnings
 	clang-format-19 --dry-run --Werror $(C_FILES)
-	shellcheck packaging/setup.sh .ci/run tests/data/sysfs/record.sh
+	shellcheck packaging/*.sh .ci/run tests/data/sysfs/record.sh
 
 install: ## Install scx_gpuaware below PREFIX (after make build)
 	install -D -m 755 $(TARGET)/release/scx_gpuaware $(DESTDIR)$(PREFIX)/bin/scx_gpuaware

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! An arm: one way to protect the launcher, as data. A scheduler to run, a prefix for the
-//! workload's command, arguments for the kernel's command line, and what it needs.
+//! An arm: one way to protect the launcher, as data. A scheduler to run, a prefix and a cgroup for
+//! the workload, arguments for the kernel's command line, and what it needs.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::cpus;
 use crate::datafile::{self, DataError};
+use crate::program;
 
 /// An arm file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -23,12 +28,17 @@ pub struct Arm {
     /// What must be there; what is missing becomes the reason in the arm's rows.
     #[serde(default)]
     pub needs: Vec<Need>,
+    /// What `{file:NAME}` in a command stands for, by name. In an arm file it is left out: the files
+    /// lie beside it. A plan carries them, so that a run says all of what was compared.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, String>,
 }
 
 /// A sched_ext scheduler that runs beside the cells of its arm.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scheduler {
+    /// Program and arguments. A program without a path is one of `make peers`, or on the PATH.
     pub command: Vec<String>,
     /// The name that /sys/kernel/sched_ext/root/ops shows once it has attached.
     pub ops: String,
@@ -46,6 +56,9 @@ pub struct WorkloadSettings {
     /// Put before the workload's command; it must exec, not fork.
     #[serde(default)]
     pub prefix: Vec<String>,
+    /// The workload runs in this cgroup, a folder below the root of the hierarchy.
+    #[serde(default)]
+    pub cgroup: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -58,13 +71,40 @@ pub struct Boot {
     pub args: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Need {
     /// A kernel with sched_ext, and no `isolcpus=` on its command line.
     SchedExt,
     /// CPUs that the kernel shows as isolated: the preferred ones.
     IsolatedCpus,
+    /// A program of `make peers`, or on the PATH.
+    Program(String),
+}
+
+impl TryFrom<String> for Need {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match (text.as_str(), text.strip_prefix("program:")) {
+            ("sched_ext", _) => Ok(Self::SchedExt),
+            ("isolated_cpus", _) => Ok(Self::IsolatedCpus),
+            (_, Some(name)) if !name.is_empty() => Ok(Self::Program(name.to_owned())),
+            _ => Err(format!(
+                "expected sched_ext, isolated_cpus or program:NAME, got {text:?}"
+            )),
+        }
+    }
+}
+
+impl From<Need> for String {
+    fn from(need: Need) -> Self {
+        match need {
+            Need::SchedExt => "sched_ext".to_owned(),
+            Need::IsolatedCpus => "isolated_cpus".to_owned(),
+            Need::Program(name) => format!("program:{name}"),
+        }
+    }
 }
 
 impl Arm {
@@ -88,7 +128,19 @@ impl Arm {
                 file.display()
             )));
         }
+        if let Some(cgroup) = &arm.workload.cgroup
+            && (cgroup.is_empty() || cgroup.contains('/') || cgroup.starts_with('.'))
+        {
+            return Err(DataError::Usage(format!(
+                "{}: workload.cgroup: expected the name of one folder, got {cgroup:?}",
+                file.display()
+            )));
+        }
+        arm.read_files(file.parent().unwrap_or(Path::new(".")))?;
         arm.replace("{preferred}", preferred);
+        if let Ok(cpus) = cpus::parse_list(preferred) {
+            arm.replace("{nr_preferred}", &cpus.len().to_string());
+        }
         Ok(arm)
     }
 
@@ -96,25 +148,65 @@ impl Arm {
     pub fn with_programs_in(&self, target_dir: &Path) -> Self {
         let mut arm = self.clone();
         arm.replace("{target}", &target_dir.to_string_lossy());
+        for command in arm.scheduler.iter_mut().flat_map(Scheduler::commands) {
+            if let Some(name) = command.first_mut().filter(|name| !name.contains('/'))
+                && let Some(path) = program::find(name)
+            {
+                *name = path.to_string_lossy().into_owned();
+            }
+        }
         arm
     }
 
+    /// Writes the files of the arm's commands into `folder`, and their paths into the commands.
+    pub fn write_files(&mut self, folder: &Path) -> Result<()> {
+        for (name, contents) in self.files.clone() {
+            let base = Path::new(&name).file_name().unwrap_or_default();
+            let path = folder.join(base);
+            fs::create_dir_all(folder)
+                .and_then(|()| fs::write(&path, contents))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+            self.replace(&format!("{{file:{name}}}"), &path.to_string_lossy());
+        }
+        Ok(())
+    }
+
+    fn read_files(&mut self, folder: &Path) -> Result<(), DataError> {
+        let words = self.scheduler.iter_mut().flat_map(Scheduler::commands);
+        let names: Vec<String> = words
+            .flatten()
+            .filter_map(|word| {
+                let (_, rest) = word.split_once("{file:")?;
+                Some(rest.split_once('}')?.0.to_owned())
+            })
+            .collect();
+        for name in names {
+            let file = folder.join(&name);
+            let contents =
+                fs::read_to_string(&file).map_err(|source| DataError::Read { file, source })?;
+            self.files.insert(name, contents);
+        }
+        Ok(())
+    }
+
     fn replace(&mut self, name: &str, value: &str) {
-        let scheduler = self.scheduler.iter_mut().flat_map(|scheduler| {
-            scheduler
-                .command
-                .iter_mut()
-                .chain(scheduler.marks.iter_mut().flatten())
-        });
+        let commands = self.scheduler.iter_mut().flat_map(Scheduler::commands);
         let words = self
             .workload
             .prefix
             .iter_mut()
             .chain(self.boot.args.iter_mut())
-            .chain(scheduler);
+            .chain(self.files.values_mut())
+            .chain(commands.flatten());
         for word in words {
             *word = word.replace(name, value);
         }
+    }
+}
+
+impl Scheduler {
+    fn commands(&mut self) -> impl Iterator<Item = &mut Vec<String>> {
+        [&mut self.command].into_iter().chain(&mut self.marks)
     }
 }
 
@@ -147,6 +239,62 @@ mod tests {
             scheduler.command,
             ["/t/release/scx_gpuaware", "--preferred-cpus", "6-7"]
         );
+    }
+
+    #[test]
+    fn files_beside_an_arm_travel_with_it() {
+        let mut arm = shipped("scx_layered-protected");
+        let [contents] = arm.files.values().collect::<Vec<_>>()[..] else {
+            panic!("one file: {:?}", arm.files)
+        };
+        let layers: serde_json::Value = serde_json::from_str(contents).unwrap();
+        assert_eq!(
+            layers[0]["kind"]["Grouped"]["cpus_range"],
+            serde_json::json!([2, 2])
+        );
+        let prefix = layers[0]["matches"][0][0]["CgroupPrefix"].as_str().unwrap();
+        assert_eq!(prefix, arm.workload.cgroup.clone().unwrap() + "/");
+
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("arms/x");
+        arm.write_files(&folder).unwrap();
+        let command = arm.scheduler.unwrap().command;
+        let named = format!("f:{}", folder.join("scx_layered-protected.json").display());
+        assert!(command.contains(&named), "{command:?}");
+        assert!(folder.join("scx_layered-protected.json").is_file());
+    }
+
+    #[test]
+    fn every_shipped_arm_can_be_read_and_written() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scheds/arms");
+        for name in datafile::names(&folder).unwrap() {
+            let arm = shipped(&name);
+            let text = serde_json::to_string(&arm).unwrap();
+            let back: Arm = serde_json::from_str(&text).unwrap();
+            assert_eq!(back.needs, arm.needs, "{name}");
+            assert!(!text.contains("{nr_preferred}"), "{name}: {text}");
+        }
+    }
+
+    #[test]
+    fn says_which_needs_there_are_and_which_file_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x.toml");
+        let refusal = |text: &str| {
+            fs::write(&file, text).unwrap();
+            Arm::read(&file, "1").unwrap_err().to_string()
+        };
+        let error = refusal("description = \"x\"\nneeds = [\"luck\"]\n");
+        assert!(
+            error.contains("x.toml:2: needs: expected sched_ext"),
+            "{error}"
+        );
+        let error = refusal(
+            "description = \"x\"\n[scheduler]\nops = \"x\"\ncommand = [\"x\", \"{file:y.json}\"]\n",
+        );
+        assert!(error.contains("y.json: cannot read"), "{error}");
+        let error = refusal("description = \"x\"\n[workload]\ncgroup = \"../x\"\n");
+        assert!(error.contains("workload.cgroup: expected"), "{error}");
     }
 
     #[test]

@@ -33,24 +33,29 @@ fn explain(name: &str, matrix: &Matrix, folders: &Folders) -> Result<String> {
         matrix.lab.kernel,
         in_words(time)
     )?;
+    let names = matrix
+        .arms
+        .iter()
+        .chain(matrix.workloads.iter().map(|w| &w.name));
+    let width = names.map(String::len).max().unwrap_or(0);
     for workload in &matrix.workloads {
         writeln!(
             text,
-            "  workload   {:<13} gpu_launch --profile {}",
+            "  workload   {:<width$} gpu_launch --profile {}",
             workload.name, workload.profile
         )?;
     }
     for neighbour in &matrix.neighbours {
         writeln!(
             text,
-            "  neighbour  {neighbour:<13} {}",
+            "  neighbour  {neighbour:<width$} {}",
             neighbour.description()
         )?;
     }
     for arm in &matrix.arms {
         let file = datafile::find("arm", arm, &folders.arms())?;
         let described = Arm::read(&file, "{preferred}")?;
-        writeln!(text, "  arm        {arm:<13} {}", described.description)?;
+        writeln!(text, "  arm        {arm:<width$} {}", described.description)?;
     }
     Ok(text)
 }

@@ -8,6 +8,7 @@ use clap::Parser;
 use cli::{Cli, Command};
 
 mod arm;
+mod cgroup;
 mod cli;
 mod cpus;
 mod datafile;
@@ -18,6 +19,7 @@ mod matrix;
 mod neighbour;
 mod process;
 mod procstat;
+mod program;
 mod record;
 mod report;
 mod run;

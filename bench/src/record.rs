@@ -35,6 +35,9 @@ pub struct Cell {
     pub block: usize,
     pub started_unix_ms: u64,
     pub failure: Option<String>,
+    /// The arm cannot run here, as `failure` says: something that it needs is not there.
+    #[serde(default)]
+    pub cannot_run: bool,
     pub measurement: Option<Measurement>,
     /// Milliseconds spent in the phases of the cell.
     pub phases_ms: BTreeMap<String, u64>,
@@ -95,6 +98,9 @@ pub struct CpuWindow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchedulerSeen {
     pub ops: String,
+    /// What the program answers to `--version`.
+    #[serde(default)]
+    pub version: Option<String>,
     pub enable_seq: u64,
 }
 
@@ -220,6 +226,7 @@ pub mod samples {
             block: 0,
             started_unix_ms: 0,
             failure: None,
+            cannot_run: false,
             measurement: Some(Measurement {
                 workload: GpuLaunch {
                     tokens: 200,

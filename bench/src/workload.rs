@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::arm::WorkloadSettings;
+use crate::cgroup::Cgroup;
 use crate::interrupt;
 use crate::matrix::Workload;
 use crate::process::Supervised;
@@ -33,17 +35,23 @@ pub struct Running {
     stderr: Receiver<String>,
     stdout: JoinHandle<String>,
     log: Vec<String>,
+    /// After the process: it must be empty to be removed.
+    _cgroup: Option<Cgroup>,
 }
 
 impl Running {
-    /// Starts the workload for `seconds` of measured time behind `prefix`.
+    /// Starts the workload for `seconds` of measured time as the arm wants it.
     pub fn start(
         workload: &Workload,
-        prefix: &[String],
+        settings: &WorkloadSettings,
         seconds: f64,
         target: &Path,
     ) -> Result<Self> {
-        let mut command = command(workload, prefix, seconds, target);
+        let mut command = command(workload, &settings.prefix, seconds, target);
+        let cgroup = settings.cgroup.as_deref().map(Cgroup::make).transpose()?;
+        if let Some(cgroup) = &cgroup {
+            cgroup.take(&mut command)?;
+        }
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -78,6 +86,7 @@ impl Running {
             stderr: receiver,
             stdout,
             log: Vec::new(),
+            _cgroup: cgroup,
         })
     }
 
@@ -206,7 +215,11 @@ mod tests {
         // Through a shell, because a file that was just written may still be busy for exec.
         fs::write(&program, script).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        Running::start(&workload(), &["sh".to_owned()], 0.1, dir).unwrap()
+        let settings = WorkloadSettings {
+            prefix: vec!["sh".to_owned()],
+            cgroup: None,
+        };
+        Running::start(&workload(), &settings, 0.1, dir).unwrap()
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod background;
 mod identify;
+mod irq;
 mod launchers;
 mod lifecycle;
 mod machine;

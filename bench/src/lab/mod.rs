@@ -30,6 +30,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 pub use options::Options;
+pub use tools::{cache_dir, on_path};
 
 /// Exit code when the time limit is reached, as `timeout(1)` has it.
 pub const TIMED_OUT: u8 = 124;

@@ -9,10 +9,18 @@ use crate::neighbour::Neighbour;
 use crate::study::Row;
 
 const WIDTH: f64 = 520.0;
+/// The least width of the names, and the mean width of their letters.
 const NAME: f64 = 110.0;
+const LETTER: f64 = 6.7;
 const VALUE: f64 = 120.0;
 const BAR: f64 = 18.0;
 const STEP: f64 = 26.0;
+
+/// Where the bars begin, and how long 100 % is.
+struct Frame {
+    name: f64,
+    scale: f64,
+}
 
 /// Bars of one workload beside one neighbour; empty where nothing has been measured.
 pub fn chart(report: &Report, workload: &str, neighbour: Neighbour) -> String {
@@ -33,16 +41,21 @@ pub fn chart(report: &Report, workload: &str, neighbour: Neighbour) -> String {
     if largest.is_nan() {
         return String::new();
     }
-    let scale = (WIDTH - NAME - VALUE) / largest.max(1.0);
+    let longest = rows.iter().map(|row| row.arm.chars().count()).max();
+    let name = NAME.max(LETTER * longest.unwrap_or(0) as f64 + 16.0);
+    let frame = Frame {
+        name,
+        scale: (WIDTH - name - VALUE) / largest.max(1.0),
+    };
     let height = STEP * rows.len() as f64 + 6.0;
     let mut svg = format!(
         "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}, {neighbour}: share of clean tokens/s by arm\">\n",
         escape(workload)
     );
     for (at, row) in rows.iter().enumerate() {
-        bar(&mut svg, report, row, STEP * at as f64 + 4.0, scale);
+        bar(&mut svg, report, row, STEP * at as f64 + 4.0, &frame);
     }
-    let full = NAME + scale;
+    let full = frame.name + frame.scale;
     let _ = writeln!(
         svg,
         "<line class=\"full\" x1=\"{full:.1}\" y1=\"0\" x2=\"{full:.1}\" y2=\"{height}\"/>"
@@ -50,7 +63,8 @@ pub fn chart(report: &Report, workload: &str, neighbour: Neighbour) -> String {
     svg + "</svg>\n"
 }
 
-fn bar(svg: &mut String, report: &Report, row: &Row, y: f64, scale: f64) {
+fn bar(svg: &mut String, report: &Report, row: &Row, y: f64, frame: &Frame) {
+    let &Frame { name, scale } = frame;
     let colour = super::html::colour(report, &row.arm);
     let baseline = y + BAR / 2.0 + 4.0;
     let strong = if row.arm == report.plan.matrix.subject {
@@ -61,25 +75,25 @@ fn bar(svg: &mut String, report: &Report, row: &Row, y: f64, scale: f64) {
     let _ = writeln!(
         svg,
         "<text class=\"label{strong}\" x=\"{:.1}\" y=\"{baseline:.1}\" text-anchor=\"end\">{}</text>",
-        NAME - 8.0,
+        name - 8.0,
         escape(&row.arm)
     );
     let Some(share) = row.share_of_clean else {
         let _ = writeln!(
             svg,
             "<text class=\"tick\" x=\"{:.1}\" y=\"{baseline:.1}\">not measured</text>",
-            NAME + 6.0
+            name + 6.0
         );
         return;
     };
     let width = (share.value * scale).max(0.5);
     let _ = writeln!(
         svg,
-        "<rect class=\"bar c{colour}\" x=\"{NAME}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{BAR}\" rx=\"2\"/>"
+        "<rect class=\"bar c{colour}\" x=\"{name:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{BAR}\" rx=\"2\"/>"
     );
-    let mut end = NAME + width;
+    let mut end = name + width;
     if let Some([low, high]) = share.interval {
-        let (from, to, middle) = (NAME + low * scale, NAME + high * scale, y + BAR / 2.0);
+        let (from, to, middle) = (name + low * scale, name + high * scale, y + BAR / 2.0);
         end = end.max(to);
         let _ = writeln!(
             svg,

@@ -11,7 +11,7 @@ use super::{Report, bars, scatter};
 use crate::neighbour::Neighbour;
 
 const STYLE: &str = include_str!("page.css");
-const COLOURS: usize = 8;
+const COLOURS: usize = 9;
 /// The subject's colour, which no other arm gets.
 const SUBJECT_COLOUR: usize = 3;
 

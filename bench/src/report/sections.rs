@@ -234,9 +234,9 @@ pub fn sentences(report: &Report) -> Vec<String> {
     lines
 }
 
-/// Failed cells, those with the same reason in one line.
+/// Cells without figures, those with the same reason in one line.
 fn failures(failed: &[crate::study::FailedCell]) -> Vec<String> {
-    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut reasons: Vec<(&str, bool, Vec<String>)> = Vec::new();
     for cell in failed {
         let name = format!(
             "{} {} {} round {}",
@@ -244,15 +244,16 @@ fn failures(failed: &[crate::study::FailedCell]) -> Vec<String> {
         );
         match reasons
             .iter_mut()
-            .find(|(reason, _)| *reason == cell.reason)
+            .find(|(reason, ..)| *reason == cell.reason)
         {
-            Some((_, cells)) => cells.push(name),
-            None => reasons.push((&cell.reason, vec![name])),
+            Some((.., cells)) => cells.push(name),
+            None => reasons.push((&cell.reason, cell.cannot_run, vec![name])),
         }
     }
     reasons
         .into_iter()
-        .map(|(reason, cells)| {
+        .map(|(reason, cannot_run, cells)| {
+            let what = if cannot_run { "Not run" } else { "Failed" };
             let more = if cells.len() > 3 {
                 format!(" and {} more", cells.len() - 3)
             } else {
@@ -260,7 +261,7 @@ fn failures(failed: &[crate::study::FailedCell]) -> Vec<String> {
             };
             let shown: Vec<&str> = cells.iter().take(3).map(String::as_str).collect();
             format!(
-                "Failed, {} of the cells: {reason} ({}{more}).",
+                "{what}, {} of the cells: {reason} ({}{more}).",
                 cells.len(),
                 shown.join("; ")
             )
@@ -270,14 +271,19 @@ fn failures(failed: &[crate::study::FailedCell]) -> Vec<String> {
 
 /// The arms, for the reader who does not know them.
 pub fn arms(report: &Report) -> Table {
-    let mut table = Table::new(&[("arm", Left), ("what it is", Left)]);
+    let mut table = Table::new(&[("arm", Left), ("what it is", Left), ("version", Left)]);
     for name in &report.plan.matrix.arms {
         let description = report
             .plan
             .arms
             .get(name)
             .map_or("", |arm| arm.description.as_str());
-        table.rows.push(vec![name.clone(), description.to_owned()]);
+        let version = report.summary.versions.get(name).cloned();
+        table.rows.push(vec![
+            name.clone(),
+            description.to_owned(),
+            version.unwrap_or_default(),
+        ]);
     }
     table
 }
@@ -345,12 +351,13 @@ mod tests {
             arm: "gpuaware".into(),
             round,
             reason: "no sched_ext".into(),
+            cannot_run: true,
         };
         let lines = failures(&[cell(1), cell(2), cell(3), cell(4)]);
         assert_eq!(
             lines,
             [
-                "Failed, 4 of the cells: no sched_ext (gpuaware cpu qwen3 round 1; gpuaware cpu qwen3 round 2; gpuaware cpu qwen3 round 3 and 1 more)."
+                "Not run, 4 of the cells: no sched_ext (gpuaware cpu qwen3 round 1; gpuaware cpu qwen3 round 2; gpuaware cpu qwen3 round 3 and 1 more)."
             ]
         );
     }

@@ -89,8 +89,8 @@ pub fn measure(
         target_dir,
         ..
     } = *settings;
-    let prefix = &settings.arm.workload.prefix;
-    let mut running = workload::Running::start(workload, prefix, seconds, target_dir)?;
+    let how = &settings.arm.workload;
+    let mut running = workload::Running::start(workload, how, seconds, target_dir)?;
     running.wait_until_measuring()?;
     let begin = Snapshot::take()?;
     neighbours.window_begins()?;

@@ -7,6 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::program;
+
 /// Facts by name; the names are the report's.
 pub type Facts = BTreeMap<String, String>;
 
@@ -37,7 +39,7 @@ pub fn of_this_machine() -> Facts {
     );
     put("smt", read("/sys/devices/system/cpu/smt/control"));
     for tool in ["stress-ng", "iperf3", "fio"] {
-        put(tool, version(tool, &["--version"]));
+        put(tool, program::version(tool));
     }
     facts
 }
@@ -50,13 +52,10 @@ pub fn of_the_host(target_dir: &Path) -> Facts {
             facts.insert(name.to_owned(), value);
         }
     };
-    put("qemu", version("qemu-system-x86_64", &["--version"]));
+    put("qemu", program::version("qemu-system-x86_64"));
     put("gpuaware-bench", Some(env!("CARGO_PKG_VERSION").to_owned()));
     let scheduler = target_dir.join("release/scx_gpuaware");
-    put(
-        "scx_gpuaware",
-        version(&scheduler.to_string_lossy(), &["--version"]),
-    );
+    put("scx_gpuaware", program::version(scheduler));
     put("git revision", revision());
     put("load average", read("/proc/loadavg"));
     facts
@@ -148,13 +147,6 @@ fn virtualisation() -> Option<String> {
 #[cfg(not(target_arch = "x86_64"))]
 fn virtualisation() -> Option<String> {
     None
-}
-
-/// The first line of what the tool says of its version.
-fn version(tool: &str, args: &[&str]) -> Option<String> {
-    let output = Command::new(tool).args(args).output().ok()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    Some(text.lines().next()?.trim().to_owned())
 }
 
 /// The revision of the repository, and whether it was changed since.

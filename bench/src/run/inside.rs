@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use crate::arm::{Arm, Need};
 use crate::interrupt;
 use crate::neighbour::Neighbour;
+use crate::program;
 use crate::record::{self, Cell, CellKey, RunDir};
 use crate::run::cell::{self, Phases, Settings};
 use crate::run::facts;
@@ -29,13 +30,20 @@ struct Stage<'a> {
     progress: Progress,
 }
 
+/// Something that the arm needs is not there: a result, and no fault of the run.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct CannotRun(String);
+
 /// Runs block `index` of the plan in `run`. Failed cells are results; an error is a run that
 /// cannot go on.
 pub fn block(run: &RunDir, index: usize, target_dir: &Path) -> Result<()> {
     interrupt::watch()?;
     let mut plan: Plan = record::read_json(&run.root().join("plan.json"))?;
-    for arm in plan.arms.values_mut() {
+    let scratch = tempfile::tempdir().context("cannot create a scratch folder")?;
+    for (name, arm) in &mut plan.arms {
         *arm = arm.with_programs_in(target_dir);
+        arm.write_files(&scratch.path().join("arms").join(name))?;
     }
     let block = plan
         .blocks
@@ -49,7 +57,7 @@ pub fn block(run: &RunDir, index: usize, target_dir: &Path) -> Result<()> {
         index,
         run,
         target_dir,
-        scratch: tempfile::tempdir().context("cannot create a scratch folder")?,
+        scratch,
         disk: std::env::var_os("GPUAWARE_LAB_DISK").map(PathBuf::from),
         progress: Progress::new(&plan, run, index),
     };
@@ -128,7 +136,7 @@ impl Stage<'_> {
             let began = Instant::now();
             let mut phases = Phases::begin();
             let result = match &unusable {
-                Some(reason) => Err(anyhow::anyhow!("{reason}")),
+                Some(reason) => Err(CannotRun(reason.clone()).into()),
                 None => self.attach_again(arm, &key, &mut attached).and_then(|()| {
                     phases.end_of("scheduler_start");
                     let seconds = self.plan.matrix.seconds;
@@ -201,6 +209,7 @@ impl Stage<'_> {
         phases: Phases,
         began: Instant,
     ) -> Result<()> {
+        let cannot_run = result.as_ref().is_err_and(anyhow::Error::is::<CannotRun>);
         let (measurement, failure) = match result {
             Ok(measurement) => (Some(measurement), None),
             Err(error) => (None, Some(format!("{error:#}"))),
@@ -213,6 +222,7 @@ impl Stage<'_> {
             block: self.index,
             started_unix_ms: unix_ms().saturating_sub(took.as_millis() as u64),
             failure,
+            cannot_run,
             measurement,
             phases_ms: phases.into_ms(),
         };
@@ -247,6 +257,9 @@ fn missing(arm: &Arm, preferred: &str) -> Option<String> {
         ));
     }
     arm.needs.iter().find_map(|need| match need {
+        Need::Program(name) => program::find(name)
+            .is_none()
+            .then(|| format!("{name} is not installed: run make peers")),
         Need::SchedExt if !Path::new("/sys/kernel/sched_ext").exists() => {
             Some("this kernel has no sched_ext".to_owned())
         }
@@ -261,4 +274,25 @@ fn missing(arm: &Arm, preferred: &str) -> Option<String> {
         }
         Need::SchedExt => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arm_whose_program_is_missing_says_how_to_get_it() {
+        let arm: Arm = toml::from_str(
+            "description = \"x\"\nneeds = [\"program:scx_nobody_wrote_this\"]\n\
+             [scheduler]\ncommand = [\"scx_nobody_wrote_this\"]\nops = \"x\"\n",
+        )
+        .unwrap();
+        let reason = missing(&arm.with_programs_in(Path::new("/t")), "1");
+        assert_eq!(
+            reason.as_deref(),
+            Some("scx_nobody_wrote_this is not installed: run make peers")
+        );
+        let there: Arm = toml::from_str("description = \"x\"\nneeds = [\"program:sh\"]\n").unwrap();
+        assert_eq!(missing(&there, "1"), None);
+    }
 }

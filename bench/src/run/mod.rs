@@ -182,7 +182,7 @@ fn run_blocks(options: &RunOptions, plan: &Plan, run: &RunDir) -> Result<bool> {
     let failed = run
         .cells()?
         .iter()
-        .filter(|cell| cell.measurement.is_none())
+        .filter(|cell| cell.measurement.is_none() && !cell.cannot_run)
         .count();
     Ok(failed == 0)
 }
@@ -269,6 +269,7 @@ fn record_as_failed(
             block: index,
             started_unix_ms: inside::unix_ms(),
             failure: Some(why.to_owned()),
+            cannot_run: false,
             measurement: None,
             phases_ms: BTreeMap::new(),
         })?;

@@ -21,6 +21,8 @@ pub struct Progress {
     /// Cells still to come, by neighbour: noisy cells take longer.
     left: BTreeMap<Neighbour, u32>,
     boots_left: u32,
+    /// Of the longest arm's name.
+    arm_width: usize,
     guess: Duration,
     spent: BTreeMap<Neighbour, (Duration, u32)>,
 }
@@ -34,11 +36,13 @@ impl Progress {
             *left.entry(key.neighbour).or_insert(0) += 1;
         }
         let total = plan.matrix.cells();
+        let arms = plan.matrix.arms.iter();
         Self {
             total,
             done: total - left_keys.len(),
             left,
             boots_left: plan.blocks.len().saturating_sub(block + 1) as u32,
+            arm_width: arms.map(String::len).max().unwrap_or(0),
             guess: plan.matrix.seconds() + GUESSED_OVERHEAD,
             spent: BTreeMap::new(),
         }
@@ -69,12 +73,14 @@ impl Progress {
                     _ => "",
                 }
             ),
+            (None, Some(failure)) if cell.cannot_run => format!("not run: {failure}"),
             (None, Some(failure)) => format!("FAILED: {failure}"),
             (None, None) => "FAILED".to_owned(),
         };
         let width = self.total.to_string().len();
+        let arm_width = self.arm_width;
         format!(
-            "[{:width$}/{}] round {round} {arm:<13} {neighbour:<5} {workload:<8} {result} ({:.1} s) · {} left",
+            "[{:width$}/{}] round {round} {arm:<arm_width$} {neighbour:<5} {workload:<8} {result} ({:.1} s) · {} left",
             self.done,
             self.total,
             took.as_secs_f64(),
@@ -125,7 +131,7 @@ mod tests {
         // 29 quiet cells of 3 s now.
         assert_eq!(
             line,
-            "[ 1/90] round 1 eevdf         none  qwen3      123.4 tok/s,  5.0 % idle (3.0 s) · 5 min 57 s left"
+            "[ 1/90] round 1 eevdf    none  qwen3      123.4 tok/s,  5.0 % idle (3.0 s) · 5 min 57 s left"
         );
         let failed = Cell {
             measurement: None,

@@ -13,6 +13,7 @@ use nix::sys::signal::Signal;
 use crate::arm::Scheduler;
 use crate::interrupt;
 use crate::process::Supervised;
+use crate::program;
 use crate::record::SchedulerSeen;
 
 const SYSFS: &str = "/sys/kernel/sched_ext";
@@ -68,6 +69,7 @@ impl Attached {
         }
         let seen = SchedulerSeen {
             ops: scheduler.ops.clone(),
+            version: program::version(&scheduler.command[0]),
             enable_seq: enable_seq()?,
         };
         Ok(Self {

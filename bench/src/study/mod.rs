@@ -24,6 +24,9 @@ pub struct Summary {
     /// What an arm costs where nothing disturbs: its quiet tokens/s over the baseline's.
     pub overhead: Vec<Overhead>,
     pub marks: Vec<Marks>,
+    /// Which scheduler each arm ran, by its own account.
+    #[serde(default)]
+    pub versions: BTreeMap<String, String>,
     pub failed: Vec<FailedCell>,
 }
 
@@ -77,6 +80,9 @@ pub struct FailedCell {
     pub arm: String,
     pub round: u32,
     pub reason: String,
+    /// Something that the arm needs is not there.
+    #[serde(default)]
+    pub cannot_run: bool,
 }
 
 /// The measured cells by what they are of.
@@ -109,8 +115,14 @@ pub fn study(plan: &Plan, cells: &[Cell]) -> Summary {
         versus: versus::versus(&measured),
         overhead: overheads(&measured),
         marks: marks(&measured),
+        versions: cells.iter().filter_map(version).collect(),
         failed,
     }
+}
+
+fn version(cell: &Cell) -> Option<(String, String)> {
+    let scheduler = cell.measurement.as_ref()?.scheduler.as_ref()?;
+    Some((cell.key.arm.clone(), scheduler.version.clone()?))
 }
 
 fn failed_cell(cell: &Cell) -> Option<FailedCell> {
@@ -119,6 +131,7 @@ fn failed_cell(cell: &Cell) -> Option<FailedCell> {
         neighbour: cell.key.neighbour,
         arm: cell.key.arm.clone(),
         round: cell.key.round,
+        cannot_run: cell.cannot_run,
         reason: cell.failure.clone().unwrap_or_else(|| "unknown".to_owned()),
     })
 }

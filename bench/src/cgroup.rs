@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A cgroup for one command: made, entered by the command before it runs, removed afterwards. It
+//! sets no limit and no weight; schedulers that know tasks by their cgroup look at its name.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+/// Removed when dropped, if it was not there before; nobody may be left in it.
+#[derive(Debug)]
+pub struct Cgroup {
+    path: PathBuf,
+    made: bool,
+}
+
+impl Cgroup {
+    /// Makes `relative`, one folder below the root of the hierarchy.
+    pub fn make(relative: &str) -> Result<Self> {
+        let mounts = fs::read_to_string("/proc/self/mounts").context("cannot read the mounts")?;
+        let root = mount_point(&mounts).context("no cgroup v2 hierarchy is mounted")?;
+        let path = root.join(relative);
+        let made = match fs::create_dir(&path) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+            Err(error) => {
+                return Err(error)
+                    .with_context(|| format!("cannot make the cgroup {}", path.display()));
+            }
+        };
+        Ok(Self { path, made })
+    }
+
+    /// Lets `command` and its children run in it from their first instruction on.
+    pub fn take(&self, command: &mut Command) -> Result<()> {
+        let file = self.path.join("cgroup.procs");
+        let procs = File::options()
+            .write(true)
+            .open(&file)
+            .with_context(|| format!("cannot open {}", file.display()))?;
+        // SAFETY: the closure runs between fork and exec and makes one async-signal-safe call
+        // (write); it neither allocates nor takes a lock.
+        unsafe {
+            // 0 is the process that writes.
+            command.pre_exec(move || Ok(nix::unistd::write(&procs, b"0").map(drop)?));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        if self.made
+            && let Err(error) = fs::remove_dir(&self.path)
+        {
+            eprintln!(
+                "gpuaware-bench: warning: cannot remove the cgroup {}: {error}",
+                self.path.display()
+            );
+        }
+    }
+}
+
+fn mount_point(mounts: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let path = fields.next()?;
+        (fields.next()? == "cgroup2").then(|| PathBuf::from(path))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_unified_hierarchy() {
+        let mounts = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
+                      cgroup2 /sys/fs/cgroup/unified cgroup2 rw,nosuid 0 0\n";
+        assert_eq!(mount_point(mounts), Some("/sys/fs/cgroup/unified".into()));
+        assert_eq!(mount_point("proc /proc proc rw 0 0\n"), None);
+    }
+
+    #[test]
+    fn a_command_runs_in_it_and_it_is_gone_afterwards() {
+        let name = format!("gpuaware-bench-test-{}", std::process::id());
+        let cgroup = match Cgroup::make(&name) {
+            Ok(cgroup) => cgroup,
+            Err(error) => {
+                eprintln!("SKIPPED: needs a cgroup v2 hierarchy and root: {error:#}");
+                return;
+            }
+        };
+        let mut command = Command::new("cat");
+        command.arg("/proc/self/cgroup");
+        cgroup.take(&mut command).unwrap();
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains(&format!("0::/{name}\n")), "{text}");
+        let path = cgroup.path.clone();
+        drop(cgroup);
+        assert!(!path.exists());
+    }
+}
