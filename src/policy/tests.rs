@@ -262,25 +262,3 @@ fn a_machine_without_the_cpus_refuses_the_policy() {
     let many = message("[preferred]\nmax = 5\n").to_string();
     assert_says(&many, &["preferred.max: 5 CPUs: this machine has 4"]);
 }
-
-#[test]
-fn keys_that_the_build_does_not_act_on_are_listed_once() {
-    let document = Document::parse(EVERY_KEY).unwrap();
-    let keys: Vec<_> = pending::keys(&document)
-        .into_iter()
-        .map(|(key, _)| key)
-        .collect();
-    for key in [
-        "class.handoff.match",
-        "pin",
-        "guard.max_share",
-        "class.background.match: exe",
-    ] {
-        assert_eq!(
-            keys.iter().filter(|found| *found == key).count(),
-            1,
-            "{key} in {keys:?}"
-        );
-    }
-    assert!(pending::keys(&Document::parse("").unwrap()).is_empty());
-}
