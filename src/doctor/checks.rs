@@ -205,7 +205,7 @@ fn cpus(facts: &Facts) -> Judgement {
         ),
         Some((1, _)) => warning(
             "one CPU: launchers can only share it",
-            "nothing; there is no CPU to keep free",
+            "give the virtual machine or the container more CPUs",
         ),
         Some((online, _)) => ok(format!("{online} CPUs online")),
     }
@@ -256,7 +256,7 @@ fn gpus(facts: &Facts) -> Judgement {
     if facts.gpus.is_empty() {
         return warning(
             "no GPU on PCI",
-            "nothing, if the GPU is emulated or not on PCI",
+            "look for the card in lspci; an emulated GPU is not on PCI, and need not be",
         );
     }
     let names: Vec<_> = facts

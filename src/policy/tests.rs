@@ -69,6 +69,8 @@ fn empty_policy_is_the_default() {
     assert_eq!(policy.preferred.hold_cap, AUTO_HOLD_CAP);
     assert_eq!(policy.preferred.max.cpus(32), 8);
     assert_eq!(policy.preferred.max.cpus(2), 1);
+    assert_eq!(Max::Percent(0.29).cpus(100), 29);
+    assert_eq!(Max::Count(9).cpus(4), 4);
 }
 
 #[test]

@@ -3,8 +3,10 @@
 //! after the other.
 
 mod background;
+mod doctor;
 mod identify;
 mod launchers;
 mod lifecycle;
 mod machine;
+mod policy;
 mod sharing;
