@@ -56,8 +56,7 @@ pub fn print(options: &Options) -> Result<(), Failure> {
         }
     };
     let flag = options.preferred_cpus.as_ref();
-    let (policy, named) =
-        chosen_policy(file, flag, &topology.online()).map_err(Failure::Input)?;
+    let (policy, named) = chosen_policy(file, flag, &topology.online()).map_err(Failure::Input)?;
     let rules = PreferredRules::new(&policy, named);
     let irq = match options.sysfs {
         Some(_) => IrqVerdicts::default(),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::identify::{cgroups, libcuda};
 use crate::topology::Topology;
+use crate::topology::pci::{Devices, PciDevice};
 
 use super::{Facts, Gpu, Realtime};
 
@@ -166,25 +167,14 @@ fn known_libcudas(root: &Path, processes: &[PathBuf]) -> Vec<String> {
     paths.into_iter().collect()
 }
 
-/// Display and 3D controllers of the vendors that make GPUs for computing.
+/// GPUs on PCI with their nodes.
 fn gpus(root: &Path) -> Vec<Gpu> {
-    const VENDORS: [&str; 3] = ["0x10de", "0x1002", "0x8086"];
-    let mut gpus: Vec<_> = folders(&root.join("sys/bus/pci/devices"))
-        .filter(|device| {
-            let is_display =
-                read(&device.join("class")).is_some_and(|class| class.starts_with("0x03"));
-            let vendor = read(&device.join("vendor")).unwrap_or_default();
-            is_display && VENDORS.contains(&vendor.as_str())
-        })
-        .filter_map(|device| {
-            Some(Gpu {
-                address: device.file_name()?.to_str()?.to_owned(),
-                node: read(&device.join("numa_node")).and_then(|node| node.parse().ok()),
-            })
-        })
-        .collect();
-    gpus.sort_by(|one, other| one.address.cmp(&other.address));
-    gpus
+    let devices = Devices::read(&root.join("sys"));
+    let gpu = |device: PciDevice| Gpu {
+        address: device.address,
+        node: device.node,
+    };
+    devices.gpus.into_iter().map(gpu).collect()
 }
 
 /// The threads of `process` with SCHED_FIFO, SCHED_RR or SCHED_DEADLINE, if it is not the kernel's.

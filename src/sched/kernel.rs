@@ -34,7 +34,10 @@ pub fn set_preferred(skel: &mut GpuawareSkel<'_>, preferred: &CpuSet) -> Result<
         .test_run(ProgramInput::default())
         .context("changing the preferred CPUs")?;
     if output.return_value != 0 {
-        bail!("changing the preferred CPUs: {}", output.return_value.cast_signed());
+        bail!(
+            "changing the preferred CPUs: {}",
+            output.return_value.cast_signed()
+        );
     }
     Ok(())
 }
@@ -64,7 +67,9 @@ pub fn irq_times(skel: &GpuawareSkel<'_>, cpus: &CpuSet) -> Result<Vec<(u32, Irq
                 .unwrap_or_default();
             // The map's value begins with struct gpuaware_irq_time: hard, then soft.
             let number = |at: usize| {
-                let bytes = value.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+                let bytes = value
+                    .get(at..at + 8)
+                    .and_then(|bytes| bytes.try_into().ok());
                 bytes.map_or(0, u64::from_ne_bytes)
             };
             let time = IrqTime {

@@ -22,8 +22,8 @@ use scx_stats::prelude::*;
 use scx_utils::{try_set_rlimit_infinity, uei_exited, uei_report};
 
 use crate::bpf::gpuaware::GpuawareSkel;
-use crate::identify::marks::Pins;
 use crate::identify::Identify;
+use crate::identify::marks::Pins;
 use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
 use crate::topology::{SYSFS, Topology};
@@ -186,7 +186,11 @@ impl<'obj> Scheduler<'obj> {
                 self.steer_now();
             }
         }
-        if self.steer.as_ref().is_some_and(|steering| now >= steering.next) {
+        if self
+            .steer
+            .as_ref()
+            .is_some_and(|steering| now >= steering.next)
+        {
             self.steer_now();
         }
         Ok(())
@@ -213,7 +217,11 @@ impl<'obj> Scheduler<'obj> {
             let wait = identify.step()?.min(look);
             match request.recv_timeout(wait) {
                 Ok(()) => response
-                    .send(kernel::metrics(&self.skel, &self.placement, &identify.sightings())?)
+                    .send(kernel::metrics(
+                        &self.skel,
+                        &self.placement,
+                        &identify.sightings(),
+                    )?)
                     .context("answering a statistics client")?,
                 Err(crossbeam::channel::RecvTimeoutError::Timeout) => {}
                 Err(error) => return Err(error).context("statistics server"),

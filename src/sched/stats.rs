@@ -18,7 +18,10 @@ use serde::{Deserialize, Serialize};
 pub struct Metrics {
     #[stat(desc = "preferred CPUs, as a Linux list", _om_skip)]
     pub preferred_cpus: String,
-    #[stat(desc = "CPUs that interrupts take too much of, as a Linux list", _om_skip)]
+    #[stat(
+        desc = "CPUs that interrupts take too much of, as a Linux list",
+        _om_skip
+    )]
     pub irq_heavy_cpus: String,
     #[stat(desc = "launcher wakeups that got a CPU at once")]
     pub launch_wakeups: u64,

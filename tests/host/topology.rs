@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use scx_gpuaware::policy::cpuset::CpuSet;
+use scx_gpuaware::policy::{Max, Policy, Smt};
 use scx_gpuaware::topology::Topology;
 use scx_gpuaware::topology::capacity::Kind;
-use scx_gpuaware::policy::{Max, Policy, Smt};
 use scx_gpuaware::topology::choose::{Choice, PreferredRules, choose};
 use scx_gpuaware::topology::demand::Demand;
 use scx_gpuaware::topology::irq_load::{IrqLoad, IrqRules, IrqTime, IrqVerdict, IrqVerdicts};
