@@ -2,11 +2,12 @@
 //! scx_gpuaware: a sched_ext scheduler that keeps GPU launch threads running beside noisy
 //! neighbours.
 //!
-//! Imports run downward only: `cli` -> {`sched`, `identify`} -> {`policy`, `topology`}. `bpf`
+//! Imports run downward only: `cli` -> {`sched`, `doctor`} -> `identify` -> {`policy`, `topology`}. `bpf`
 //! holds what the build generated; only `sched` and `identify` use it.
 
 mod bpf;
 pub mod cli;
+pub mod doctor;
 pub mod identify;
 pub mod policy;
 pub mod sched;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Flags and subcommands to validated values, errors to exit codes. Nothing else parses.
 
+mod doctor;
 mod marks;
 mod policy;
 mod topology;
@@ -86,6 +87,8 @@ enum Command {
     Policy(policy::Action),
     /// List CPUs, GPUs and network cards, and which CPUs are preferred and why.
     Topology(topology::Options),
+    /// Look for what stands in the way of scx_gpuaware on this host.
+    Doctor(doctor::Doctor),
 }
 
 /// An error with its exit code.
@@ -114,6 +117,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Some(Command::Marks { json }) => marks::list(json).map_err(Failure::from),
         Some(Command::Policy(action)) => policy::run(&action),
         Some(Command::Topology(options)) => topology::print(&options),
+        Some(Command::Doctor(args)) => doctor::run(&args).map_err(Failure::from),
     };
     let (error, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,
@@ -158,7 +162,7 @@ fn run(args: &Run) -> Result<(), Failure> {
         return Ok(stats::monitor(interval, &shutdown)?);
     }
     let config = config(args).map_err(Failure::Input)?;
-    sched::check()?;
+    sched::check().inspect_err(|_| explain())?;
     let printer = args.stats.map(|interval| {
         let shutdown = Arc::clone(&shutdown);
         std::thread::spawn(move || {
@@ -172,7 +176,15 @@ fn run(args: &Run) -> Result<(), Failure> {
     if let Some(printer) = printer {
         let _ = printer.join();
     }
-    Ok(result?)
+    Ok(result.inspect_err(|_| explain())?)
+}
+
+/// Says what is wrong with the host, beside the error that ended the start.
+fn explain() {
+    let problems = doctor::problems();
+    if !problems.is_empty() {
+        eprint!("scx_gpuaware: doctor says of this host:\n{problems}");
+    }
 }
 
 /// Validates everything before anything is changed.

@@ -12,7 +12,11 @@ use crate::policy::cpuset::CpuSet;
 use crate::policy::effective::{AsToml, entries};
 use crate::policy::report::in_file;
 use crate::policy::template::{Machine, render};
-use crate::policy::{Document, json_schema, pending};
+use crate::policy::{Document, Policy, json_schema, pending};
+use crate::topology::choose::{PreferredRules, choose};
+use crate::topology::demand::Demand;
+use crate::topology::irq_load::IrqVerdicts;
+use crate::topology::pci::Devices;
 use crate::topology::{SYSFS, Topology};
 
 use super::{Failure, print};
@@ -163,6 +167,7 @@ fn show(args: &Show) -> Result<(), Failure> {
 
 fn init() -> Result<()> {
     let topology = Topology::read(Path::new(SYSFS))?;
+    let devices = Devices::read(Path::new(SYSFS));
     let mut llcs: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
     let mut cores = Vec::new();
     for cpu in &topology.cpus {
@@ -171,11 +176,36 @@ fn init() -> Result<()> {
             cores.push(&cpu.core);
         }
     }
+    let rules = PreferredRules::new(&Policy::default(), None);
+    let no_irqs = IrqVerdicts::default();
+    let demand = Demand {
+        launch: 1,
+        handoff: 0,
+    };
+    let choice = choose(&topology, &devices, &no_irqs, demand, &rules, None);
     let machine = Machine {
         online: topology.online(),
         nr_cores: cores.len(),
         llcs: llcs.into_values().map(CpuSet::new).collect(),
-        preferred: topology.choose_preferred(),
+        near_gpus: near_gpus(&topology, &devices),
+        preferred: choice.cpus,
     };
     print(&render(&machine))
+}
+
+/// The CPUs on the node of each GPU whose node is known, each set once.
+fn near_gpus(topology: &Topology, devices: &Devices) -> Vec<CpuSet> {
+    let nodes = devices
+        .gpus
+        .iter()
+        .filter_map(|gpu| gpu.near_node(topology));
+    let mut sets: Vec<CpuSet> = Vec::new();
+    for node in nodes {
+        let on_node = topology.cpus.iter().filter(|cpu| cpu.node == node);
+        let cpus = CpuSet::new(on_node.map(|cpu| cpu.id));
+        if !cpus.is_empty() && !sets.contains(&cpus) {
+            sets.push(cpus);
+        }
+    }
+    sets
 }

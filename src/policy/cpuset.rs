@@ -86,12 +86,14 @@ impl FromStr for CpuSet {
     /// callers that read sysfs look for it first.
     fn from_str(list: &str) -> Result<Self, CpuListError> {
         let number = |text: &str, entry: &str| {
-            text.trim()
-                .parse::<u32>()
-                .map_err(|_| CpuListError::NotANumber {
-                    entry: entry.to_owned(),
-                    list: list.to_owned(),
-                })
+            let digits = text.trim();
+            // A sign is no digit, though `parse` takes one.
+            let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+            let parsed = plain.then(|| digits.parse::<u32>().ok()).flatten();
+            parsed.ok_or_else(|| CpuListError::NotANumber {
+                entry: entry.to_owned(),
+                list: list.to_owned(),
+            })
         };
         let mut cpus = BTreeSet::new();
         for entry in list.trim().split(',').map(str::trim) {
@@ -170,6 +172,7 @@ mod tests {
         assert!(message("1,,2").contains("empty entry"));
         assert!(message("").contains("empty entry"));
         assert!(message("-1").contains("neither"));
+        assert!(message("+1").contains("neither"));
         assert!(message("0-99999").contains("99999"));
     }
 

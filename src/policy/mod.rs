@@ -189,7 +189,8 @@ impl Max {
     /// The most CPUs that are preferred of `online`, at least one.
     pub fn cpus(self, online: usize) -> usize {
         match self {
-            Self::Percent(share) => ((online as f64 * share) as usize).max(1),
+            // 29 % of 100 is 28.999… in binary.
+            Self::Percent(share) => ((online as f64 * share + 1e-6) as usize).max(1),
             Self::Count(count) => (count as usize).min(online).max(1),
         }
     }

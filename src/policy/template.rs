@@ -14,6 +14,8 @@ pub struct Machine {
     pub nr_cores: usize,
     /// CPUs of each last-level cache.
     pub llcs: Vec<CpuSet>,
+    /// CPUs on the nodes of the GPUs, each set once.
+    pub near_gpus: Vec<CpuSet>,
     /// What `"auto"` chooses.
     pub preferred: CpuSet,
 }
@@ -91,6 +93,9 @@ pub fn render(machine: &Machine) -> String {
     for (index, llc) in machine.llcs.iter().enumerate() {
         let _ = writeln!(text, "#llc{index} = \"{llc}\"");
     }
+    for (index, cpus) in machine.near_gpus.iter().enumerate() {
+        let _ = writeln!(text, "#near_gpu{index} = \"{cpus}\"");
+    }
     text.push_str(&KEYS.replace("{preferred}", &machine.preferred.to_string()));
     if let Some(llc) = machine.llcs.first() {
         let _ = writeln!(
@@ -131,6 +136,7 @@ mod tests {
             online: "0-15".parse().unwrap(),
             nr_cores: 8,
             llcs: vec!["0-3,8-11".parse().unwrap(), "4-7,12-15".parse().unwrap()],
+            near_gpus: vec!["8-15".parse().unwrap()],
             preferred: "6-7,14-15".parse().unwrap(),
         }
     }
@@ -161,7 +167,7 @@ mod tests {
             assert!(optional || document.line(&written).is_some(), "{path}");
         }
         assert_eq!(
-            document.policy.groups[2].cpus.cpus(),
+            document.policy.groups[3].cpus.cpus(),
             [0, 1, 2, 3, 8, 9, 10, 11]
         );
     }

@@ -69,6 +69,8 @@ fn empty_policy_is_the_default() {
     assert_eq!(policy.preferred.hold_cap, AUTO_HOLD_CAP);
     assert_eq!(policy.preferred.max.cpus(32), 8);
     assert_eq!(policy.preferred.max.cpus(2), 1);
+    assert_eq!(Max::Percent(0.29).cpus(100), 29);
+    assert_eq!(Max::Count(9).cpus(4), 4);
 }
 
 #[test]
@@ -261,26 +263,4 @@ fn a_machine_without_the_cpus_refuses_the_policy() {
     assert_says(&all, &["preferred.lend: false, while", "nothing is left"]);
     let many = message("[preferred]\nmax = 5\n").to_string();
     assert_says(&many, &["preferred.max: 5 CPUs: this machine has 4"]);
-}
-
-#[test]
-fn keys_that_the_build_does_not_act_on_are_listed_once() {
-    let document = Document::parse(EVERY_KEY).unwrap();
-    let keys: Vec<_> = pending::keys(&document)
-        .into_iter()
-        .map(|(key, _)| key)
-        .collect();
-    for key in [
-        "class.handoff.match",
-        "pin",
-        "guard.max_share",
-        "class.background.match: exe",
-    ] {
-        assert_eq!(
-            keys.iter().filter(|found| *found == key).count(),
-            1,
-            "{key} in {keys:?}"
-        );
-    }
-    assert!(pending::keys(&Document::parse("").unwrap()).is_empty());
 }

@@ -2,6 +2,7 @@
 //! Tier `host`: no rights, no special kernel.
 
 mod cli;
+mod doctor;
 mod fakecuda;
 mod lab;
 mod policy;

@@ -68,6 +68,7 @@ fn imports_run_downward() {
     );
     assert_unused("src/identify", &["crate::sched", "crate::cli"]);
     assert_unused("src/sched", &["crate::cli"]);
+    assert_unused("src/doctor", &["crate::cli", "crate::sched", "libbpf_rs"]);
 }
 
 #[test]

@@ -3,9 +3,11 @@
 //! after the other.
 
 mod background;
+mod doctor;
 mod identify;
 mod irq;
 mod launchers;
 mod lifecycle;
 mod machine;
+mod policy;
 mod sharing;

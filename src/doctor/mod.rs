@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Can scx_gpuaware work on this host, and what stands in its way?
+//!
+//! `gather` reads the facts below a root path; `checks` judges them and is pure. Nothing is changed.
+
+mod checks;
+mod gather;
+
+use serde::Serialize;
+
+pub use checks::examine;
+pub use gather::gather;
+
+/// What is known of a host.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// As `uname -r` prints it.
+    pub kernel: String,
+    /// Does the kernel have sched_ext?
+    pub has_sched_ext: bool,
+    /// The sched_ext scheduler that is loaded.
+    pub scheduler: Option<String>,
+    /// Where the kernel's configuration is, if it can be read.
+    pub kernel_config: Option<String>,
+    /// Does the kernel describe its types?
+    pub has_btf: bool,
+    /// Is a BPF file system mounted on /sys/fs/bpf?
+    pub has_bpffs: bool,
+    /// Effective user id.
+    pub uid: u32,
+    /// Effective capabilities, bit by number.
+    pub capabilities: u64,
+    /// Kernel lockdown: none, integrity, confidentiality; `None`: not built in.
+    pub lockdown: Option<String>,
+    /// The kernel's command line.
+    pub command_line: String,
+    /// Where the cgroup v2 hierarchy is mounted.
+    pub cgroup2: Option<String>,
+    /// Is the cpu controller one of cgroup v1?
+    pub cpu_on_cgroup1: bool,
+    /// Cgroups with a limit in cpu.max.
+    pub cpu_max: Vec<String>,
+    /// libcuda files that the loader or a process knows.
+    pub libcuda: Vec<String>,
+    /// GPUs on PCI.
+    pub gpus: Vec<Gpu>,
+    /// Does irqbalance run?
+    pub irqbalance: bool,
+    /// Threads of user space with a real-time policy.
+    pub realtime: Vec<Realtime>,
+    /// Number of online CPUs, and one more than the largest possible number.
+    pub cpus: Option<(usize, usize)>,
+}
+
+/// A GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gpu {
+    /// PCI address.
+    pub address: String,
+    /// NUMA node, if the firmware tells.
+    pub node: Option<u32>,
+}
+
+/// A thread that runs before every task of a sched_ext scheduler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Realtime {
+    /// Thread id.
+    pub tid: u32,
+    /// Its name.
+    pub comm: String,
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// Works, but less well or not as one might think.
+    Warning,
+    /// The scheduler cannot start, or cannot do its work.
+    Problem,
+}
+
+/// What one check found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Name of the check.
+    pub check: &'static str,
+    /// How bad it is.
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What to do, where it is not as it should be.
+    pub remedy: Option<String>,
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `scx_gpuaware doctor` on this machine and on recorded ones.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::process::{code, repository, scx_gpuaware};
+
+fn doctor(root: Option<&Path>) -> (i32, Vec<Value>) {
+    let mut args = vec!["doctor", "--json"];
+    if let Some(root) = root {
+        args.extend(["--root", root.to_str().unwrap()]);
+    }
+    let output = scx_gpuaware(&args).output().expect("starting scx_gpuaware");
+    let findings = serde_json::from_slice(&output.stdout).unwrap();
+    (code(output.status), findings)
+}
+
+fn verdict<'f>(findings: &'f [Value], check: &str) -> &'f str {
+    let finding = findings.iter().find(|finding| finding["check"] == check);
+    finding
+        .and_then(|finding| finding["verdict"].as_str())
+        .unwrap()
+}
+
+#[test]
+fn exit_code_says_whether_there_are_problems() {
+    let (code, findings) = doctor(None);
+    let is_problem = findings
+        .iter()
+        .any(|finding| finding["verdict"] == "problem");
+    assert_eq!(code, i32::from(is_problem), "{findings:#?}");
+    for finding in &findings {
+        let has_remedy = finding["remedy"].is_string();
+        assert_eq!(has_remedy, finding["verdict"] != "ok", "{finding}");
+    }
+    let has_sched_ext = Path::new("/sys/kernel/sched_ext").exists();
+    assert!(has_sched_ext || verdict(&findings, "sched_ext") == "problem");
+}
+
+#[test]
+fn a_host_without_files_has_problems_and_no_failure() {
+    let root = tempfile::tempdir().unwrap();
+    let (code, findings) = doctor(Some(root.path()));
+    assert_eq!(code, 1);
+    for check in ["sched_ext", "btf", "bpffs", "config", "privileges"] {
+        assert_eq!(verdict(&findings, check), "problem", "{check}");
+    }
+}
+
+#[test]
+fn isolated_cpus_are_found_on_the_command_line() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir(root.path().join("proc")).unwrap();
+    std::fs::write(root.path().join("proc/cmdline"), "quiet isolcpus=1\n").unwrap();
+    assert_eq!(verdict(&doctor(Some(root.path())).1, "isolcpus"), "problem");
+}
+
+#[test]
+fn every_check_is_documented() {
+    let manual = std::fs::read_to_string(repository().join("docs/doctor.md")).unwrap();
+    for finding in doctor(None).1 {
+        let check = finding["check"].as_str().unwrap();
+        assert!(manual.contains(&format!("| `{check}` |")), "{check}");
+    }
+}
