@@ -7,7 +7,7 @@ mod policy;
 mod topology;
 
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,7 +116,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Some(Command::Unmark { target }) => marks::mark(&target, None).map_err(Failure::from),
         Some(Command::Marks { json }) => marks::list(json).map_err(Failure::from),
         Some(Command::Policy(action)) => policy::run(&action),
-        Some(Command::Topology(options)) => topology::print(&options),
+        Some(Command::Topology(options)) => topology::run(&options),
         Some(Command::Doctor(args)) => doctor::run(&args).map_err(Failure::from),
     };
     let (error, code) = match result {
@@ -190,37 +190,22 @@ fn explain() {
 /// Validates everything before anything is changed.
 fn config(args: &Run) -> Result<Config> {
     let online = policy::online()?;
-    let (policy, preferred) = chosen_policy(
-        args.policy.as_deref(),
-        args.preferred_cpus.as_ref(),
-        &online,
-    )?;
-    Ok(Config {
-        preferred,
-        policy,
-        exit_dump_len: args.exit_dump_len,
-        verbose: args.verbose,
-    })
-}
-
-/// The policy that was asked for, its warnings logged, and the preferred CPUs that the flag or the
-/// policy names.
-fn chosen_policy(
-    file: Option<&Path>,
-    flag: Option<&CpuSet>,
-    online: &CpuSet,
-) -> Result<(Policy, Option<CpuSet>)> {
-    policy::check_preferred(flag, online)?;
-    let policy = match file {
+    policy::check_preferred(args.preferred_cpus.as_ref(), &online)?;
+    let policy = match &args.policy {
         Some(path) => {
-            let document = policy::read(path, online)?;
+            let document = policy::read(path, &online)?;
             policy::warn_of(path, &document);
             document.policy
         }
         None => Policy::default(),
     };
-    let named = flag.or(policy.preferred.cpus.as_ref()).cloned();
-    Ok((policy, named))
+    let named = args.preferred_cpus.as_ref();
+    Ok(Config {
+        preferred: named.or(policy.preferred.cpus.as_ref()).cloned(),
+        policy,
+        exit_dump_len: args.exit_dump_len,
+        verbose: args.verbose,
+    })
 }
 
 /// Prints what was asked for. A reader that has seen enough, as `head` has, is no error.

@@ -12,7 +12,7 @@ use crate::policy::cpuset::CpuSet;
 use crate::policy::effective::{AsToml, entries};
 use crate::policy::report::in_file;
 use crate::policy::template::{Machine, render};
-use crate::policy::{Document, Policy, json_schema, pending};
+use crate::policy::{Document, json_schema, pending};
 use crate::topology::choose::{PreferredRules, choose};
 use crate::topology::demand::Demand;
 use crate::topology::irq_load::IrqVerdicts;
@@ -176,7 +176,7 @@ fn init() -> Result<()> {
             cores.push(&cpu.core);
         }
     }
-    let rules = PreferredRules::new(&Policy::default(), None);
+    let rules = PreferredRules::default();
     let no_irqs = IrqVerdicts::default();
     let demand = Demand {
         launch: 1,

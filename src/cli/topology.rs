@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 
+use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
 use crate::sched;
 use crate::topology::capacity::Kind;
@@ -17,7 +18,8 @@ use crate::topology::irq_load::{IrqLoad, IrqRules, IrqVerdict, IrqVerdicts};
 use crate::topology::pci::{Devices, PciDevice};
 use crate::topology::{Cpu, SYSFS, Topology, proc_stat};
 
-use super::{Failure, chosen_policy};
+use super::policy::{self, check_preferred};
+use super::{Failure, print};
 
 /// How long interrupts are watched: a hundred of the ticks that `/proc/stat` counts in.
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -43,21 +45,18 @@ pub struct Options {
 }
 
 /// Prints the machine and the choice.
-pub fn print(options: &Options) -> Result<(), Failure> {
-    let file = options.policy.as_deref();
+pub fn run(options: &Options) -> Result<(), Failure> {
     let (topology, root) = match &options.sysfs {
-        Some(root) => {
-            let topology = Topology::read(root).map_err(Failure::Input)?;
-            (topology, root.as_path())
-        }
+        Some(root) => (
+            Topology::read(root).map_err(Failure::Input)?,
+            root.as_path(),
+        ),
         None => {
             let root = Path::new(SYSFS);
             (Topology::read(root)?.within(&sched::allowed_cpus()), root)
         }
     };
-    let flag = options.preferred_cpus.as_ref();
-    let (policy, named) = chosen_policy(file, flag, &topology.online()).map_err(Failure::Input)?;
-    let rules = PreferredRules::new(&policy, named);
+    let rules = rules(options, &topology.online()).map_err(Failure::Input)?;
     let irq = match options.sysfs {
         Some(_) => IrqVerdicts::default(),
         None => sample_interrupts(&rules)?,
@@ -69,13 +68,24 @@ pub fn print(options: &Options) -> Result<(), Failure> {
     };
     let choice = choose(&topology, &devices, &irq, demand, &rules, None);
     let report = Report::new(&topology, &devices, &irq, &choice);
-    if options.json {
-        let text = serde_json::to_string_pretty(&report).context("writing JSON")?;
-        println!("{text}");
+    let text = if options.json {
+        serde_json::to_string_pretty(&report).context("writing JSON")? + "\n"
     } else {
-        report.print();
-    }
-    Ok(())
+        report.text()
+    };
+    Ok(print(&text)?)
+}
+
+/// What the policy says; the flag wins.
+fn rules(options: &Options, online: &CpuSet) -> Result<PreferredRules> {
+    check_preferred(options.preferred_cpus.as_ref(), online)?;
+    let policy = match &options.policy {
+        Some(path) => policy::read(path, online)?.policy,
+        None => Policy::default(),
+    };
+    let mut rules = PreferredRules::from(&policy);
+    rules.cpus = options.preferred_cpus.clone().or(rules.cpus);
+    Ok(rules)
 }
 
 fn sample_interrupts(rules: &PreferredRules) -> Result<IrqVerdicts> {
@@ -150,26 +160,21 @@ impl Report {
         }
     }
 
-    fn print(&self) {
-        println!(
+    fn text(&self) -> String {
+        let mut lines = vec![format!(
             "{:>4} {:>9} {:>4} {:>4} {:<11} {:>8} {:>6} {:>5} {:<9}  WHY",
             "CPU", "CORE", "LLC", "NODE", "KIND", "CAPACITY", "IRQ %", "SCORE", "PREFERRED"
-        );
-        for cpu in &self.cpus {
-            println!("{}", cpu.line());
-        }
+        )];
+        lines.extend(self.cpus.iter().map(CpuReport::line));
         if !self.offline.is_empty() {
-            println!("offline: CPU {}", self.offline);
+            lines.push(format!("offline: CPU {}", self.offline));
         }
-        for (what, devices) in [("GPU", &self.gpus), ("NIC", &self.nics)] {
-            for device in devices {
-                println!("{what} {}", device.line());
-            }
-        }
-        println!(
-            "preferred: CPU {} ({})",
-            self.preferred.cpus, self.preferred.reason
-        );
+        let device = |what: &str, device: &DeviceReport| format!("{what} {}", device.line());
+        lines.extend(self.gpus.iter().map(|gpu| device("GPU", gpu)));
+        lines.extend(self.nics.iter().map(|nic| device("NIC", nic)));
+        let Preferred { cpus, reason } = &self.preferred;
+        lines.push(format!("preferred: CPU {cpus} ({reason})"));
+        lines.join("\n") + "\n"
     }
 }
 

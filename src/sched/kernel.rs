@@ -14,15 +14,15 @@ use crate::topology::demand::Demand;
 use crate::topology::irq_load::IrqTime;
 
 /// Writes the set that `set_preferred` puts into force, best CPU first.
-pub fn request_preferred(request: &mut types::gpuaware_preferred, preferred: &CpuSet) {
+pub fn request_preferred(request: &mut types::gpuaware_preferred, preferred: &[u32]) {
     request.nr = preferred.len() as u32;
-    for (slot, cpu) in request.cpus.iter_mut().zip(preferred.iter()) {
-        *slot = cpu as i32;
+    for (slot, cpu) in request.cpus.iter_mut().zip(preferred) {
+        *slot = cpu.cast_signed();
     }
 }
 
 /// Puts another set of preferred CPUs into force.
-pub fn set_preferred(skel: &mut GpuawareSkel<'_>, preferred: &CpuSet) -> Result<()> {
+pub fn set_preferred(skel: &mut GpuawareSkel<'_>, preferred: &[u32]) -> Result<()> {
     let bss = skel.maps.bss_data.as_deref_mut();
     request_preferred(
         &mut bss.context("the BPF object has no data")?.preferred_request,

@@ -105,7 +105,7 @@ fn configure(
         .bss_data
         .as_deref_mut()
         .context("the BPF object has no data")?;
-    request_preferred(&mut bss.preferred_request, placement.cpus());
+    request_preferred(&mut bss.preferred_request, placement.ranked());
     Ok(())
 }
 

@@ -183,7 +183,7 @@ impl<'obj> Scheduler<'obj> {
             let times = kernel::irq_times(&self.skel, &self.placement.topology().online())?;
             let demand = kernel::take_demand(&mut self.skel)?;
             if self.placement.look(now, times, demand) {
-                kernel::set_preferred(&mut self.skel, self.placement.cpus())?;
+                kernel::set_preferred(&mut self.skel, self.placement.ranked())?;
                 self.steer_now();
             }
         }

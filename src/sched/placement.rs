@@ -35,7 +35,10 @@ impl Placement {
     /// The choice for one launcher on a machine whose interrupts are not known yet.
     pub fn new(config: &Config, topology: Topology) -> Self {
         let named = named_cpus(config, &topology);
-        let rules = PreferredRules::new(&config.policy, named);
+        let rules = PreferredRules {
+            cpus: named,
+            ..PreferredRules::from(&config.policy)
+        };
         let devices = Devices::read(Path::new(SYSFS));
         let none = IrqVerdicts::default();
         let choice = choose(&topology, &devices, &none, Demand::ONE, &rules, None);
@@ -58,6 +61,11 @@ impl Placement {
     /// The preferred CPUs.
     pub fn cpus(&self) -> &CpuSet {
         &self.choice.cpus
+    }
+
+    /// The same, best first.
+    pub fn ranked(&self) -> &[u32] {
+        &self.choice.ranked
     }
 
     /// CPUs that interrupts take too much of.
@@ -96,8 +104,8 @@ impl Placement {
             &self.rules,
             Some(&self.choice.home),
         );
-        let changed = choice.cpus != self.choice.cpus;
-        if changed {
+        let changed = choice.ranked != self.choice.ranked;
+        if choice.cpus != self.choice.cpus {
             info!(
                 "launchers prefer CPUs {} now, not {}: {}",
                 choice.cpus, self.choice.cpus, choice.reason

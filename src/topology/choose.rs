@@ -28,7 +28,7 @@ const CLEARLY_BETTER: f64 = MOST_FOR_NODE_SPREAD;
 pub struct PreferredRules {
     /// Named by the operator: used as they are.
     pub cpus: Option<CpuSet>,
-    /// Upper bound, but one core is always chosen.
+    /// Upper bound, a part counts of [`Topology::allowed`]; one core is always chosen.
     pub max: Max,
     /// Whole cores or single threads.
     pub smt: Smt,
@@ -38,11 +38,10 @@ pub struct PreferredRules {
     pub irq_heavy_percent: f64,
 }
 
-impl PreferredRules {
-    /// Those of `policy`, with the CPUs that the operator named.
-    pub fn new(policy: &Policy, cpus: Option<CpuSet>) -> Self {
+impl From<&Policy> for PreferredRules {
+    fn from(policy: &Policy) -> Self {
         Self {
-            cpus,
+            cpus: policy.preferred.cpus.clone(),
             max: policy.preferred.max,
             smt: policy.preferred.smt,
             irq_avoid: policy.irq.avoid,
@@ -51,11 +50,19 @@ impl PreferredRules {
     }
 }
 
+impl Default for PreferredRules {
+    fn default() -> Self {
+        Self::from(&Policy::default())
+    }
+}
+
 /// The outcome.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
     /// The preferred CPUs; never empty.
     pub cpus: CpuSet,
+    /// The same, the best first, and the first threads of all cores before the second ones.
+    pub ranked: Vec<u32>,
     /// What they would be without interrupts: the next choice's `previous`.
     pub home: CpuSet,
     /// How many and why, in words.
@@ -75,6 +82,12 @@ pub struct Row {
     pub score: i32,
     /// Why it is preferred, or why not, in words.
     pub reason: String,
+}
+
+/// The choice before anything is known: for one launcher, without interrupts.
+pub fn choose_at_start(topology: &Topology, devices: &Devices, rules: &PreferredRules) -> Choice {
+    let irq = IrqVerdicts::default();
+    choose(topology, devices, &irq, Demand::ONE, rules, None)
 }
 
 /// Chooses the preferred CPUs among [`Topology::allowed`].
@@ -97,7 +110,7 @@ pub fn choose(
     }
     let chooser = Chooser {
         units: units(topology, &grader, whole_cores),
-        budget: budget(topology, rules.max),
+        budget: rules.max.cpus(topology.allowed.len()),
         wanted: demand.threads().max(1) as usize,
     };
     let (home, limited) = chooser.home(previous);
@@ -112,14 +125,6 @@ pub fn choose(
         limited,
     }
     .choice()
-}
-
-/// The CPUs that `max` allows.
-fn budget(topology: &Topology, max: Max) -> usize {
-    match max {
-        Max::Percent(part) => (topology.allowed.len() as f64 * part) as usize,
-        Max::Count(count) => count as usize,
-    }
 }
 
 /// Chooses among units; they go by their index.

@@ -46,6 +46,7 @@ impl Picked<'_> {
         Choice {
             rows: self.topology.cpus.iter().map(row).collect(),
             reason: self.summary(&cpus),
+            ranked: self.ranked(&chosen),
             home: self.cpus_of(&self.home),
             cpus,
         }
@@ -53,6 +54,18 @@ impl Picked<'_> {
 
     fn cpus_of(&self, units: &[usize]) -> CpuSet {
         CpuSet::new(units.iter().flat_map(|&unit| self.units[unit].cpus.iter()))
+    }
+
+    fn ranked(&self, units: &[usize]) -> Vec<u32> {
+        let mut units: Vec<&Unit> = units.iter().map(|&unit| &self.units[unit]).collect();
+        units.sort_by_key(|unit| std::cmp::Reverse(unit.score));
+        let threads = units.iter().map(|unit| unit.cpus.len()).max().unwrap_or(0);
+        let nth_of_all = |thread: usize| {
+            units
+                .iter()
+                .filter_map(move |unit| unit.cpus.iter().nth(thread))
+        };
+        (0..threads).flat_map(nth_of_all).collect()
     }
 
     fn summary(&self, cpus: &CpuSet) -> String {
@@ -170,6 +183,7 @@ pub fn named(topology: &Topology, grader: &Grader<'_>, named: &CpuSet) -> Choice
     };
     Choice {
         cpus: named.clone(),
+        ranked: named.iter().collect(),
         home: named.clone(),
         reason: "named by the operator".to_owned(),
         rows: topology.cpus.iter().map(row).collect(),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use scx_gpuaware::policy::cpuset::CpuSet;
-use scx_gpuaware::policy::{Max, Policy, Smt};
+use scx_gpuaware::policy::{Max, Smt};
 use scx_gpuaware::topology::Topology;
 use scx_gpuaware::topology::capacity::Kind;
 use scx_gpuaware::topology::choose::{Choice, PreferredRules, choose};
@@ -33,7 +33,7 @@ impl Machine {
             topology: Topology::read(root).unwrap(),
             devices: Devices::read(root),
             irq: IrqVerdicts::default(),
-            rules: PreferredRules::new(&Policy::default(), None),
+            rules: PreferredRules::default(),
         }
     }
 
@@ -424,6 +424,16 @@ fn storm_on_a_preferred_cpu_is_left_in_5_s_and_forgotten_after_the_dwell() {
     assert_eq!(stand_in, "22,46");
     assert!((11..=15).contains(left), "{changes:?}");
     assert!((30..=35).contains(returned), "{changes:?}");
+}
+
+#[test]
+fn best_cpus_rank_first_and_second_threads_last() {
+    let hybrid = Machine::recorded("hybrid-6p8e");
+    assert_eq!(hybrid.choose(3, None).ranked, [8, 4, 19, 9, 5]);
+    let stormy = Machine::recorded("laptop-4c8t").max(Max::Count(6));
+    let stormy = stormy.heavy("1-2");
+    let choice = stormy.choose(2, Some("1-2,5-6"));
+    assert_eq!(choice.ranked, [3, 0, 7, 4], "CPU 0 is a stand-in");
 }
 
 #[test]
