@@ -12,3 +12,4 @@ pub mod identify;
 pub mod policy;
 pub mod sched;
 pub mod topology;
+pub mod trace;
