@@ -77,11 +77,6 @@ impl Calls {
         }
     }
 
-    /// Number of libcuda files that are probed.
-    pub fn nr_libraries(&self) -> usize {
-        self.probed.len()
-    }
-
     fn add(&mut self, skel: &TraceSkel<'_>, found: Vec<Library>) {
         for library in found {
             let name = library.path.display().to_string();
