@@ -49,16 +49,31 @@ static __always_inline bool below_target_cgroup(struct cgroup *cgrp)
 }
 
 /* Children and new threads of traced threads are traced, and so is the command of ours. */
-SEC("tp_btf/task_newtask")
-int BPF_PROG(task_made, struct task_struct *p, u64 clone_flags)
+static __always_inline bool inherits(struct task_struct *p)
 {
 	struct task_struct *parent = bpf_get_current_task_btf();
 
-	if (!running)
-		return 0;
-	if (thread_of(parent) || (spawner && parent->pid == spawner) ||
-	    (target_cgroup && below_target_cgroup(BPF_CORE_READ(p, cgroups, dfl_cgrp))))
+	return thread_of(parent) || (spawner && parent->pid == spawner) ||
+	       (target_cgroup && below_target_cgroup(BPF_CORE_READ(p, cgroups, dfl_cgrp)));
+}
+
+SEC("tp_btf/task_newtask")
+int BPF_PROG(task_made, struct task_struct *p, u64 clone_flags)
+{
+	if (running && inherits(p))
 		start_thread(p, TRACE_NEW);
+	return 0;
+}
+
+/*
+ * Many threads started at once use up what memory BPF keeps ready. It is filled up again by the
+ * time that the thread may first run: this is the second try, before it has done anything.
+ */
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(task_first_woken, struct task_struct *p)
+{
+	if (running && !thread_of(p) && inherits(p) && !start_thread(p, TRACE_NEW))
+		missed();
 	return 0;
 }
 
@@ -66,8 +81,8 @@ SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(task_moved, struct cgroup *cgrp, const char *path, struct task_struct *p,
 	     bool threadgroup)
 {
-	if (running && target_cgroup && below_target_cgroup(cgrp))
-		start_thread(p, state_of(p));
+	if (running && target_cgroup && below_target_cgroup(cgrp) && !start_thread(p, state_of(p)))
+		missed();
 	return 0;
 }
 
@@ -135,7 +150,8 @@ int BPF_PROG(task_migrates, struct task_struct *p, int dest_cpu)
 		return 0;
 	about_task(event, bpf_ktime_get_ns(), p);
 	clear_sched(&event->sched);
-	event->cpu = p->wake_cpu;
+	/* Told before the move. */
+	event->cpu = BPF_CORE_READ(p, thread_info.cpu);
 	event->sched.to_cpu = dest_cpu;
 	submit(event);
 	return 0;
@@ -199,6 +215,7 @@ int cuda_init(struct pt_regs *ctx)
 
 	if (!running || !trace_launchers || thread_of(p))
 		return 0;
+	/* User space traces all its threads, this one too if there is no memory now. */
 	notify(TRACE_NOTICE_LAUNCHER, p->tgid);
 	start_thread(p, TRACE_ON_CPU);
 	return 0;

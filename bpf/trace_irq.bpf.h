@@ -1,25 +1,36 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Interrupts on top of traced threads. They nest, so each CPU has a stack of those that run,
- * whoever they interrupt: an interrupt's own time is what is left without those nested in it, and
- * own times add up to the time stolen.
+ * whoever they interrupt, and a clock of the own time of all that ended: what that clock advances
+ * while an interrupt runs was nested in it. Own times add up to the time stolen, nothing twice.
+ *
+ * The programs here are interrupted themselves, at any instruction, by interrupts that use the same
+ * stack and leave it as they found it.
  */
 #ifndef __GPUAWARE_TRACE_IRQ_BPF_H
 #define __GPUAWARE_TRACE_IRQ_BPF_H
 
 #include "trace_thread.bpf.h"
 
-#define MAX_NESTED_IRQS 4 /* a power of 2; softirq, hard interrupt on top, and then some */
+#define READ_ONCE(x)	 (*(const volatile typeof(x) *)&(x))
+#define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
+#define MAX_NESTED_IRQS	 4 /* a power of 2; softirq, hard interrupt on top, and then some */
+
+/* A moment, and the clock of own times at it. */
+struct irq_moment {
+	u64 now_ns;
+	u64 own_ns;
+};
 
 struct irq_frame {
-	u64 start_ns;
-	u64 nested_ns;
+	struct irq_moment start;
 	u32 kind;
 	u32 nr;
 };
 
 struct irq_nest {
 	u32 depth;
+	u64 own_ns;
 	struct irq_frame frames[MAX_NESTED_IRQS];
 };
 
@@ -52,26 +63,41 @@ static __always_inline bool in_irq(void)
 	return stack && stack->depth;
 }
 
+/* Both clocks at one moment: no interrupt ended in between. */
+static __always_inline struct irq_moment moment(struct irq_nest *nest)
+{
+	struct irq_moment m;
+	int tries;
+
+	for (tries = 0; tries < 4; tries++) {
+		m.own_ns = READ_ONCE(nest->own_ns);
+		m.now_ns = bpf_ktime_get_ns();
+		if (m.own_ns == READ_ONCE(nest->own_ns))
+			break;
+	}
+	return m;
+}
+
 static __always_inline void irq_entry(u32 kind, u32 nr)
 {
-	struct irq_nest *stack;
+	struct irq_nest *nest = this_irq_nest();
 	struct irq_frame *frame;
+	u32 depth;
 
-	if (!running)
+	if (!running || !nest)
 		return;
-	stack = this_irq_nest();
-	if (!stack)
-		return;
-	if (stack->depth >= MAX_NESTED_IRQS) {
+	depth = READ_ONCE(nest->depth);
+	if (depth >= MAX_NESTED_IRQS) {
 		missed();
 		return;
 	}
-	frame = &stack->frames[stack->depth & (MAX_NESTED_IRQS - 1)];
+	/* Taken before it is filled: an interrupt in between takes the next one. */
+	WRITE_ONCE(nest->depth, depth + 1);
+	barrier();
+	frame = &nest->frames[depth & (MAX_NESTED_IRQS - 1)];
 	frame->kind = kind;
 	frame->nr = nr;
-	frame->nested_ns = 0;
-	stack->depth++;
-	frame->start_ns = bpf_ktime_get_ns();
+	frame->start = moment(nest);
 }
 
 static __always_inline void count_irq_total(u32 kind, u32 nr, u64 self_ns, const char *name)
@@ -110,42 +136,45 @@ static __always_inline void count_irq(struct trace_counters *c, u32 kind, u64 se
 	}
 }
 
-/* Takes the frame of @kind and @nr from the stack. NULL: its entry was not noted. */
-static __always_inline struct irq_frame *pop_irq(struct irq_nest *stack, u32 kind, u32 nr)
+/* Takes the frame of @kind and @nr from the stack into @frame. False: its entry was not noted. */
+static __always_inline bool pop_irq(struct irq_nest *nest, u32 kind, u32 nr,
+				    struct irq_frame *frame)
 {
-	struct irq_frame *frame;
+	u32 depth = READ_ONCE(nest->depth);
 
-	if (!stack->depth)
-		return NULL;
-	frame = &stack->frames[(stack->depth - 1) & (MAX_NESTED_IRQS - 1)];
+	if (!depth)
+		return false;
+	/* Read before it is given back: an interrupt after that may overwrite it. */
+	*frame = nest->frames[(depth - 1) & (MAX_NESTED_IRQS - 1)];
+	barrier();
 	if (frame->kind != kind || frame->nr != nr) {
 		/* Out of step, as after tracing began in the middle of one: start anew. */
-		stack->depth = 0;
+		WRITE_ONCE(nest->depth, 0);
 		missed();
-		return NULL;
+		return false;
 	}
-	stack->depth--;
-	return frame;
+	WRITE_ONCE(nest->depth, depth - 1);
+	return true;
 }
 
 static __always_inline void irq_exit(u32 kind, u32 nr, const char *name)
 {
-	struct irq_nest *stack = this_irq_nest();
-	u64 now = bpf_ktime_get_ns(), duration_ns, self_ns;
 	struct task_struct *p = bpf_get_current_task_btf();
+	struct irq_nest *nest = this_irq_nest();
+	struct irq_frame frame;
 	struct trace_thread *thread;
 	struct trace_record *event;
-	struct irq_frame *frame;
+	struct irq_moment end;
+	u64 duration_ns, self_ns;
 
-	if (!stack || !stack->depth)
+	if (!nest || !nest->depth)
 		return;
-	frame = pop_irq(stack, kind, nr);
-	if (!frame)
+	end = moment(nest);
+	if (!pop_irq(nest, kind, nr, &frame))
 		return;
-	duration_ns = now - frame->start_ns;
-	self_ns = duration_ns - frame->nested_ns;
-	if (stack->depth)
-		stack->frames[(stack->depth - 1) & (MAX_NESTED_IRQS - 1)].nested_ns += duration_ns;
+	duration_ns = end.now_ns - frame.start.now_ns;
+	self_ns = duration_ns - (end.own_ns - frame.start.own_ns);
+	__sync_fetch_and_add(&nest->own_ns, self_ns);
 	thread = thread_of(p);
 	if (!thread || !running)
 		return;
@@ -154,7 +183,7 @@ static __always_inline void irq_exit(u32 kind, u32 nr, const char *name)
 	event = new_event(kind);
 	if (!event)
 		return;
-	about_task(event, now, p);
+	about_task(event, end.now_ns, p);
 	event->irq.duration_ns = duration_ns;
 	event->irq.self_ns = self_ns;
 	event->irq.nr = nr;

@@ -199,10 +199,8 @@ static __always_inline struct trace_thread *start_thread(struct task_struct *p, 
 	struct trace_record *event;
 
 	thread = bpf_task_storage_get(&threads, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!thread) {
-		missed();
+	if (!thread)
 		return NULL;
-	}
 	if (thread->record.start_ns)
 		return thread;
 	thread->record.tid = p->pid;

@@ -273,10 +273,11 @@ impl<'obj> Kernel<'obj> {
         Ok(counted + skipped)
     }
 
-    fn programs(&self) -> [&libbpf_rs::ProgramMut<'obj>; 18] {
+    fn programs(&self) -> [&libbpf_rs::ProgramMut<'obj>; 19] {
         let progs = &self.skel.progs;
         [
             &progs.task_made,
+            &progs.task_first_woken,
             &progs.task_moved,
             &progs.program_started,
             &progs.switched,
@@ -363,6 +364,7 @@ fn attach(skel: &TraceSkel<'_>) -> Result<Vec<Link>> {
     // Exits before entries: an entry without its exit would put the stack out of step.
     let always = [
         (&progs.task_made, "task_newtask"),
+        (&progs.task_first_woken, "sched_wakeup_new"),
         (&progs.task_moved, "cgroup_attach_task"),
         (&progs.program_started, "sched_process_exec"),
         (&progs.switched, "sched_switch"),

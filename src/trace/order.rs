@@ -25,6 +25,11 @@ impl Order {
         self.held.push(raw);
     }
 
+    /// Takes an event of user space, which may be far ahead of what the kernel side has delivered.
+    pub fn push_ahead(&mut self, raw: Raw) {
+        self.held.push(raw);
+    }
+
     /// Must [`Self::release`] be called before more is pushed?
     pub fn is_full(&self) -> bool {
         self.held.len() >= MOST
@@ -68,6 +73,17 @@ mod tests {
         assert_eq!(times(&order.release()), [3, 4, 5]);
         assert!(order.release().is_empty());
         assert_eq!(times(&order.release_all()), [HORIZON_NS + 4, 200_000_000]);
+    }
+
+    #[test]
+    fn events_of_user_space_wait_for_the_kernels() {
+        let mut order = Order::default();
+        order.push_ahead(raw_of_window(Kind::WindowOpen, 900_000_000));
+        order.push(raw_of_window(Kind::WindowOpen, 1));
+        assert!(order.release().is_empty());
+        order.push(raw_of_window(Kind::WindowOpen, 300_000_000));
+        assert_eq!(times(&order.release()), [1]);
+        assert_eq!(times(&order.release_all()), [300_000_000, 900_000_000]);
     }
 
     #[test]

@@ -107,8 +107,8 @@ struct Session<'a> {
     order: Order,
     calls: Calls,
     windows: Option<Windows>,
-    /// Serial number and begin of the window that is open.
-    window: Option<(u32, u64)>,
+    /// Begin of the window that is open.
+    window: Option<u64>,
     nr_windows: u64,
     window_ns: u64,
     start_ns: u64,
@@ -336,6 +336,7 @@ impl<'a> Session<'a> {
                 // Only what comes after all probes are attached belongs to the window.
                 self.calls.arm(&self.kernel.skel);
                 let now_ns = now_ns(ClockId::CLOCK_MONOTONIC)?;
+                windows.opened(Duration::from_nanos(now_ns.saturating_sub(self.start_ns)));
                 self.open_window(now_ns);
             }
             Some(Action::Close) => {
@@ -350,21 +351,21 @@ impl<'a> Session<'a> {
     fn open_window(&mut self, now_ns: u64) {
         self.nr_windows += 1;
         let serial = u32::try_from(self.nr_windows).unwrap_or(u32::MAX);
-        self.window = Some((serial, now_ns));
+        self.window = Some(now_ns);
         self.kernel.set_window(serial);
         self.order
-            .push(decode::raw_of_window(Kind::WindowOpen, now_ns));
+            .push_ahead(decode::raw_of_window(Kind::WindowOpen, now_ns));
     }
 
     fn close_window(&mut self) -> Result<()> {
-        let Some((_, opened_ns)) = self.window.take() else {
+        let Some(opened_ns) = self.window.take() else {
             return Ok(());
         };
         self.kernel.set_window(0);
         let now_ns = now_ns(ClockId::CLOCK_MONOTONIC)?;
         self.window_ns += now_ns.saturating_sub(opened_ns);
         self.order
-            .push(decode::raw_of_window(Kind::WindowClose, now_ns));
+            .push_ahead(decode::raw_of_window(Kind::WindowClose, now_ns));
         Ok(())
     }
 

@@ -63,6 +63,13 @@ impl Windows {
         }
     }
 
+    /// The window has begun at `now`: attaching took a while.
+    pub fn opened(&mut self, now: Duration) {
+        self.state = State::Open {
+            closes: now + self.length,
+        };
+    }
+
     /// How long nothing is due.
     pub fn next_step(&self, now: Duration) -> Duration {
         let (State::Closed { opens: at } | State::Open { closes: at }) = self.state;
@@ -81,10 +88,11 @@ mod tests {
         assert_eq!(windows.step(ms(494), 0.0), None);
         assert_eq!(windows.next_step(ms(494)), ms(1));
         assert_eq!(windows.step(ms(495), 0.0), Some(Action::Open));
-        assert_eq!(windows.step(ms(504), 0.0), None);
-        assert_eq!(windows.step(ms(505), 0.25), Some(Action::Close));
+        windows.opened(ms(498));
+        assert_eq!(windows.step(ms(507), 0.0), None);
+        assert_eq!(windows.step(ms(508), 0.25), Some(Action::Close));
         // 25 % of the 990 ms of the second period in which a window may begin.
-        assert_eq!(windows.next_step(ms(505)), Duration::from_micros(742_500));
+        assert_eq!(windows.next_step(ms(508)), Duration::from_micros(739_500));
     }
 
     #[test]

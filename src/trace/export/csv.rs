@@ -5,14 +5,13 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 
-use super::{Counted, Sink};
+use super::{CSV_BUFFER_BYTES, Counted, Sink};
 use crate::trace::schema::{COLUMNS, CSV_END_PREFIX, CSV_HEADER_PREFIX, End, Header, Name, Record};
 
 /// A CSV file that is being written.
 pub struct Csv<W: Write> {
     rows: csv::Writer<Counted<W>>,
     numbers: itoa::Buffer,
-    bytes: u64,
 }
 
 impl<W: Write> Csv<W> {
@@ -20,24 +19,22 @@ impl<W: Write> Csv<W> {
     pub fn begin(mut out: Counted<W>, header: &Header) -> Result<Self> {
         let header = serde_json::to_string(header).context("writing the header")?;
         writeln!(out, "{CSV_HEADER_PREFIX}{header}").context("writing the header")?;
-        let bytes = out.bytes;
-        let mut rows = csv::WriterBuilder::new().from_writer(out);
+        let mut rows = csv::WriterBuilder::new()
+            .buffer_capacity(CSV_BUFFER_BYTES)
+            .from_writer(out);
         rows.write_record(COLUMNS).context("writing the header")?;
         Ok(Self {
             rows,
             numbers: itoa::Buffer::new(),
-            bytes,
         })
     }
 
     fn text(&mut self, text: &str) -> csv::Result<()> {
-        self.bytes += text.len() as u64 + 1;
         self.rows.write_field(text)
     }
 
     fn number<T: itoa::Integer>(&mut self, number: Option<T>) -> csv::Result<()> {
         let text = number.map_or("", |number| self.numbers.format(number));
-        self.bytes += text.len() as u64 + 1;
         self.rows.write_field(text)
     }
 
@@ -108,6 +105,6 @@ impl<W: Write> Sink for Csv<W> {
     }
 
     fn nr_bytes(&self) -> u64 {
-        self.bytes
+        self.rows.get_ref().bytes + CSV_BUFFER_BYTES as u64
     }
 }

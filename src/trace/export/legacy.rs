@@ -10,7 +10,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 
-use super::{Counted, Sink};
+use super::{CSV_BUFFER_BYTES, Counted, Sink};
 use crate::trace::order::HORIZON_NS;
 use crate::trace::schema::{End, Kind, Record};
 
@@ -29,7 +29,6 @@ pub struct LegacyCsv<W: Write> {
     held: BTreeMap<(u64, u64), Row>,
     nr_rows: u64,
     start_ns: Option<u64>,
-    bytes: u64,
 }
 
 impl<W: Write> LegacyCsv<W> {
@@ -37,8 +36,9 @@ impl<W: Write> LegacyCsv<W> {
     pub fn begin(mut out: Counted<W>) -> Result<Self> {
         writeln!(out, "{HEADER}").context("writing the header")?;
         Ok(Self {
-            bytes: out.bytes,
-            rows: csv::Writer::from_writer(out),
+            rows: csv::WriterBuilder::new()
+                .buffer_capacity(CSV_BUFFER_BYTES)
+                .from_writer(out),
             held: BTreeMap::new(),
             nr_rows: 0,
             start_ns: None,
@@ -66,7 +66,6 @@ impl<W: Write> LegacyCsv<W> {
             let mut row = entry.remove();
             let start_ns = *self.start_ns.get_or_insert(time_ns);
             row[0] = time_ns.saturating_sub(start_ns).to_string();
-            self.bytes += row.iter().map(|field| field.len() as u64 + 1).sum::<u64>();
             self.rows.write_record(&row).context("writing a row")?;
         }
         Ok(())
@@ -134,6 +133,7 @@ impl<W: Write> Sink for LegacyCsv<W> {
     }
 
     fn nr_bytes(&self) -> u64 {
-        self.bytes
+        // Rows that are held are some 100 bytes each when written.
+        self.rows.get_ref().bytes + CSV_BUFFER_BYTES as u64 + 128 * self.held.len() as u64
     }
 }

@@ -41,7 +41,7 @@ pub trait Sink {
     /// The file cannot be written.
     fn end(self: Box<Self>, end: &End) -> Result<()>;
 
-    /// Size of the file so far.
+    /// Size of the file so far, with what is not written yet; rather too much than too little.
     fn nr_bytes(&self) -> u64;
 }
 
@@ -62,6 +62,9 @@ pub fn begin<'out>(
         Format::LegacyCsv => Box::new(legacy::LegacyCsv::begin(out)?),
     })
 }
+
+/// What a CSV writer keeps back.
+const CSV_BUFFER_BYTES: usize = 4096;
 
 /// Counts what is written.
 struct Counted<W> {

@@ -9,7 +9,9 @@
  *   hog:MS                         runs for MS milliseconds beside a busy thread on the same CPU
  *   yield:MS:NS                    two threads on one CPU, each runs NS nanoseconds and yields
  *   udp:MS                         sends datagrams to itself: softirqs with interrupts on top
- *   sleep:MS                       sleeps once
+ *   wake:N                         waits N times for another thread to write to a pipe
+ *   move:N                         moves N times from one CPU to the other
+ *   crowd:N                        starts N threads at once; each sleeps once
  *
  * Each phase runs in a thread of its own; for each there is one line of JSON.
  */
@@ -60,6 +62,8 @@ struct phase {
 	long a, b;
 	long yields_switched;
 	uint64_t asleep_ns;
+	int pipe[2];
+	int waker_tid;
 };
 
 static void *function, *stream;
@@ -242,6 +246,57 @@ static void udp(struct phase *phase)
 	close(fd);
 }
 
+static void *waker(void *arg)
+{
+	struct phase *phase = arg;
+
+	pin(0);
+	phase->waker_tid = gettid();
+	for (long i = 0; i < phase->a; i++) {
+		usleep(1000);
+		if (write(phase->pipe[1], "x", 1) != 1)
+			die("write");
+	}
+	return NULL;
+}
+
+static void wake(struct phase *phase)
+{
+	pthread_t other;
+	char byte;
+
+	if (pipe(phase->pipe))
+		die("pipe");
+	pthread_create(&other, NULL, waker, phase);
+	for (long i = 0; i < phase->a; i++) {
+		if (read(phase->pipe[0], &byte, 1) != 1)
+			die("read");
+	}
+}
+
+static void move(struct phase *phase)
+{
+	for (long i = 0; i < phase->a; i++)
+		pin(i % 2);
+}
+
+static void *one_of_many(void *arg)
+{
+	usleep(20000);
+	return arg;
+}
+
+static void crowd(struct phase *phase)
+{
+	pthread_t *threads = calloc(phase->a, sizeof(*threads));
+
+	for (long i = 0; i < phase->a; i++)
+		pthread_create(&threads[i], NULL, one_of_many, NULL);
+	for (long i = 0; i < phase->a; i++)
+		pthread_join(threads[i], NULL);
+	free(threads);
+}
+
 static void run(struct phase *phase)
 {
 	if (!strcmp(phase->kind, "block"))
@@ -252,8 +307,12 @@ static void run(struct phase *phase)
 		yield(phase);
 	else if (!strcmp(phase->kind, "udp"))
 		udp(phase);
-	else if (!strcmp(phase->kind, "sleep"))
-		usleep(phase->a * 1000);
+	else if (!strcmp(phase->kind, "wake"))
+		wake(phase);
+	else if (!strcmp(phase->kind, "move"))
+		move(phase);
+	else if (!strcmp(phase->kind, "crowd"))
+		crowd(phase);
 	else
 		calls(phase);
 }
@@ -270,10 +329,11 @@ static void *phase_thread(void *arg)
 	run(phase);
 	to = snapshot();
 	printf("{\"phase\":\"%s\",\"tid\":%d,\"from_ns\":%lu,\"to_ns\":%lu,\"cpu_ns\":%lu,"
-	       "\"nvcsw\":%ld,\"nivcsw\":%ld,\"yields_switched\":%ld,\"asleep_ns\":%lu}\n",
+	       "\"nvcsw\":%ld,\"nivcsw\":%ld,\"yields_switched\":%ld,\"asleep_ns\":%lu,\"waker_"
+	       "tid\":%d}\n",
 	       phase->kind, gettid(), from.time_ns, to.time_ns, to.cpu_ns - from.cpu_ns,
 	       to.nvcsw - from.nvcsw, to.nivcsw - from.nivcsw, phase->yields_switched,
-	       phase->asleep_ns);
+	       phase->asleep_ns, phase->waker_tid);
 	fflush(stdout);
 	return NULL;
 }

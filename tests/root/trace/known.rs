@@ -29,6 +29,8 @@ pub struct Phase {
     pub yields_switched: u64,
     /// Time in sleeps.
     pub asleep_ns: u64,
+    /// The thread that woke it, in the phase that has one.
+    pub waker_tid: i32,
 }
 
 impl Phase {

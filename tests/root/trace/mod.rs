@@ -100,6 +100,57 @@ fn forced_blocks_are_blocks() {
 }
 
 #[test]
+fn wakeups_name_the_waker() {
+    let Some(_alone) = alone() else { return };
+    let traced = trace("", "wake:200 block:100:2000");
+    let phase = traced.phase("wake");
+    let wakeups: Vec<_> = traced
+        .within(phase)
+        .filter(|record| record.event == Kind::Wakeup)
+        .collect();
+    assert_eq!(wakeups.len() as u64, phase.nvcsw);
+    for wakeup in &wakeups {
+        assert_eq!(wakeup.reason, Some(Reason::Task), "{wakeup:?}");
+        assert_eq!(wakeup.other_tid, Some(phase.waker_tid));
+        assert_eq!(wakeup.cpu, 0, "where the waker runs");
+    }
+    // A sleep ends with a timer, whoever that interrupts.
+    let by_timer = traced
+        .within(traced.phase("block"))
+        .filter(|record| record.event == Kind::Wakeup && record.reason == Some(Reason::Irq));
+    assert_eq!(by_timer.count(), 100);
+}
+
+#[test]
+fn forced_migrations_say_from_where_to_where() {
+    let Some(_alone) = alone() else { return };
+    let traced = trace("", "move:100");
+    let phase = traced.phase("move");
+    let moves: Vec<_> = traced
+        .within(phase)
+        .filter(|record| record.event == Kind::Migrate)
+        .map(|record| (record.cpu, record.to_cpu.unwrap()))
+        .collect();
+    let wanted: Vec<_> = (0..100)
+        .map(|number| (1 - number % 2, number % 2))
+        .collect();
+    assert_eq!(moves, wanted);
+}
+
+#[test]
+fn none_of_many_threads_is_missed() {
+    let Some(_alone) = alone() else { return };
+    for _ in 0..5 {
+        let traced = trace("", "crowd:400");
+        traced.assert_consistent();
+        assert_eq!(traced.end.nr_lost(), 0, "{}", traced.log);
+        // With the main thread and that of the phase.
+        assert_eq!(traced.end.counted[&Kind::ThreadStart], 402);
+        assert_eq!(traced.end.counted[&Kind::ThreadExit], 402);
+    }
+}
+
+#[test]
 fn forced_preemptions_are_preemptions_by_the_hog() {
     let Some(_alone) = alone() else { return };
     let traced = trace("", "hog:2000");
@@ -124,7 +175,7 @@ fn forced_preemptions_are_preemptions_by_the_hog() {
 #[test]
 fn forced_yields_are_yields_and_none_is_lost_at_a_high_rate() {
     let Some(_alone) = alone() else { return };
-    let traced = trace("", "yield:3000:2500");
+    let traced = trace("", "yield:3000:6000");
     traced.assert_consistent();
     assert_eq!(traced.end.nr_lost(), 0, "{}", traced.log);
     let phase = traced.phase("yield");
@@ -164,7 +215,7 @@ fn nested_interrupts_count_once() {
             if inner.time_ns < span_outer.start {
                 break;
             }
-            nested_ns += inner.duration_ns.unwrap();
+            nested_ns += inner.self_ns.unwrap();
             nr_nested += 1;
         }
         assert_eq!(
@@ -204,7 +255,7 @@ fn losses_are_reported_exactly() {
 #[test]
 fn windows_are_where_the_launches_are() {
     let Some(_alone) = alone() else { return };
-    let traced = trace("--window-ms 20 --every-ms 100", "launch:400000");
+    let traced = trace("--window-ms 50 --every-ms 200", "launch:600000");
     traced.assert_consistent();
     let fraction = traced.end.sampled_fraction(&traced.header);
     assert!((0.1..0.5).contains(&fraction), "{fraction}");
@@ -223,7 +274,7 @@ fn windows_are_where_the_launches_are() {
             _ => {}
         }
     }
-    assert!((1..400_000).contains(&nr_launches), "{nr_launches}");
+    assert!((1..600_000).contains(&nr_launches), "{nr_launches}");
 }
 
 #[test]
@@ -239,8 +290,7 @@ fn sigint_leaves_a_complete_file() {
     let traced = read(&file, Vec::new(), tracer.log.join("\n"));
     assert_eq!(traced.end.ended_by, EndedBy::Signal);
     traced.assert_consistent();
-    // The command was told to end, too, which is how a command fails.
-    assert_eq!(code(status), 1, "{}", traced.log);
+    assert_eq!(code(status), 0, "{}", traced.log);
     assert!(traced.records.len() > 300, "{}", traced.records.len());
 }
 
