@@ -42,7 +42,7 @@ pub struct Trace {
     #[arg(long, value_name = "MS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=60_000), conflicts_with = "all_launches")]
     window_ms: u64,
     /// One such window in each period of this length, at a random place in it, milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=3_600_000), conflicts_with = "all_launches")]
+    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=3_600_000), conflicts_with = "all_launches")]
     every_ms: u64,
     /// End after SEC seconds.
     #[arg(long, value_name = "SEC", value_parser = seconds)]

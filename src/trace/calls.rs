@@ -73,7 +73,10 @@ impl Calls {
     pub fn disarm(&mut self) {
         self.armed = false;
         for probed in &mut self.probed {
-            probed.links.clear();
+            // The hot ones first: each waits for the kernel's grace period once it is off.
+            while let Some(link) = probed.links.pop() {
+                drop(link);
+            }
         }
     }
 
@@ -136,14 +139,15 @@ impl Probed {
         let graph = launches("cuGraphLaunch", "");
         let progs = &skel.progs;
         let mut links = Vec::new();
-        // Returns first: a call that is seen to begin is seen to end.
+        // Returns first: a call that is seen to begin is seen to end. What is called most comes last,
+        // and is taken away first: it is on no longer than the window.
         for (program, points, returns) in [
             (&progs.graph_launch_return, &graph, true),
             (&progs.sync_return, &points.syncs, true),
-            (&progs.launch, &plain, false),
-            (&progs.launch_ex, &ex, false),
-            (&progs.graph_launch, &graph, false),
             (&progs.sync, &points.syncs, false),
+            (&progs.graph_launch, &graph, false),
+            (&progs.launch_ex, &ex, false),
+            (&progs.launch, &plain, false),
         ] {
             if points.is_empty() {
                 continue;
