@@ -192,6 +192,8 @@ fn topology_of_a_folder_that_is_no_sysfs_names_the_file() {
     let (code, error) = run(&["topology", "--sysfs", empty.path().to_str().unwrap()]);
     assert_eq!(code, 2, "{error}");
     assert!(error.contains("devices/system/cpu/online"), "{error}");
+}
+
 #[test]
 fn bad_trace_flags_are_usage_errors() {
     for (args, part) in [
