@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Compiles the two BPF objects and generates their skeletons and the bindings of `bpf/intf.h`.
+//! Compiles the BPF objects and generates their skeletons and the bindings of `bpf/intf.h` and
+//! `bpf/trace_intf.h`.
 
 use scx_cargo::BpfBuilder;
 
@@ -21,4 +22,9 @@ fn main() {
         "gpuaware",
     );
     skeleton(&mut builder(), "bpf/identify.bpf.c", "identify");
+    skeleton(
+        builder().enable_intf("bpf/trace_intf.h", "trace_intf.rs"),
+        "bpf/trace.bpf.c",
+        "trace",
+    );
 }

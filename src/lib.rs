@@ -4,6 +4,9 @@
 //!
 //! Imports run downward only: `cli` -> {`sched`, `doctor`} -> `identify` -> {`policy`, `topology`}. `bpf`
 //! holds what the build generated; only `sched` and `identify` use it.
+//! Imports run downward only: `cli` -> {`sched`, `identify`, `trace`} -> {`policy`, `topology`};
+//! `sched` and `trace` use `identify`. `bpf` holds what the build generated; only these three use
+//! it.
 
 mod bpf;
 pub mod cli;
@@ -12,3 +15,4 @@ pub mod identify;
 pub mod policy;
 pub mod sched;
 pub mod topology;
+pub mod trace;

@@ -5,6 +5,7 @@ mod doctor;
 mod marks;
 mod policy;
 mod topology;
+mod trace;
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -89,6 +90,8 @@ enum Command {
     Topology(topology::Options),
     /// Look for what stands in the way of scx_gpuaware on this host.
     Doctor(doctor::Doctor),
+    /// Record what the scheduler and interrupts do to threads that launch, under any scheduler.
+    Trace(trace::Trace),
 }
 
 /// An error with its exit code.
@@ -118,6 +121,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Some(Command::Policy(action)) => policy::run(&action),
         Some(Command::Topology(options)) => topology::run(&options),
         Some(Command::Doctor(args)) => doctor::run(&args).map_err(Failure::from),
+        Some(Command::Trace(args)) => trace::run(&args),
     };
     let (error, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,

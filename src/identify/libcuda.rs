@@ -22,6 +22,15 @@ pub const LAUNCH_SYMBOLS: [&str; 8] = [
     "cuGraphLaunch_ptsz",
 ];
 
+/// The calls that wait for the GPU.
+pub const SYNC_SYMBOLS: [&str; 5] = [
+    "cuCtxSynchronize",
+    "cuCtxSynchronize_v2",
+    "cuStreamSynchronize",
+    "cuStreamSynchronize_ptsz",
+    "cuEventSynchronize",
+];
+
 /// Called once by every CUDA process, before it can launch.
 pub const INIT_SYMBOL: &str = "cuInit";
 
@@ -50,11 +59,14 @@ pub struct Mapping {
 pub struct EntryPoints {
     /// Index into [`LAUNCH_SYMBOLS`] and file offset.
     pub launches: Vec<(usize, usize)>,
+    /// Index into [`SYNC_SYMBOLS`] and file offset.
+    pub syncs: Vec<(usize, usize)>,
     /// File offset of [`INIT_SYMBOL`].
     pub init: Option<usize>,
 }
 
-fn is_libcuda(path: &[u8]) -> bool {
+/// Is this the path of a libcuda?
+pub fn is_libcuda(path: &[u8]) -> bool {
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     name == b"libcuda.so" || name.starts_with(b"libcuda.so.")
@@ -127,6 +139,7 @@ pub fn entry_points(path: &Path) -> Result<EntryPoints> {
     };
     let mut found = EntryPoints {
         launches: Vec::new(),
+        syncs: Vec::new(),
         init: None,
     };
     for symbol in file
@@ -134,13 +147,15 @@ pub fn entry_points(path: &Path) -> Result<EntryPoints> {
         .filter(|symbol| symbol.is_definition())
     {
         let Ok(name) = symbol.name() else { continue };
+        let place_in = |symbols: &[&str]| {
+            let index = symbols.iter().position(|&listed| listed == name)?;
+            Some((index, offset_of(symbol.address())?))
+        };
         if name == INIT_SYMBOL {
             found.init = offset_of(symbol.address());
-        } else if let Some(index) = LAUNCH_SYMBOLS.iter().position(|&launch| launch == name) {
-            found
-                .launches
-                .extend(offset_of(symbol.address()).map(|offset| (index, offset)));
         }
+        found.launches.extend(place_in(&LAUNCH_SYMBOLS));
+        found.syncs.extend(place_in(&SYNC_SYMBOLS));
     }
     Ok(found)
 }
@@ -202,6 +217,7 @@ garbage\n\xff\xfe\n";
             entry_points(&libc).unwrap(),
             EntryPoints {
                 launches: vec![],
+                syncs: vec![],
                 init: None
             }
         );

@@ -5,6 +5,7 @@
 
 pub mod cgroups;
 pub mod libcuda;
+pub mod libraries;
 pub mod marks;
 mod probes;
 mod processes;

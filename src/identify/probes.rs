@@ -1,52 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The uprobes: which libcuda files are in use, and attaching to them in time.
+//! The launch probes on every libcuda in use, and arming them in time.
 
-use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::collections::HashSet;
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use libbpf_rs::{Link, ProgramMut, RingBuffer, RingBufferBuilder, UprobeMultiOpts};
+use libbpf_rs::{Link, RingBuffer, RingBufferBuilder};
 use log::{debug, info, warn};
 
 use crate::bpf::identify::IdentifySkel;
 
 use super::Source;
-use super::libcuda::{self, EntryPoints};
+use super::libraries::{Libraries, Library};
 use super::marks::{Mark, Pins};
-use super::processes::{Looks, Strangers};
+use super::processes::Strangers;
 use super::window::{Action, Counters, Threads, Window};
 
 const PROC: &str = "/proc";
 
-/// A libcuda file in use.
-struct Library {
-    /// Keeps the inode, so that attaching works after the last path to it is gone.
-    file: File,
-    path: PathBuf,
-    entry_points: EntryPoints,
+/// A libcuda file with its probes.
+struct Probed {
+    library: Library,
     _init: Option<Link>,
     launches: Option<Link>,
 }
 
-/// Device and inode number as `stat` has them.
-type FileId = (u64, u64);
-
 /// All uprobes.
 pub struct Probes {
-    libraries: HashMap<FileId, Library>,
-    /// Which processes map a libcuda.
-    users: HashSet<u32>,
-    looks: Looks,
+    libraries: Libraries,
+    probed: Vec<Probed>,
     strangers: Strangers,
     window: Window,
     nr_windows: u64,
-    nr_found_libraries: u64,
     lost_execs_seen: u64,
     execs: RingBuffer<'static>,
     execed: mpsc::Receiver<u32>,
@@ -90,24 +77,17 @@ impl Probes {
             })
             .context("reading process events")?;
         let mut probes = Self {
-            libraries: HashMap::new(),
-            users: HashSet::new(),
-            looks: Looks::default(),
+            libraries: Libraries::default(),
+            probed: Vec::new(),
             strangers: Strangers::default(),
             window: Window::new(Duration::ZERO),
             nr_windows: 1,
-            nr_found_libraries: 0,
             lost_execs_seen: 0,
             execs: builder.build().context("reading process events")?,
             execed,
         };
-        for path in loader_cache() {
-            probes.add_library(skel, &path, &path);
-        }
-        for tgid in all_processes() {
-            probes.look_at(skel, tgid, Duration::ZERO);
-            probes.looks.started(tgid, Duration::ZERO);
-        }
+        let found = probes.libraries.find_all();
+        probes.add(skel, found);
         Ok(probes)
     }
 
@@ -119,15 +99,14 @@ impl Probes {
         pins: &Pins,
     ) -> Result<Duration> {
         self.follow_execs(now, skel)?;
-        while let Some(tgid) = self.looks.next(now) {
-            self.look_at(skel, tgid, now);
-        }
+        let found = self.libraries.look(now);
+        self.add(skel, found);
         let mut counters = counters(skel);
-        counters.triggers += self.nr_found_libraries;
+        counters.triggers += self.probed.len() as u64;
         let mut threads = KnownThreads {
             pins,
             strangers: &mut self.strangers,
-            users: &self.users,
+            users: self.libraries.users(),
         };
         let action = self.window.step(now, counters, &mut threads);
         if let Some(action) = action {
@@ -136,13 +115,13 @@ impl Probes {
         match action {
             Some(Action::Arm) => {
                 self.nr_windows += 1;
-                for library in self.libraries.values_mut() {
-                    library.arm(skel);
+                for probed in &mut self.probed {
+                    probed.arm(skel);
                 }
             }
             Some(Action::Disarm) => {
-                for library in self.libraries.values_mut() {
-                    library.launches = None;
+                for probed in &mut self.probed {
+                    probed.launches = None;
                 }
             }
             None => {}
@@ -152,7 +131,7 @@ impl Probes {
 
     /// Number of libcuda files that are probed.
     pub fn nr_libraries(&self) -> usize {
-        self.libraries.len()
+        self.probed.len()
     }
 
     /// Times that the probes were armed.
@@ -168,68 +147,34 @@ impl Probes {
     fn follow_execs(&mut self, now: Duration, skel: &IdentifySkel<'_>) -> Result<()> {
         self.execs.consume().context("reading process events")?;
         while let Ok(tgid) = self.execed.try_recv() {
-            self.looks.started(tgid, now);
+            self.libraries.started(tgid, now);
         }
         let lost = skel.maps.bss_data.as_deref();
         let lost = lost.map_or(0, |bss| read(&bss.nr_lost_execs));
         if lost != self.lost_execs_seen {
             self.lost_execs_seen = lost;
-            for tgid in all_processes() {
-                self.looks.started(tgid, now);
-            }
+            self.libraries.any_started(now);
         }
         Ok(())
     }
 
-    /// Does process `tgid` map a libcuda by now?
-    fn look_at(&mut self, skel: &IdentifySkel<'_>, tgid: u32, now: Duration) {
-        let dir = Path::new(PROC).join(tgid.to_string());
-        let Ok(maps) = std::fs::read(dir.join("maps")) else {
-            self.looks.ended(tgid);
-            self.users.remove(&tgid);
-            return;
-        };
-        let mappings = libcuda::mappings(&maps);
-        if mappings.is_empty() {
-            self.users.remove(&tgid);
-            return;
-        }
-        if self.users.insert(tgid) {
-            debug!("process {tgid} maps libcuda after {now:?}");
-        }
-        for mapping in mappings {
-            let file = dir.join("map_files").join(&mapping.range);
-            self.add_library(skel, &file, &mapping.path);
-        }
-    }
-
-    /// Starts to probe the library at `file`, unless it is known. `name` is for people.
-    fn add_library(&mut self, skel: &IdentifySkel<'_>, file: &Path, name: &Path) {
-        let opened = File::open(file).and_then(|file| {
-            let metadata = file.metadata()?;
-            Ok((file, (metadata.dev(), metadata.ino())))
-        });
-        let (file, id) = match opened {
-            Ok(opened) => opened,
-            Err(error) => return debug!("{}: {error}", file.display()),
-        };
-        if self.libraries.contains_key(&id) {
-            return;
-        }
-        match Library::new(skel, file, name) {
-            Ok(mut library) => {
-                info!(
-                    "probing {} ({} launch entry points)",
-                    name.display(),
-                    library.entry_points.launches.len()
-                );
-                if self.window.is_armed() {
-                    library.arm(skel);
+    /// Starts to probe these libraries.
+    fn add(&mut self, skel: &IdentifySkel<'_>, found: Vec<Library>) {
+        for library in found {
+            let name = library.path.display().to_string();
+            match Probed::new(skel, library) {
+                Ok(mut probed) => {
+                    info!(
+                        "probing {name} ({} launch entry points)",
+                        probed.library.entry_points.launches.len()
+                    );
+                    if self.window.is_armed() {
+                        probed.arm(skel);
+                    }
+                    self.probed.push(probed);
                 }
-                self.nr_found_libraries += 1;
-                self.libraries.insert(id, library);
+                Err(error) => warn!("cannot probe {name}: {error:#}"),
             }
-            Err(error) => warn!("cannot probe {}: {error:#}", name.display()),
         }
     }
 }
@@ -263,71 +208,29 @@ impl Threads for KnownThreads<'_> {
     }
 }
 
-impl Library {
-    fn new(skel: &IdentifySkel<'_>, file: File, name: &Path) -> Result<Self> {
-        let entry_points = libcuda::entry_points(&by_fd(&file))?;
-        let init = entry_points
+impl Probed {
+    fn new(skel: &IdentifySkel<'_>, library: Library) -> Result<Self> {
+        let init = library
+            .entry_points
             .init
-            .map(|offset| attach(&skel.progs.cuda_init, &file, &[(0, offset)]))
+            .map(|offset| library.attach(&skel.progs.cuda_init, &[(0, offset)]))
             .transpose()
             .context("attaching to cuInit")?;
         Ok(Self {
-            file,
-            path: name.to_path_buf(),
-            entry_points,
+            library,
             _init: init,
             launches: None,
         })
     }
 
     fn arm(&mut self, skel: &IdentifySkel<'_>) {
-        if self.launches.is_some() || self.entry_points.launches.is_empty() {
+        let launches = &self.library.entry_points.launches;
+        if self.launches.is_some() || launches.is_empty() {
             return;
         }
-        match attach(&skel.progs.launch, &self.file, &self.entry_points.launches) {
+        match self.library.attach(&skel.progs.launch, launches) {
             Ok(link) => self.launches = Some(link),
-            Err(error) => warn!("cannot arm {}: {error:#}", self.path.display()),
+            Err(error) => warn!("cannot arm: {error:#}"),
         }
     }
-}
-
-fn by_fd(file: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
-/// Attaches to file offsets of `file`, in every process that maps it now or later. The cookie of
-/// each is its number in `points`.
-fn attach(program: &ProgramMut<'_>, file: &File, points: &[(usize, usize)]) -> Result<Link> {
-    let opts = UprobeMultiOpts {
-        offsets: points.iter().map(|&(_, offset)| offset).collect(),
-        cookies: points.iter().map(|&(index, _)| index as u64).collect(),
-        ..UprobeMultiOpts::default()
-    };
-    const EVERY_PROCESS: i32 = -1;
-    program
-        .attach_uprobe_multi_with_opts(EVERY_PROCESS, by_fd(file), "", opts)
-        .context("attaching uprobes")
-}
-
-fn loader_cache() -> Vec<PathBuf> {
-    let output = Command::new("/sbin/ldconfig").arg("-p").output();
-    match output {
-        Ok(output) => libcuda::in_loader_cache(&String::from_utf8_lossy(&output.stdout))
-            .into_iter()
-            .collect(),
-        Err(error) => {
-            debug!("no loader cache: ldconfig: {error}");
-            Vec::new()
-        }
-    }
-}
-
-fn all_processes() -> Vec<u32> {
-    let Ok(entries) = std::fs::read_dir(PROC) else {
-        return Vec::new();
-    };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
 }

@@ -193,3 +193,33 @@ fn topology_of_a_folder_that_is_no_sysfs_names_the_file() {
     assert_eq!(code, 2, "{error}");
     assert!(error.contains("devices/system/cpu/online"), "{error}");
 }
+
+#[test]
+fn bad_trace_flags_are_usage_errors() {
+    for (args, part) in [
+        (
+            &["trace", "--pid", "2147483647"][..],
+            "no process with PID 2147483647",
+        ),
+        (
+            &["trace", "--cgroup", "/no/such/cgroup"],
+            "no cgroup /no/such/cgroup",
+        ),
+        (&["trace", "--buffer", "2G", "--format", "csv"], "64K to 1G"),
+        (&["trace", "--buffer", "many"], "expected a size such as"),
+        (
+            &["trace", "--window-ms", "500", "--every-ms", "100"],
+            "longer than --every-ms",
+        ),
+        (&["trace", "--max-size", "1M"], "--format csv"),
+        (&["trace", "--format", "csv", "--", "true"], "-o"),
+        (
+            &["trace", "-o", "/no/such/folder/file"],
+            "/no/such/folder/file",
+        ),
+    ] {
+        let (code, error) = run(args);
+        assert_eq!(code, 2, "{args:?}: {error}");
+        assert!(error.contains(part), "{args:?}: {part} in {error}");
+    }
+}

@@ -54,6 +54,7 @@ fn imports_run_downward() {
             "crate::identify",
             "crate::cli",
             "crate::topology",
+            "crate::trace",
             "crate::bpf",
         ],
     );
@@ -62,6 +63,7 @@ fn imports_run_downward() {
         &[
             "crate::sched",
             "crate::identify",
+            "crate::trace",
             "crate::cli",
             "crate::bpf",
         ],
@@ -69,6 +71,31 @@ fn imports_run_downward() {
     assert_unused("src/identify", &["crate::sched", "crate::cli"]);
     assert_unused("src/sched", &["crate::cli"]);
     assert_unused("src/doctor", &["crate::cli", "crate::sched", "libbpf_rs"]);
+    assert_unused(
+        "src/identify",
+        &["crate::sched", "crate::trace", "crate::cli"],
+    );
+    assert_unused("src/sched", &["crate::trace", "crate::cli"]);
+    assert_unused("src/trace", &["crate::sched", "crate::cli"]);
+}
+
+#[test]
+fn pure_parts_of_the_tracer_read_no_file_and_no_clock() {
+    let words = [
+        "std::fs",
+        "std::env",
+        "Instant::now",
+        "SystemTime",
+        "clock_gettime",
+        "Command::new",
+    ];
+    for folder in ["src/trace/schema", "src/trace/summary", "src/trace/export"] {
+        assert_unused(folder, &words);
+    }
+    for file in ["decode.rs", "order.rs", "threads.rs", "window.rs"] {
+        let found = uses(&repository().join("src/trace").join(file), &words);
+        assert!(found.is_empty(), "{found:#?}");
+    }
 }
 
 #[test]
@@ -78,7 +105,7 @@ fn policy_reads_no_file_and_no_clock() {
         &[
             "std::fs",
             "std::env",
-            "Instant",
+            "Instant::now",
             "SystemTime",
             "Command::new",
         ],

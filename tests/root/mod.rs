@@ -2,3 +2,4 @@
 //! Tier `root`: probes in this kernel, under whatever scheduler it has.
 
 mod identify;
+mod trace;

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What is counted and what is estimated, as people and programs read it.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::trace::schema::Comm;
+
+fn outcome(launches: Launches) -> Outcome {
+    let mut thread = Thread::nobody();
+    thread.tid = 12;
+    thread.tgid = 10;
+    thread.threads = 1;
+    thread.comm = Comm::new("engine");
+    thread.counters.launches = 500;
+    thread.counters.preempted = 40;
+    thread.counters.blocked = 10;
+    Outcome {
+        header: Header {
+            schema: 1,
+            program: "0".to_owned(),
+            clock: "CLOCK_MONOTONIC".to_owned(),
+            start_ns: 0,
+            start_unix_ns: 0,
+            kernel: "6.18".to_owned(),
+            scheduler: None,
+            cpus: 2,
+            target: "process 10".to_owned(),
+            launches,
+        },
+        end: End {
+            ended_by: EndedBy::Duration,
+            end_ns: 2_000_000_000,
+            window_ns: 20_000_000,
+            windows: 2,
+            counted: BTreeMap::from([(Kind::Launch, 500)]),
+            lost: BTreeMap::new(),
+            missed: 0,
+        },
+        threads: vec![thread],
+        irqs: Vec::new(),
+        preemptors: Vec::new(),
+        lost_preemptors: 0,
+        command: None,
+    }
+}
+
+#[test]
+fn a_scaled_count_is_called_an_estimate() {
+    let sampled = outcome(Launches::Sampled {
+        window_ns: 10_000_000,
+        period_ns: 1_000_000_000,
+    });
+    let text = text(&sampled);
+    // 500 in 1 % of the time: about 50,000; 50 switches in these are 1 in a thousand.
+    assert!(text.contains("~50000") && text.contains("~1.0"), "{text}");
+    assert!(text.contains("(1.00 %)"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&json(&sampled).unwrap()).unwrap();
+    let thread = &json["threads"][0];
+    assert_eq!(
+        thread["counters"]["launches"], 500,
+        "the count stays a count"
+    );
+    assert_eq!(thread["launches_estimate"], 50_000.0);
+}
+
+#[test]
+fn a_full_count_is_not() {
+    let full = outcome(Launches::All);
+    let text = text(&full);
+    assert!(text.contains("every one counted"), "{text}");
+    assert!(!text.contains('~') && text.contains("100.0"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&json(&full).unwrap()).unwrap();
+    assert_eq!(
+        json["threads"][0]["launches_estimate"],
+        serde_json::Value::Null
+    );
+}
+
+#[test]
+fn losses_are_shown_by_kind() {
+    let mut outcome = outcome(Launches::All);
+    assert!(text(&outcome).contains("lost       nothing"));
+    outcome.end.lost.insert(Kind::Launch, 7);
+    outcome.end.missed = 1;
+    let text = text(&outcome);
+    assert!(
+        text.contains("7 of 500 launch, 1 of unknown kind"),
+        "{text}"
+    );
+}
+
+#[test]
+fn times_have_three_digits() {
+    let times = [999, 1_500, 12_340, 123_400_000, 4_000_000_000].map(time);
+    assert_eq!(times, ["999 ns", "1.50 us", "12.3 us", "123 ms", "4.00 s"]);
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Who is traced: a command, processes, a cgroup, or every process that launches. Always with what
+//! they start.
+
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::identify::cgroups;
+
+use super::kernel::Kernel;
+
+/// Who is traced.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// A program to start, and its arguments.
+    Command(Vec<OsString>),
+    /// Processes that run.
+    Processes(Vec<i32>),
+    /// A cgroup and those below it: its folder.
+    Cgroup(PathBuf),
+    /// Every process from its first call into libcuda that is seen.
+    Launchers,
+}
+
+impl Target {
+    /// In words, for the file.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Command(words) => {
+                let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+                format!("command {}", words.join(" "))
+            }
+            Self::Processes(pids) => {
+                let pids: Vec<_> = pids.iter().map(ToString::to_string).collect();
+                format!("process {}", pids.join(", "))
+            }
+            Self::Cgroup(path) => format!("cgroup {}", path.display()),
+            Self::Launchers => "every process that launches".to_owned(),
+        }
+    }
+
+    /// Id of the cgroup, 0 if it is none.
+    ///
+    /// # Errors
+    /// No such cgroup.
+    pub fn cgroup_id(&self) -> Result<u64> {
+        let Self::Cgroup(path) = self else {
+            return Ok(0);
+        };
+        let metadata =
+            std::fs::metadata(path).with_context(|| format!("no cgroup {}", path.display()))?;
+        Ok(metadata.ino())
+    }
+
+    /// Begins to trace what runs already.
+    ///
+    /// # Errors
+    /// No such process, no memory.
+    pub fn begin(&self, kernel: &Kernel<'_>) -> Result<()> {
+        match self {
+            Self::Processes(pids) => {
+                for &pid in pids {
+                    if trace_process(kernel, pid)? == 0 {
+                        bail!("no process with PID {pid}");
+                    }
+                }
+                Ok(())
+            }
+            Self::Cgroup(path) => trace_cgroup(kernel, path),
+            Self::Command(_) | Self::Launchers => Ok(()),
+        }
+    }
+
+    /// Have all its processes ended? Of a command, see [`Started`].
+    pub fn has_ended(&self) -> bool {
+        let ended = |pid: &i32| !Path::new(&format!("/proc/{pid}")).exists();
+        matches!(self, Self::Processes(pids) if pids.iter().all(ended))
+    }
+}
+
+/// The folder of a cgroup that the user names by its path, or by its path below the hierarchy.
+///
+/// # Errors
+/// There is none.
+pub fn find_cgroup(name: &Path) -> Result<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").context("reading mounts")?;
+    let root = cgroups::mount_point(&mounts).context("no cgroup v2 hierarchy is mounted")?;
+    let below = root.join(name.strip_prefix("/").unwrap_or(name));
+    let folders = [name.to_path_buf(), below];
+    folders
+        .into_iter()
+        .find(|folder| folder.join("cgroup.procs").exists())
+        .with_context(|| {
+            format!(
+                "no cgroup {}: expected a folder with a cgroup.procs, or its path below {}",
+                name.display(),
+                root.display()
+            )
+        })
+}
+
+/// Traces all threads of process `tgid`; returns how many.
+///
+/// # Errors
+/// No memory.
+pub fn trace_process(kernel: &Kernel<'_>, tgid: i32) -> Result<usize> {
+    let mut nr_traced = 0;
+    // A thread that is not traced yet may start another one behind our back: look twice.
+    for _ in 0..2 {
+        nr_traced = 0;
+        let Ok(tasks) = std::fs::read_dir(format!("/proc/{tgid}/task")) else {
+            break;
+        };
+        for task in tasks.flatten() {
+            let tid = task.file_name().to_str().and_then(|tid| tid.parse().ok());
+            if let Some(tid) = tid {
+                nr_traced += usize::from(kernel.trace_task(tid)?);
+            }
+        }
+    }
+    Ok(nr_traced)
+}
+
+fn trace_cgroup(kernel: &Kernel<'_>, folder: &Path) -> Result<()> {
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let procs = std::fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+        for pid in procs.lines().filter_map(|line| line.parse().ok()) {
+            trace_process(kernel, pid)?;
+        }
+        let below = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        folders.extend(below.map(|entry| entry.path()).filter(|path| path.is_dir()));
+    }
+    Ok(())
+}
+
+/// A command that was started. Told to end when dropped.
+pub struct Started {
+    child: Child,
+}
+
+impl Started {
+    /// Starts the command, traced from its first instruction on.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn spawn(words: &[OsString], kernel: &mut Kernel<'_>) -> Result<Self> {
+        let Some((program, args)) = words.split_first() else {
+            bail!("expected a command after --");
+        };
+        kernel.set_spawner(nix::unistd::gettid().as_raw());
+        let child = Command::new(program).args(args).spawn();
+        kernel.set_spawner(0);
+        let child = child.with_context(|| format!("starting {}", program.to_string_lossy()))?;
+        Ok(Self { child })
+    }
+
+    /// How it ended, if it has.
+    pub fn status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        const PATIENCE: Duration = Duration::from_secs(2);
+        if self.status().is_some() {
+            return;
+        }
+        let pid = i32::try_from(self.child.id()).unwrap_or(i32::MAX);
+        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        let end = Instant::now() + PATIENCE;
+        while self.status().is_none() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}

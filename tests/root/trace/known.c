@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A program of known behaviour: what it does is asked for on the command line, what came of it is
+ * counted by itself with getrusage(2) and clocks. The tests of the tracer compare.
+ *
+ * usage: known PHASE...
+ *   launch:N ex:N graph:N sync:N   calls into libcuda
+ *   block:N:US                     N sleeps of US microseconds
+ *   hog:MS                         runs for MS milliseconds beside a busy thread on the same CPU
+ *   yield:MS:NS                    two threads on one CPU, each runs NS nanoseconds and yields
+ *   udp:MS                         sends datagrams to itself: softirqs with interrupts on top
+ *   wake:N                         waits N times for another thread to write to a pipe
+ *   move:N                         moves N times from one CPU to the other
+ *   crowd:N                        starts N threads at once; each sleeps once
+ *
+ * Each phase runs in a thread of its own; for each there is one line of JSON.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* What is needed of cuda.h, which is not everywhere that tests are built. */
+typedef struct {
+	unsigned grid[3], block[3], shared;
+	void *stream, *attrs;
+	unsigned nr_attrs;
+} launch_config;
+int cuInit(unsigned flags);
+int cuDevicePrimaryCtxRetain(void **ctx, int dev);
+int cuCtxSetCurrent(void *ctx);
+int cuModuleLoadData(void **module, const void *image);
+int cuModuleGetFunction(void **f, void *module, const char *name);
+int cuStreamCreate(void **stream, unsigned flags);
+int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+		   unsigned bz, unsigned shared, void *stream, void **params, void **extra);
+int cuLaunchKernelEx(const launch_config *config, void *f, void **params, void **extra);
+int cuStreamSynchronize(void *stream);
+int cuStreamBeginCapture_v2(void *stream, int mode);
+int cuStreamEndCapture(void *stream, void **graph);
+int cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long flags);
+int cuGraphLaunch(void *exec, void *stream);
+
+struct snapshot {
+	uint64_t time_ns, cpu_ns;
+	long nvcsw, nivcsw;
+};
+
+struct phase {
+	const char *kind;
+	long a, b;
+	long yields_switched;
+	uint64_t asleep_ns;
+	int pipe[2];
+	int waker_tid;
+};
+
+static void *function, *stream;
+static atomic_int stop;
+
+static uint64_t clock_ns(clockid_t clock)
+{
+	struct timespec ts;
+
+	clock_gettime(clock, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+}
+
+static void die(const char *what)
+{
+	fprintf(stderr, "known: %s\n", what);
+	exit(1);
+}
+
+/* Counts and the time that they are of: no switch fell in between. */
+static struct snapshot snapshot(void)
+{
+	struct snapshot shot;
+	struct rusage before, after;
+
+	do {
+		getrusage(RUSAGE_THREAD, &before);
+		shot.time_ns = clock_ns(CLOCK_MONOTONIC);
+		shot.cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+		getrusage(RUSAGE_THREAD, &after);
+	} while (before.ru_nvcsw != after.ru_nvcsw || before.ru_nivcsw != after.ru_nivcsw);
+	shot.nvcsw = after.ru_nvcsw;
+	shot.nivcsw = after.ru_nivcsw;
+	return shot;
+}
+
+static void pin(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set))
+		die("sched_setaffinity");
+}
+
+static void spin_ns(uint64_t ns)
+{
+	uint64_t end = clock_ns(CLOCK_MONOTONIC) + ns;
+
+	while (clock_ns(CLOCK_MONOTONIC) < end)
+		;
+}
+
+static void *busy(void *arg)
+{
+	(void)arg;
+	pin(1);
+	while (!stop)
+		;
+	return NULL;
+}
+
+static void *yielder(void *arg)
+{
+	struct phase *phase = arg;
+
+	pin(1);
+	while (!stop) {
+		spin_ns(phase->b);
+		sched_yield();
+	}
+	return NULL;
+}
+
+static void launch(unsigned gx)
+{
+	unsigned long long ns = 1000;
+	void *params[] = {&ns};
+
+	if (cuLaunchKernel(function, gx, 2, 3, 32, 4, 2, 256, stream, params, NULL))
+		die("cuLaunchKernel");
+}
+
+static void launch_ex(unsigned gx)
+{
+	unsigned long long ns = 1000;
+	void *params[] = {&ns};
+	launch_config config = {
+		.grid = {gx, 5, 6}, .block = {64, 1, 1}, .shared = 512, .stream = stream};
+
+	if (cuLaunchKernelEx(&config, function, params, NULL))
+		die("cuLaunchKernelEx");
+}
+
+static void *graph(void)
+{
+	void *graph, *exec;
+
+	if (cuStreamBeginCapture_v2(stream, 0))
+		die("cuStreamBeginCapture");
+	launch(1);
+	if (cuStreamEndCapture(stream, &graph) || cuGraphInstantiateWithFlags(&exec, graph, 0))
+		die("graph");
+	return exec;
+}
+
+static void calls(struct phase *phase)
+{
+	void *exec = strcmp(phase->kind, "graph") ? NULL : graph();
+
+	for (long i = 0; i < phase->a; i++) {
+		if (!strcmp(phase->kind, "launch"))
+			launch(i % 7 + 1);
+		else if (!strcmp(phase->kind, "ex"))
+			launch_ex(i % 5 + 1);
+		else if (exec)
+			cuGraphLaunch(exec, stream);
+		else
+			cuStreamSynchronize(stream);
+	}
+}
+
+static void block(struct phase *phase)
+{
+	struct timespec ts = {.tv_sec = phase->b / 1000000, .tv_nsec = phase->b % 1000000 * 1000};
+
+	for (long i = 0; i < phase->a; i++) {
+		uint64_t start = clock_ns(CLOCK_MONOTONIC);
+
+		nanosleep(&ts, NULL);
+		phase->asleep_ns += clock_ns(CLOCK_MONOTONIC) - start;
+	}
+}
+
+static void with_busy(struct phase *phase)
+{
+	pthread_t hog;
+
+	stop = 0;
+	pthread_create(&hog, NULL, busy, NULL);
+	spin_ns(phase->a * 1000000);
+	stop = 1;
+}
+
+static void yield(struct phase *phase)
+{
+	uint64_t end = clock_ns(CLOCK_MONOTONIC) + phase->a * 1000000;
+	pthread_t other;
+
+	stop = 0;
+	pthread_create(&other, NULL, yielder, phase);
+	while (clock_ns(CLOCK_MONOTONIC) < end) {
+		struct rusage before, after;
+
+		spin_ns(phase->b);
+		getrusage(RUSAGE_THREAD, &before);
+		sched_yield();
+		getrusage(RUSAGE_THREAD, &after);
+		phase->yields_switched += after.ru_nivcsw != before.ru_nivcsw;
+	}
+	stop = 1;
+}
+
+static void udp(struct phase *phase)
+{
+	struct sockaddr_in self = {.sin_family = AF_INET};
+	uint64_t end = clock_ns(CLOCK_MONOTONIC) + phase->a * 1000000;
+	socklen_t len = sizeof(self);
+	char data[1024] = {};
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	self.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (bind(fd, (void *)&self, len) || getsockname(fd, (void *)&self, &len))
+		die("bind");
+	while (clock_ns(CLOCK_MONOTONIC) < end) {
+		sendto(fd, data, sizeof(data), 0, (void *)&self, len);
+		recv(fd, data, sizeof(data), MSG_DONTWAIT);
+	}
+	close(fd);
+}
+
+static void *waker(void *arg)
+{
+	struct phase *phase = arg;
+
+	pin(0);
+	phase->waker_tid = gettid();
+	for (long i = 0; i < phase->a; i++) {
+		usleep(1000);
+		if (write(phase->pipe[1], "x", 1) != 1)
+			die("write");
+	}
+	return NULL;
+}
+
+static void wake(struct phase *phase)
+{
+	pthread_t other;
+	char byte;
+
+	if (pipe(phase->pipe))
+		die("pipe");
+	pthread_create(&other, NULL, waker, phase);
+	for (long i = 0; i < phase->a; i++) {
+		if (read(phase->pipe[0], &byte, 1) != 1)
+			die("read");
+	}
+}
+
+static void move(struct phase *phase)
+{
+	for (long i = 0; i < phase->a; i++)
+		pin(i % 2);
+}
+
+static void *one_of_many(void *arg)
+{
+	usleep(20000);
+	return arg;
+}
+
+static void crowd(struct phase *phase)
+{
+	pthread_t *threads = calloc(phase->a, sizeof(*threads));
+
+	for (long i = 0; i < phase->a; i++)
+		pthread_create(&threads[i], NULL, one_of_many, NULL);
+	for (long i = 0; i < phase->a; i++)
+		pthread_join(threads[i], NULL);
+	free(threads);
+}
+
+static void run(struct phase *phase)
+{
+	if (!strcmp(phase->kind, "block"))
+		block(phase);
+	else if (!strcmp(phase->kind, "hog"))
+		with_busy(phase);
+	else if (!strcmp(phase->kind, "yield"))
+		yield(phase);
+	else if (!strcmp(phase->kind, "udp"))
+		udp(phase);
+	else if (!strcmp(phase->kind, "wake"))
+		wake(phase);
+	else if (!strcmp(phase->kind, "move"))
+		move(phase);
+	else if (!strcmp(phase->kind, "crowd"))
+		crowd(phase);
+	else
+		calls(phase);
+}
+
+static void *phase_thread(void *arg)
+{
+	struct phase *phase = arg;
+	struct snapshot from, to;
+
+	pin(1);
+	prctl(PR_SET_TIMERSLACK, 1);
+	prctl(PR_SET_NAME, phase->kind);
+	from = snapshot();
+	run(phase);
+	to = snapshot();
+	printf("{\"phase\":\"%s\",\"tid\":%d,\"from_ns\":%lu,\"to_ns\":%lu,\"cpu_ns\":%lu,"
+	       "\"nvcsw\":%ld,\"nivcsw\":%ld,\"yields_switched\":%ld,\"asleep_ns\":%lu,\"waker_"
+	       "tid\":%d}\n",
+	       phase->kind, gettid(), from.time_ns, to.time_ns, to.cpu_ns - from.cpu_ns,
+	       to.nvcsw - from.nvcsw, to.nivcsw - from.nivcsw, phase->yields_switched,
+	       phase->asleep_ns, phase->waker_tid);
+	fflush(stdout);
+	return NULL;
+}
+
+static void open_gpu(void)
+{
+	static const char ptx[] = ".version 7.0\n.target sm_75\n.address_size 64\n"
+				  ".visible .entry busy_ns(\n\t.param .u64 busy_ns_param_0\n)\n"
+				  "{\n\tret;\n}\n";
+	void *ctx, *module;
+
+	if (cuInit(0) || cuDevicePrimaryCtxRetain(&ctx, 0) || cuCtxSetCurrent(ctx) ||
+	    cuModuleLoadData(&module, ptx) || cuModuleGetFunction(&function, module, "busy_ns") ||
+	    cuStreamCreate(&stream, 0))
+		die("no GPU");
+}
+
+static bool is_call(const char *kind)
+{
+	return !strcmp(kind, "launch") || !strcmp(kind, "ex") || !strcmp(kind, "graph") ||
+	       !strcmp(kind, "sync");
+}
+
+int main(int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++) {
+		struct phase phase = {};
+		pthread_t thread;
+		char *colon = strchr(argv[i], ':');
+
+		if (!colon)
+			die("expected PHASE:NUMBER");
+		*colon = 0;
+		phase.kind = argv[i];
+		phase.a = strtol(colon + 1, &colon, 10);
+		if (*colon == ':')
+			phase.b = strtol(colon + 1, NULL, 10);
+		if (is_call(phase.kind)) {
+			/* In this thread: a context belongs to the thread that set it. */
+			if (!function)
+				open_gpu();
+			phase_thread(&phase);
+		} else {
+			pthread_create(&thread, NULL, phase_thread, &phase);
+			pthread_join(thread, NULL);
+		}
+	}
+	return 0;
+}
