@@ -2,6 +2,7 @@
 //! Flags and subcommands to validated values, errors to exit codes. Nothing else parses.
 
 mod doctor;
+mod analyze;
 mod marks;
 mod policy;
 mod topology;
@@ -92,6 +93,8 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Record what the scheduler and interrupts do to threads that launch, under any scheduler.
     Trace(trace::Trace),
+    /// Say what the scheduler and interrupts did to launch paths, from traces.
+    Analyze(analyze::Analyze),
 }
 
 /// An error with its exit code.
@@ -122,6 +125,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Some(Command::Topology(options)) => topology::run(&options),
         Some(Command::Doctor(args)) => doctor::run(&args).map_err(Failure::from),
         Some(Command::Trace(args)) => trace::run(&args),
+        Some(Command::Analyze(args)) => analyze::run(&args),
     };
     let (error, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,

@@ -4,6 +4,7 @@
 //! Works under any scheduler and changes nothing. `session` is one run; `kernel` and `calls` hold
 //! what is attached; the rest turns events and counters into files and tables and is pure.
 
+pub mod analyze;
 mod calls;
 mod decode;
 pub mod export;

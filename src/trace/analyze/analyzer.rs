@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! From events to counts, one event at a time and in bounded memory. Owns what is counted; the
+//! figures made of it are in `figures`.
+
+use std::collections::HashMap;
+
+use super::event::{Event, Irq, Name, Names, Tid, What, Why};
+use super::irqs::Irqs;
+use super::order::{Order, WINDOW};
+use super::pairs::Pairs;
+use super::spread::Spread;
+use super::tally::{Cause, Slices, Tally};
+use super::thread::{Launched, Stolen, Thread};
+
+/// Threads followed. A trace with more has them counted, not followed.
+const MAX_THREADS: usize = 32_768;
+/// Processes or threads whose launch pairs are looked at.
+const MAX_PAIR_KEYS: usize = 32;
+
+/// How the trace was made: what its rows mean depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Manner {
+    /// By cuda_sched_trace: scheduler rows only of main threads, whose TID is their process;
+    /// every row is of a process that launches.
+    pub legacy: bool,
+    /// Launches only in windows.
+    pub sampled: bool,
+}
+
+impl Manner {
+    /// Whether the trace says why threads were off their CPUs.
+    pub fn tells_why(self) -> bool {
+        !self.legacy
+    }
+}
+
+/// Counts, while events come in.
+#[derive(Debug)]
+pub struct Analyzer {
+    manner: Manner,
+    order: Order,
+    pub(super) threads: HashMap<Tid, Thread>,
+    pub(super) pairs: HashMap<i32, Pairs>,
+    pub(super) irqs: Irqs,
+    pub(super) slices: Slices,
+    pub(super) stolen: Stolen,
+    /// From wakeup to running.
+    pub(super) wakeups: Spread,
+    /// Preempted, until running again.
+    pub(super) preemptions: Spread,
+    /// Who preempted: times, and time until the thread ran again.
+    pub(super) preemptors: HashMap<Name, (u64, u64)>,
+    pub(super) events: u64,
+    /// Rows of threads beyond `MAX_THREADS`, launches of keys beyond `MAX_PAIR_KEYS`.
+    pub(super) not_followed: (u64, u64),
+    /// Nanoseconds since the beginning, runs one after the other.
+    now_ns: u64,
+    run_began_ns: u64,
+    run_first_ns: Option<i64>,
+    window_since_ns: Option<u64>,
+}
+
+impl Analyzer {
+    /// Nothing counted yet.
+    pub fn new(manner: Manner) -> Self {
+        Self {
+            manner,
+            order: Order::new(WINDOW),
+            threads: HashMap::new(),
+            pairs: HashMap::new(),
+            irqs: Irqs::default(),
+            slices: Slices::default(),
+            stolen: Stolen::default(),
+            wakeups: Spread::default(),
+            preemptions: Spread::default(),
+            preemptors: HashMap::new(),
+            events: 0,
+            not_followed: (0, 0),
+            now_ns: 0,
+            run_began_ns: 0,
+            run_first_ns: None,
+            window_since_ns: None,
+        }
+    }
+
+    /// How the trace was made.
+    pub fn manner(&self) -> Manner {
+        self.manner
+    }
+
+    /// Takes an event, in roughly the right order.
+    pub fn push(&mut self, event: Event) {
+        if let Some(event) = self.order.push(event) {
+            self.count(event);
+        }
+    }
+
+    /// Another run begins: times start anew.
+    pub fn restart(&mut self) {
+        self.drain();
+        self.order.restart();
+        self.irqs.restart();
+        self.threads.values_mut().for_each(Thread::restart);
+        self.pairs.values_mut().for_each(Pairs::restart);
+        self.run_began_ns = self.now_ns;
+        self.run_first_ns = None;
+    }
+
+    fn drain(&mut self) {
+        while let Some(event) = self.order.pop() {
+            self.count(event);
+        }
+        self.close_window();
+    }
+
+    /// All events have come; gives the time from the first to the last.
+    pub fn end(&mut self) -> u64 {
+        self.drain();
+        self.irqs.restart();
+        self.now_ns
+    }
+
+    /// Events that came too late to be put in order.
+    pub fn late(&self) -> u64 {
+        self.order.late()
+    }
+
+    /// Counts in the slice of this moment, and in its windows part if launches are recorded now.
+    fn note(&mut self, change: impl Fn(&mut Tally)) {
+        let slice = self.slices.at(self.now_ns);
+        change(&mut slice.all);
+        if !self.manner.sampled || self.window_since_ns.is_some() {
+            change(&mut slice.windows);
+        }
+    }
+
+    fn count(&mut self, event: Event) {
+        self.events += 1;
+        let first_ns = *self.run_first_ns.get_or_insert(event.time_ns);
+        self.now_ns = self.run_began_ns + event.time_ns.abs_diff(first_ns);
+        match event.what {
+            What::WindowOpen => return self.open_window(),
+            What::WindowClose => return self.close_window(),
+            _ => {}
+        }
+        let known = self.threads.contains_key(&event.tid);
+        if !known && self.threads.len() >= MAX_THREADS {
+            self.not_followed.0 += 1;
+            return;
+        }
+        let thread = self.threads.entry(event.tid).or_default();
+        thread.tgid = event.tgid;
+        thread.comm = event.comm;
+        match event.what {
+            What::Launch { api, shape } => {
+                let launched = thread.launch(event.time_ns, api, shape);
+                self.launched(&event, launched);
+            }
+            What::SyncEnter => thread.sync_enter(event.time_ns),
+            What::SyncExit => thread.sync_exit(event.time_ns),
+            What::Off { why, next } => self.off(&event, why, next.map(|(_, comm)| comm)),
+            What::On(_) => self.on(&event),
+            What::IrqEnter(irq) => self.irq_enter(&event, irq),
+            What::IrqExit { .. } => self.irq_exit(&event),
+            What::WindowOpen | What::WindowClose => {}
+        }
+        self.note_in_pairs(&event);
+    }
+
+    /// Whether rows of this thread count beside launches: once it has launched.
+    fn is_launcher(&self, tid: Tid) -> bool {
+        self.manner.legacy || self.threads.get(&tid).is_some_and(Thread::launches)
+    }
+
+    fn launched(&mut self, event: &Event, launched: Launched) {
+        let What::Launch { api, .. } = event.what else {
+            return;
+        };
+        if self.manner.sampled {
+            // A launch shows that a window is open, should the row that says so be lost.
+            self.window_since_ns.get_or_insert(self.now_ns);
+        }
+        let twice = u64::from(launched == Launched::SeenTwice);
+        self.note(|tally| {
+            tally.launch_rows[api as usize] += 1;
+            tally.seen_twice += twice;
+        });
+        if let Launched::New(Some(interval)) = launched {
+            self.stolen.add(&interval);
+        }
+    }
+
+    fn off(&mut self, event: &Event, why: Why, by: Option<Name>) {
+        if let Some(thread) = self.threads.get_mut(&event.tid) {
+            thread.off(event.time_ns, why, by);
+        }
+        if self.is_launcher(event.tid) {
+            self.note(|tally| {
+                tally.switches += 1;
+                tally.offs[why as usize] += 1;
+            });
+        }
+    }
+
+    fn on(&mut self, event: &Event) {
+        let What::On(away) = event.what else {
+            return;
+        };
+        let thread = self.threads.get_mut(&event.tid);
+        let absence = thread.and_then(|thread| thread.on(event.time_ns, away));
+        if !self.is_launcher(event.tid) {
+            return;
+        }
+        self.note(|tally| tally.switches += 1);
+        let Some(absence) = absence else {
+            return;
+        };
+        let parts = absence.parts();
+        self.note(|tally| {
+            for (cause, ns) in parts.into_iter().filter(|&(_, ns)| ns > 0) {
+                tally.lost_ns.add(cause, ns);
+                tally.lost_times.add(cause, 1);
+            }
+        });
+        match absence.away.why {
+            Why::Preempted => {
+                self.preemptions.add(absence.away.off_ns);
+                if let Some(by) = absence.by {
+                    let (times, ns) = self.preemptors.entry(by).or_default();
+                    *times += 1;
+                    *ns += absence.away.off_ns;
+                }
+            }
+            Why::Blocked => self.wakeups.add(absence.away.wait_ns),
+            Why::Yielded | Why::Unknown => {}
+        }
+    }
+
+    fn irq_enter(&mut self, event: &Event, irq: Irq) {
+        if self.is_launcher(event.tid) {
+            self.irqs.enter(event.cpu, event.time_ns, irq);
+            self.note(|tally| tally.irqs[irq.kind as usize] += 1);
+        }
+    }
+
+    fn irq_exit(&mut self, event: &Event) {
+        let What::IrqExit {
+            irq,
+            duration_ns,
+            self_ns,
+        } = event.what
+        else {
+            return;
+        };
+        if !self.is_launcher(event.tid) {
+            return;
+        }
+        // Our traces have one record an interrupt, at its end.
+        let began = u64::from(self_ns.is_some());
+        let stolen_ns = self
+            .irqs
+            .exit(event.cpu, event.time_ns, irq, duration_ns, self_ns);
+        let cause = Cause::of_irq(irq.kind);
+        if let Some(thread) = self.threads.get_mut(&event.tid) {
+            thread.lose(cause, stolen_ns);
+        }
+        self.note(|tally| {
+            tally.irqs[irq.kind as usize] += began;
+            tally.irq_ns[irq.kind as usize] += duration_ns;
+            tally.lost_ns.add(cause, stolen_ns);
+            tally.lost_times.add(cause, 1);
+        });
+    }
+
+    /// The studies look at processes; their rows of the scheduler are of main threads alone. Our
+    /// traces are exact by thread.
+    fn note_in_pairs(&mut self, event: &Event) {
+        let key = if self.manner.legacy {
+            event.tgid
+        } else {
+            event.tid
+        };
+        let launch = matches!(event.what, What::Launch { .. });
+        if launch && !self.pairs.contains_key(&key) {
+            if self.pairs.len() >= MAX_PAIR_KEYS {
+                self.not_followed.1 += 1;
+                return;
+            }
+            self.pairs.insert(key, Pairs::default());
+        }
+        let Some(pairs) = self.pairs.get_mut(&key) else {
+            return;
+        };
+        match event.what {
+            What::Launch { .. } => pairs.launch(event.time_ns),
+            What::Off { .. } => pairs.switch(event.time_ns, true),
+            What::On(_) => pairs.switch(event.time_ns, false),
+            _ => pairs.other(event.time_ns),
+        }
+    }
+
+    fn open_window(&mut self) {
+        self.close_window();
+        self.window_since_ns = Some(self.now_ns);
+    }
+
+    fn close_window(&mut self) {
+        if let Some(since_ns) = self.window_since_ns.take() {
+            self.slices.add_window(since_ns, self.now_ns);
+        }
+        if self.manner.sampled {
+            self.threads.values_mut().for_each(Thread::interrupt);
+            self.pairs.values_mut().for_each(Pairs::interrupt);
+        }
+    }
+
+    /// The process or thread with the most launches.
+    pub fn take_busiest(&mut self) -> Option<(i32, Pairs)> {
+        let busiest = self
+            .pairs
+            .iter()
+            .max_by_key(|&(&key, pairs)| (pairs.launches(), std::cmp::Reverse(key)));
+        let key = *busiest?.0;
+        self.pairs.remove_entry(&key)
+    }
+
+    /// The name of a thread, or of a process by its main thread or any other.
+    pub fn name_of(&self, key: i32, names: &Names) -> String {
+        let main = self.threads.get(&key);
+        let any = || self.threads.values().find(|thread| thread.tgid == key);
+        main.or_else(any)
+            .map_or_else(String::new, |thread| names.text(thread.comm).to_owned())
+    }
+}
