@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tier `host`: no rights, no special kernel.
 
+mod analyze;
 mod cli;
 mod doctor;
 mod fakecuda;

@@ -130,6 +130,25 @@ fn choice_of_cpus_reads_no_file_and_no_clock() {
 }
 
 #[test]
+fn analysis_is_pure() {
+    assert_unused(
+        "src/trace/analyze",
+        &[
+            "std::fs",
+            "std::env",
+            "Instant",
+            "SystemTime",
+            "Command::new",
+            "libbpf",
+            "crate::bpf",
+            "crate::sched",
+            "crate::identify",
+            "crate::cli",
+        ],
+    );
+}
+
+#[test]
 fn bench_never_links_the_scheduler() {
     let manifest = std::fs::read_to_string(repository().join("bench/Cargo.toml")).unwrap();
     let linked = manifest.lines().any(|line| line.starts_with("scx_"));

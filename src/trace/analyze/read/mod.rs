@@ -24,6 +24,8 @@ const MAX_NAMED: usize = 5;
 const MAX_CONTINUATIONS: usize = 4;
 /// So few bad lines are never a reason to give up.
 const TOLERATED: u64 = 20;
+/// Rows that follow one another are closer than that.
+const FARTHEST_NS: u64 = 86_400_000_000_000;
 
 /// The formats that are understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -141,6 +143,8 @@ pub struct Reader<R> {
     /// The line that told the format, to be read again.
     first: bool,
     rows: u64,
+    /// Time of the row before, in this run.
+    before_ns: Option<i64>,
     facts: Facts,
 }
 
@@ -157,6 +161,7 @@ impl<R: BufRead> Reader<R> {
             columns: Columns::default(),
             first: true,
             rows: 0,
+            before_ns: None,
             facts: Facts {
                 runs: 1,
                 ..Facts::default()
@@ -244,11 +249,20 @@ impl<R: BufRead> Reader<R> {
 
     fn parse(&mut self, names: &mut Names) -> Result<Parsed, String> {
         let text = self.lines.text();
-        match self.format {
+        let parsed = match self.format {
             Format::LegacyCsv => legacy::parse(text, names),
             Format::Csv => native::parse_csv(text, &mut self.columns, names),
             Format::Ndjson => native::parse_json(text, names),
+        }?;
+        if let Parsed::Event(event) = &parsed {
+            // One row with a garbled time would make all that follow come too late.
+            let before_ns = self.before_ns.unwrap_or(event.time_ns);
+            if event.time_ns.abs_diff(before_ns) > FARTHEST_NS {
+                return Err("its time is more than a day away from the row before".to_owned());
+            }
+            self.before_ns = Some(event.time_ns);
         }
+        Ok(parsed)
     }
 
     fn take(&mut self, parsed: Parsed) -> Result<Option<Item>, InputError> {
@@ -280,6 +294,7 @@ impl<R: BufRead> Reader<R> {
     }
 
     fn restart(&mut self) -> Item {
+        self.before_ns = None;
         self.facts.runs += 1;
         Item::Restart
     }
@@ -431,6 +446,14 @@ mod tests {
         let text = format!("Attached x\n{LEGACY_HEADER}\n{ROW}{LEGACY_HEADER}\n{ROW}");
         let (rows, facts) = read(&text).unwrap();
         assert_eq!((rows, facts.runs, facts.malformed), (2, 2, 0));
+    }
+
+    #[test]
+    fn a_row_with_a_garbled_time_is_left_out() {
+        let far = ROW.replace('9', "9000000000000000009");
+        let (rows, facts) = read(&format!("{ROW}{far}{ROW}")).unwrap();
+        assert_eq!((rows, facts.malformed), (2, 1));
+        assert_eq!(facts.problems[0].line, 2);
     }
 
     #[test]

@@ -385,7 +385,7 @@ mod tests {
     /// A CSV row of `record`, its names quoted.
     fn csv_row(record: &Record) -> String {
         let object = serde_json::to_value(record).unwrap();
-        let cell = |column: &&str| match &object[**column] {
+        let cell = |column: &&'static str| match &object[*column] {
             serde_json::Value::Null => String::new(),
             serde_json::Value::String(text) => format!("\"{}\"", text.replace('"', "\"\"")),
             other => other.to_string(),

@@ -34,8 +34,8 @@ pub fn render(report: &Report) -> serde_json::Result<String> {
         }
     }
     let json = serde_json::to_string(report)?;
-    // "</script>" in a string would end the element.
-    let json = json.replace("</", "<\\/");
+    // "</script>" or "<!--" in a string would end the element, or never end it.
+    let json = json.replace('<', "\\u003c");
     let _ = writeln!(
         page,
         "<script type=\"application/json\" id=\"figures\">{json}</script>"

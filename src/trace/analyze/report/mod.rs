@@ -4,7 +4,9 @@
 mod bars;
 mod chart;
 mod html;
+mod ours;
 mod sections;
+mod study;
 mod table;
 mod words;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Figures as people read them.
 
+use crate::trace::analyze::Summary;
 use crate::trace::analyze::compare::Estimate;
 
 /// A missing figure.
@@ -78,6 +79,25 @@ pub fn estimate(estimate: &Estimate) -> String {
         Some([low, high]) => format!("{value} [{}, {}]", short(low), short(high)),
         None => value,
     }
+}
+
+/// A share, whole figures precise enough to tell it from nothing.
+pub fn percent(value: f64) -> String {
+    match value.abs() {
+        size if size == 0.0 || size >= 0.095 => format!("{} %", fixed(value, 1)),
+        _ => format!("{} %", short(value)),
+    }
+}
+
+/// Median, 90th and 99th percentile and maximum.
+pub fn durations(summary: Option<&Summary>) -> [String; 4] {
+    let of = |figure: fn(&Summary) -> f64| or_none(summary, |summary| time_us(figure(summary)));
+    [
+        of(|summary| summary.p50_us),
+        of(|summary| summary.p90_us),
+        of(|summary| summary.p99_us),
+        of(|summary| summary.max_us),
+    ]
 }
 
 #[cfg(test)]

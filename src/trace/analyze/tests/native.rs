@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Our own traces.
+
+use std::collections::BTreeMap;
+
+use super::{analysis, near};
+use crate::trace::analyze::figures::Analysis;
+use crate::trace::analyze::tally::Cause;
+use crate::trace::schema::{
+    COLUMNS, CSV_END_PREFIX, CSV_HEADER_PREFIX, Comm, End, EndedBy, Header, Kind, Launches, Line,
+    Name, Reason, Record,
+};
+
+fn header(launches: Launches) -> Header {
+    Header {
+        schema: 1,
+        program: "0.1.0".to_owned(),
+        clock: "CLOCK_MONOTONIC".to_owned(),
+        start_ns: 1_000_000,
+        start_unix_ns: 0,
+        kernel: "6.18".to_owned(),
+        scheduler: Some("gpuaware".to_owned()),
+        cpus: 2,
+        target: "command a b".to_owned(),
+        launches,
+    }
+}
+
+fn end(window_us: u64, lost: &[(Kind, u64)]) -> End {
+    End {
+        ended_by: EndedBy::Command,
+        end_ns: 1_000_000 + 20_000_000,
+        window_ns: window_us * 1000,
+        windows: 1,
+        counted: BTreeMap::new(),
+        lost: lost.iter().copied().collect(),
+        missed: 0,
+    }
+}
+
+fn record(us: u64, kind: Kind) -> Record {
+    Record {
+        tid: 11,
+        tgid: 10,
+        comm: Comm::new("engine, core"),
+        ..Record::new(1_000_000 + us * 1000, kind)
+    }
+}
+
+fn switch_out(us: u64, reason: Reason, by: &str) -> Record {
+    Record {
+        reason: Some(reason),
+        other_tid: Some(99),
+        other_comm: Some(Comm::new(by)),
+        ..record(us, Kind::SwitchOut)
+    }
+}
+
+fn switch_in(us: u64, reason: Reason, off_us: u64, wait_us: u64) -> Record {
+    Record {
+        reason: Some(reason),
+        duration_ns: Some(off_us * 1000),
+        wait_ns: Some(wait_us * 1000),
+        ..record(us, Kind::SwitchIn)
+    }
+}
+
+fn soft_irq(us: u64, duration_us: u64, self_us: u64) -> Record {
+    Record {
+        irq: Some(3),
+        irq_name: Some(Name::new("NET_RX")),
+        duration_ns: Some(duration_us * 1000),
+        self_ns: Some(self_us * 1000),
+        ..record(us, Kind::SoftIrq)
+    }
+}
+
+/// Four launches in 20 ms; between them preempted 300 µs and 100 µs, asleep 500 µs of which it
+/// waited 200 µs for a CPU, yielded 50 µs, interrupted 40 µs.
+fn records() -> Vec<Record> {
+    vec![
+        record(1000, Kind::Launch),
+        switch_out(1100, Reason::Preempted, "hog"),
+        switch_in(1400, Reason::Preempted, 300, 300),
+        soft_irq(1900, 60, 40),
+        record(2000, Kind::Launch),
+        switch_out(2100, Reason::Blocked, "swapper/0"),
+        switch_in(2600, Reason::Blocked, 500, 200),
+        record(3000, Kind::Launch),
+        switch_out(3100, Reason::Yielded, "kworker"),
+        switch_in(3150, Reason::Yielded, 50, 50),
+        switch_out(3200, Reason::Preempted, "kworker"),
+        switch_in(3300, Reason::Preempted, 100, 100),
+        record(4000, Kind::Launch),
+        Record {
+            tid: 12,
+            ..switch_out(5000, Reason::Preempted, "hog")
+        },
+    ]
+}
+
+fn ndjson(launches: Launches, records: &[Record], end: Option<End>) -> String {
+    let lines = std::iter::once(Line::Header(header(launches)))
+        .chain(
+            records
+                .iter()
+                .cloned()
+                .map(|one| Line::Record(Box::new(one))),
+        )
+        .chain(end.map(Line::End));
+    let lines = lines.map(|line| serde_json::to_string(&line).unwrap() + "\n");
+    lines.collect()
+}
+
+fn csv(records: &[Record], end: &End) -> String {
+    let header = serde_json::to_string(&header(Launches::All)).unwrap();
+    let end = serde_json::to_string(end).unwrap();
+    let mut text = format!("{CSV_HEADER_PREFIX}{header}\n{}\n", COLUMNS.join(","));
+    for record in records {
+        let object = serde_json::to_value(record).unwrap();
+        let cell = |column: &&'static str| match &object[*column] {
+            serde_json::Value::Null => String::new(),
+            serde_json::Value::String(cell) if cell.contains(',') => format!("\"{cell}\""),
+            serde_json::Value::String(cell) => cell.clone(),
+            other => other.to_string(),
+        };
+        text += &(COLUMNS.iter().map(cell).collect::<Vec<_>>().join(",") + "\n");
+    }
+    text + &format!("{CSV_END_PREFIX}{end}\n")
+}
+
+#[test]
+fn our_figures_of_our_trace_by_hand() {
+    let text = ndjson(Launches::All, &records(), Some(end(20_000, &[])));
+    let Analysis {
+        source,
+        study,
+        ours,
+        ..
+    } = analysis(&text);
+    assert!(source.complete, "{:?}", source.remarks);
+    near(source.duration_s, 0.020);
+    // 8 scheduler rows of the launching thread; the other thread never launched.
+    near(study.sched_per_1k.unwrap(), 2000.0);
+    near(ours.switches_per_1k.unwrap(), 1000.0);
+    near(ours.per_second.unwrap().preemptions.unwrap(), 100.0);
+    near(ours.per_token.unwrap().waiting_us.unwrap(), 300.0);
+    let lost: Vec<_> = ours
+        .off_cpu
+        .iter()
+        .chain(&ours.stolen_by_irqs)
+        .map(|row| (row.cause, row.times, (row.total_ms * 1e3).round()))
+        .collect();
+    assert_eq!(
+        lost,
+        [
+            (Cause::Preempted, 2, 400.0),
+            (Cause::Waiting, 1, 200.0),
+            (Cause::Yielded, 1, 50.0),
+            (Cause::Asleep, 1, 300.0),
+            (Cause::SoftIrq, 1, 40.0),
+        ]
+    );
+    near(ours.run_queue_latency.unwrap().p50_us, 200.0);
+    near(ours.preempted_for.unwrap().p50_us, 200.0);
+    let preemptors: Vec<_> = ours
+        .preemptors
+        .iter()
+        .map(|row| (row.comm.as_str(), row.times, row.share_percent))
+        .collect();
+    assert_eq!(preemptors, [("hog", 1, 75.0), ("kworker", 1, 25.0)]);
+    let preempted = ours.stolen[0];
+    assert_eq!(
+        (preempted.cause, preempted.intervals_hit),
+        (Cause::Preempted, 2)
+    );
+    near(preempted.hit_percent, 200.0 / 3.0);
+    near(preempted.time_percent, 400.0 / 3000.0 * 100.0);
+    near(preempted.mean_us, 400.0 / 3.0);
+    // Lost: 400 + 200 + 50 + 40 µs; a scheduler could give back 600 of them.
+    let give = ours.give_back;
+    near(give.lost_ms.unwrap(), 0.690);
+    near(give.by_scheduling_percent.unwrap(), 600.0 / 690.0 * 100.0);
+    near(give.at_most_ms_per_s.unwrap(), 30.0);
+}
+
+#[test]
+fn csv_and_ndjson_say_the_same() {
+    let end = end(20_000, &[]);
+    let from_json = analysis(&ndjson(Launches::All, &records(), Some(end.clone())));
+    let from_csv = analysis(&csv(&records(), &end));
+    for part in ["study", "ours", "timeline"] {
+        let of = |analysis: &Analysis| serde_json::to_value(analysis).unwrap()[part].clone();
+        assert_eq!(of(&from_json), of(&from_csv), "{part}");
+    }
+    assert_eq!(from_csv.ours.threads[0].comm, "engine, core");
+}
+
+#[test]
+fn ratios_of_sampled_launches_are_of_the_windows_alone() {
+    let sampled = Launches::Sampled {
+        window_ns: 2_000_000,
+        period_ns: 20_000_000,
+    };
+    let mut records = records();
+    records.insert(0, record(900, Kind::WindowOpen));
+    let close = records
+        .iter()
+        .position(|one| one.event == Kind::SwitchOut && one.tid == 11);
+    // The window closes after the first launch and opens before the second, so no interval spans it.
+    records.insert(close.unwrap(), record(1050, Kind::WindowClose));
+    let open = records
+        .iter()
+        .position(|one| one.time_ns == 3_000_000)
+        .unwrap();
+    records.insert(open, record(1950, Kind::WindowOpen));
+    records.push(record(4050, Kind::WindowClose));
+    let analysis = analysis(&ndjson(sampled, &records, Some(end(2250, &[]))));
+    assert_eq!(analysis.ours.intervals, 2);
+    // 6 of the 8 scheduler rows are in a window, with 4 launches.
+    near(analysis.study.sched_per_1k.unwrap(), 1500.0);
+    near(analysis.source.sampled_percent, 11.25);
+    near(analysis.ours.launches_estimate.unwrap(), 4.0 / 0.1125);
+    // What is always recorded is counted in all.
+    near(
+        analysis.ours.per_second.unwrap().preemptions.unwrap(),
+        100.0,
+    );
+}
+
+#[test]
+fn what_was_lost_is_said() {
+    let text = ndjson(
+        Launches::All,
+        &records(),
+        Some(end(20_000, &[(Kind::SwitchOut, 7)])),
+    );
+    let lossy = analysis(&text).source;
+    assert_eq!((lossy.lost, lossy.complete), (Some(7), false));
+    assert!(
+        lossy.remarks[0].contains("lost 7 events (7 switch_out)"),
+        "{:?}",
+        lossy.remarks
+    );
+    let unended = analysis(&ndjson(Launches::All, &records(), None)).source;
+    assert!(!unended.complete);
+    assert!(
+        unended.remarks[0].contains("no end record"),
+        "{:?}",
+        unended.remarks
+    );
+    let text = ndjson(Launches::All, &records(), Some(end(20_000, &[])));
+    let cut = analysis(&text[..text.len() - 40]).source;
+    assert!(
+        cut.remarks[0].starts_with("t.csv:16: partial"),
+        "{:?}",
+        cut.remarks
+    );
+}

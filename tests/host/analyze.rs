@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `analyze` as a user meets it: files in, tables, JSON and a page out, errors with their place.
+
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use crate::process::{code, scx_gpuaware};
+
+const HEADER: &str = "timestamp_ns,event_type,pid,tid,comm,cpu,grid_x,grid_y,grid_z,block_x,block_y,block_z,shared_mem,stream,last_offcpu_ns,last_oncpu_ns,irq_num,irq_name,duration_ns\n";
+
+/// Rows number `from..to` of a trace that never ends: three processes that launch, threads that come
+/// and go, interrupts of many names, intervals of all lengths.
+fn rows(from: u64, to: u64) -> String {
+    let mut text = String::new();
+    for at in from..to {
+        let time_ns = at * 2_000 + (at * at) % 1_900;
+        let pid = 10 + at % 3;
+        let (cpu, vector) = (at % 64, at % 10);
+        let _ = match at % 8 {
+            0 => writeln!(
+                text,
+                "{time_ns},schedSwitch,{pid},{pid},engine,{cpu},,,,,,,,,{},0",
+                time_ns + 700
+            ),
+            1 => writeln!(
+                text,
+                "{time_ns},schedSwitch,{pid},{pid},engine,{cpu},,,,,,,,,0,{}",
+                time_ns + 700
+            ),
+            2 => writeln!(
+                text,
+                "{time_ns},softirqEntry,{pid},{pid},engine,{cpu},,,,,,,,,,,{vector},n{},0",
+                at % 50_000
+            ),
+            3 => writeln!(
+                text,
+                "{time_ns},softirqExit,{pid},{pid},engine,{cpu},,,,,,,,,,,{vector},n{},{}",
+                at % 50_000,
+                at % 99_991
+            ),
+            4 => writeln!(
+                text,
+                "{time_ns},syncEnter,9,{},worker-{},1,,,,,,,,,,",
+                at % 1_000_000,
+                at % 70_000
+            ),
+            _ => writeln!(
+                text,
+                "{time_ns},cuLaunchKernel,{pid},{pid},engine,{cpu},1,1,1,32,1,1,0,0x0,0,0"
+            ),
+        };
+    }
+    text
+}
+
+fn analyze(args: &[&str]) -> Output {
+    let mut command = scx_gpuaware(&["analyze"]);
+    command.args(args).output().expect("starting scx_gpuaware")
+}
+
+fn error(args: &[&str]) -> (i32, String) {
+    let output = analyze(args);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    (code(output.status), text)
+}
+
+fn file(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn tables_json_and_a_page_come_of_the_same_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = file(
+        folder.path(),
+        "a.csv",
+        &(HEADER.to_owned() + &rows(0, 4000)),
+    );
+    let cpu = file(
+        folder.path(),
+        "b.csv",
+        &(HEADER.to_owned() + &rows(0, 8000)),
+    );
+    let page = folder.path().join("page.html");
+    let page = page.to_str().unwrap();
+    let named = [format!("base={base}"), format!("cpu={cpu}")];
+    let files = [named[0].as_str(), named[1].as_str()];
+    let rates = ["--tokens-per-second", "209.82,188.93"];
+    let text = analyze(&[&files[..], &rates, &["--html", page]].concat());
+    assert!(
+        text.status.success(),
+        "{}",
+        String::from_utf8_lossy(&text.stderr)
+    );
+    let text = String::from_utf8(text.stdout).unwrap();
+    // Three of eight rows launch, two are switches.
+    for part in ["1,500", "666.7", "10.0 %", "cpu"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert!(std::fs::read_to_string(page).unwrap().contains("<svg"));
+    let json = analyze(&[&files[..], &rates, &["--json"]].concat());
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["version"], 1);
+    assert_eq!(json["files"][0]["study"]["launches"], 1500);
+    let slowdown = json["comparison"]["slowdown_percent"][1]["value"]
+        .as_f64()
+        .unwrap();
+    assert!((slowdown - 9.956).abs() < 0.001, "{slowdown}");
+}
+
+#[test]
+fn bad_input_names_file_and_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = file(folder.path(), "table.csv", "name,age\nx,3\n");
+    let (code, text) = error(&[&table]);
+    assert_eq!(code, 2, "{text}");
+    assert!(text.contains("table.csv:1: not a trace"), "{text}");
+    let future = file(folder.path(), "f.ndjson", "{\"header\":{\"schema\":99}}\n");
+    let (code, text) = error(&[&future]);
+    assert_eq!(code, 2, "{text}");
+    assert!(text.contains("f.ndjson:1: a trace of schema 99"), "{text}");
+    for missing in ["/nonexistent/trace.csv", folder.path().to_str().unwrap()] {
+        let (code, text) = error(&[missing]);
+        assert_eq!(code, 2, "{text}");
+        assert!(text.contains(missing), "{text}");
+    }
+    let good = file(folder.path(), "good.csv", &rows(0, 100));
+    let (code, text) = error(&[&good, "--tokens", "1,2"]);
+    assert_eq!(code, 2, "{text}");
+    assert!(text.contains("each of the 1 files, found 2"), "{text}");
+}
+
+#[test]
+fn a_partial_file_says_so_or_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = rows(0, 400);
+    let partial = file(folder.path(), "cut.csv", &whole[..whole.len() - 7]);
+    let output = analyze(&[&partial]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success() && text.contains("cut.csv:400: partial"),
+        "{text}"
+    );
+    let (code, text) = error(&[&partial, "--strict"]);
+    assert_eq!(code, 2, "{text}");
+    assert!(
+        text.contains("not complete") && text.contains("cut.csv:400"),
+        "{text}"
+    );
+    let malformed = file(folder.path(), "m.csv", &(whole + "1,schedSwitch,1\n"));
+    let text = String::from_utf8(analyze(&[&malformed]).stdout).unwrap();
+    assert!(
+        text.contains("m.csv:401: partial: expected 16 columns"),
+        "{text}"
+    );
+}
+
+#[test]
+fn memory_does_not_grow_with_the_trace() {
+    const STEP: u64 = 50_000;
+    let mut command = scx_gpuaware(&["analyze", "--json", "-"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let peak_kib = |pid: u32| -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("VmHWM"))
+            .unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    let mut input = child.stdin.take().unwrap();
+    let mut feed = |from: u64, to: u64| {
+        for at in (from..to).step_by(STEP as usize) {
+            input.write_all(rows(at, at + STEP).as_bytes()).unwrap();
+        }
+    };
+    // All that is bounded fills up first.
+    feed(0, 900_000);
+    let before = peak_kib(child.id());
+    feed(900_000, 1_800_000);
+    let after = peak_kib(child.id());
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["files"][0]["source"]["events"], 1_800_000);
+    // Kept as events the second half would take 60 MiB.
+    assert!(after < before + 8 * 1024, "{before} KiB, then {after} KiB");
+    assert!(after < 120 * 1024, "{after} KiB");
+}
