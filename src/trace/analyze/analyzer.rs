@@ -167,9 +167,15 @@ impl Analyzer {
         self.note_in_pairs(&event);
     }
 
-    /// Whether rows of this thread count beside launches: once it has launched.
-    fn is_launcher(&self, tid: Tid) -> bool {
-        self.manner.legacy || self.threads.get(&tid).is_some_and(Thread::launches)
+    /// Whether a row counts beside launches: once its thread has launched. cuda_sched_trace records
+    /// interrupts on any thread of a process that launches, switches of its main thread only.
+    fn counts(&self, event: &Event) -> bool {
+        let by_manner = match event.what {
+            What::Off { .. } | What::On(_) => event.tid == event.tgid,
+            _ => true,
+        };
+        self.manner.legacy && by_manner
+            || self.threads.get(&event.tid).is_some_and(Thread::launches)
     }
 
     fn launched(&mut self, event: &Event, launched: Launched) {
@@ -194,7 +200,7 @@ impl Analyzer {
         if let Some(thread) = self.threads.get_mut(&event.tid) {
             thread.off(event.time_ns, why, by);
         }
-        if self.is_launcher(event.tid) {
+        if self.counts(event) {
             self.note(|tally| {
                 tally.switches += 1;
                 tally.offs[why as usize] += 1;
@@ -208,7 +214,7 @@ impl Analyzer {
         };
         let thread = self.threads.get_mut(&event.tid);
         let absence = thread.and_then(|thread| thread.on(event.time_ns, away));
-        if !self.is_launcher(event.tid) {
+        if !self.counts(event) {
             return;
         }
         self.note(|tally| tally.switches += 1);
@@ -237,7 +243,7 @@ impl Analyzer {
     }
 
     fn irq_enter(&mut self, event: &Event, irq: Irq) {
-        if self.is_launcher(event.tid) {
+        if self.counts(event) {
             self.irqs.enter(event.cpu, event.time_ns, irq);
             self.note(|tally| tally.irqs[irq.kind as usize] += 1);
         }
@@ -252,7 +258,7 @@ impl Analyzer {
         else {
             return;
         };
-        if !self.is_launcher(event.tid) {
+        if !self.counts(event) {
             return;
         }
         // Our traces have one record an interrupt, at its end.
@@ -288,13 +294,14 @@ impl Analyzer {
             }
             self.pairs.insert(key, Pairs::default());
         }
+        let counts = self.counts(event);
         let Some(pairs) = self.pairs.get_mut(&key) else {
             return;
         };
         match event.what {
             What::Launch { .. } => pairs.launch(event.time_ns),
-            What::Off { .. } => pairs.switch(event.time_ns, true),
-            What::On(_) => pairs.switch(event.time_ns, false),
+            What::Off { .. } if counts => pairs.switch(event.time_ns, true),
+            What::On(_) if counts => pairs.switch(event.time_ns, false),
             _ => pairs.other(event.time_ns),
         }
     }

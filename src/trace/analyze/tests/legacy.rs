@@ -207,6 +207,16 @@ fn a_thread_that_the_legacy_tracer_does_not_see_is_named() {
     );
 }
 
+/// Our own tracer writes this format too, with switches of every thread.
+#[test]
+fn switches_of_threads_that_do_not_launch_are_not_the_launchers() {
+    let of_worker = |row: String| row.replace("100,100", "100,102");
+    let text = launch(0) + &of_worker(off(10)) + &of_worker(on(20)) + &launch(30);
+    let study = analysis(&text).study;
+    near(study.sched_per_1k.unwrap(), 0.0);
+    assert_eq!(study.busiest.unwrap().pairs.with_switch, None);
+}
+
 #[test]
 fn a_long_trace_with_everything_in_it_stays_within_its_bounds() {
     let mut text = format!("{LEGACY_HEADER}\n");
