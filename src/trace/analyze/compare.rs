@@ -277,7 +277,9 @@ fn interval(mut draws: Vec<f64>) -> Option<[f64; 2]> {
     }
     draws.sort_by(f64::total_cmp);
     let at = |share: f64| draws[((draws.len() - 1) as f64 * share).round() as usize];
-    Some([at(0.025), at(0.975)])
+    // Where nothing happened no draw can show how rare it is.
+    let [low, high] = [at(0.025), at(0.975)];
+    (high > 0.0 || low < 0.0).then_some([low, high])
 }
 
 /// What `combine` makes of an arm's figure and the baseline's. The two are drawn on their own.
@@ -342,6 +344,8 @@ mod tests {
         };
         let constant = draw(1, &[7.0; 20], MIN_SLICES, mean);
         assert_eq!(interval(constant[0].draws.clone()), Some([7.0, 7.0]));
+        let nothing = draw(1, &[0.0; 20], MIN_SLICES, mean);
+        assert_eq!(interval(nothing[0].draws.clone()), None);
         let few = draw(1, &[7.0; 15], MIN_SLICES, mean);
         assert_eq!(
             (few[0].value, interval(few[0].draws.clone())),

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use super::{analysis, near};
 use crate::trace::analyze::figures::Analysis;
 use crate::trace::analyze::tally::Cause;
+use crate::trace::export::{self, Format};
 use crate::trace::schema::{
-    COLUMNS, CSV_END_PREFIX, CSV_HEADER_PREFIX, Comm, End, EndedBy, Header, Kind, Launches, Line,
-    Name, Reason, Record,
+    Comm, End, EndedBy, Header, Kind, Launches, Line, Name, Reason, Record,
 };
 
 fn header(launches: Launches) -> Header {
@@ -112,21 +112,15 @@ fn ndjson(launches: Launches, records: &[Record], end: Option<End>) -> String {
     lines.collect()
 }
 
-fn csv(records: &[Record], end: &End) -> String {
-    let header = serde_json::to_string(&header(Launches::All)).unwrap();
-    let end = serde_json::to_string(end).unwrap();
-    let mut text = format!("{CSV_HEADER_PREFIX}{header}\n{}\n", COLUMNS.join(","));
+/// As the tracer writes it.
+fn written(format: Format, records: &[Record], end: &End) -> String {
+    let mut out = Vec::new();
+    let mut sink = export::begin(format, Box::new(&mut out), &header(Launches::All)).unwrap();
     for record in records {
-        let object = serde_json::to_value(record).unwrap();
-        let cell = |column: &&'static str| match &object[*column] {
-            serde_json::Value::Null => String::new(),
-            serde_json::Value::String(cell) if cell.contains(',') => format!("\"{cell}\""),
-            serde_json::Value::String(cell) => cell.clone(),
-            other => other.to_string(),
-        };
-        text += &(COLUMNS.iter().map(cell).collect::<Vec<_>>().join(",") + "\n");
+        sink.record(record).unwrap();
     }
-    text + &format!("{CSV_END_PREFIX}{end}\n")
+    sink.end(end).unwrap();
+    String::from_utf8(out).unwrap()
 }
 
 #[test]
@@ -185,15 +179,29 @@ fn our_figures_of_our_trace_by_hand() {
 }
 
 #[test]
-fn csv_and_ndjson_say_the_same() {
+fn csv_and_ndjson_of_the_tracer_say_the_same() {
     let end = end(20_000, &[]);
-    let from_json = analysis(&ndjson(Launches::All, &records(), Some(end.clone())));
-    let from_csv = analysis(&csv(&records(), &end));
-    for part in ["study", "ours", "timeline"] {
-        let of = |analysis: &Analysis| serde_json::to_value(analysis).unwrap()[part].clone();
-        assert_eq!(of(&from_json), of(&from_csv), "{part}");
+    let by_hand = analysis(&ndjson(Launches::All, &records(), Some(end.clone())));
+    for format in [Format::Csv, Format::Ndjson] {
+        let read = analysis(&written(format, &records(), &end));
+        for part in ["study", "ours", "timeline"] {
+            let of = |analysis: &Analysis| serde_json::to_value(analysis).unwrap()[part].clone();
+            assert_eq!(of(&by_hand), of(&read), "{format:?} {part}");
+        }
+        assert_eq!(read.ours.threads[0].comm, "engine, core");
+        assert!(read.source.complete, "{:?}", read.source.remarks);
     }
-    assert_eq!(from_csv.ours.threads[0].comm, "engine, core");
+}
+
+#[test]
+fn legacy_csv_of_the_tracer_has_the_studies_figures() {
+    let read = analysis(&written(Format::LegacyCsv, &records(), &end(20_000, &[])));
+    assert_eq!(read.source.malformed, 0, "{:?}", read.source.problems);
+    near(read.study.sched_per_1k.unwrap(), 2000.0);
+    near(read.study.soft_irq_per_1k.unwrap(), 250.0);
+    let pairs = read.study.busiest.unwrap().pairs;
+    assert_eq!((pairs.pairs, pairs.with_switch.unwrap().count), (3, 3));
+    near(pairs.off_cpu_ms, 0.950);
 }
 
 #[test]
