@@ -3,7 +3,7 @@
 //! trusted.
 
 use super::table::Section;
-use super::words::{bytes, count, estimate, fixed, or_none, short, time_us};
+use super::words::{bytes, count, estimate, fixed, or_none, time_us};
 use super::{Report, ours, study};
 use crate::trace::analyze::compare::{Comparison, DrawnFrom};
 use crate::trace::analyze::figures::Analysis;
