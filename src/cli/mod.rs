@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Flags and subcommands to validated values, errors to exit codes. Nothing else parses.
 
-mod doctor;
 mod analyze;
+mod doctor;
 mod marks;
 mod policy;
 mod topology;
