@@ -4,11 +4,11 @@
  *
  * Weight. A task's weight is multiplied, level by level up to the root, by its cgroup's weight over
  * all that is runnable in that cgroup. So one queue ordered by virtual time shares the CPUs as the
- * hierarchy says, and no queue per cgroup is needed. What is runnable is counted when a task wakes and
- * sleeps; a cgroup counts in its parent while it has something runnable.
+ * hierarchy says, and no queue per cgroup is needed. What is runnable is counted when a task wakes
+ * and sleeps; a cgroup counts in its parent while it has something runnable.
  *
- * cpu.max. Run time is charged to every cgroup above that has a limit. Tasks of one that has used up
- * its quota wait in a queue ordered by release time, and a timer lets them go.
+ * cpu.max. Run time is charged to every cgroup above that has a limit. Tasks of one that has used
+ * up its quota wait in a queue ordered by release time, and a timer lets them go.
  */
 #ifndef __GPUAWARE_CGROUP_BPF_H
 #define __GPUAWARE_CGROUP_BPF_H
@@ -23,9 +23,9 @@
 struct cgroup_ctx {
 	u64 parent; /* id */
 	u32 weight;
-	s32 counted_weight; /* what the parent counts for it; 0: nothing runnable */
+	s32 counted_weight;  /* what the parent counts for it; 0: nothing runnable */
 	s64 runnable_weight; /* tasks and cgroups in it */
-	u64 quota_ns; /* 0: no limit */
+	u64 quota_ns;	     /* 0: no limit */
 	u64 period_ns;
 	u64 burst_ns;
 	u64 period_start_ns;
@@ -212,8 +212,8 @@ static __always_inline void release_by(u64 at, u64 now)
 }
 
 /* Puts off @p, whose cgroup has used up its quota until @until. */
-static __always_inline void enqueue_capped(struct task_struct *p, struct task_ctx *tctx,
-					   u64 until, u64 enq_flags, u64 now)
+static __always_inline void enqueue_capped(struct task_struct *p, struct task_ctx *tctx, u64 until,
+					   u64 enq_flags, u64 now)
 {
 	stat_inc(GPUAWARE_STAT_CAPPED);
 	scx_bpf_dsq_insert_vtime(p, capped_dsq(llc_of(scx_bpf_task_cpu(p))), background_slice_ns,
@@ -222,8 +222,8 @@ static __always_inline void enqueue_capped(struct task_struct *p, struct task_ct
 }
 
 /*
- * Moves what may go on to the background queue, to the place of a newcomer. Pinned tasks too: the CPU
- * that they need finds them there.
+ * Moves what may go on to the background queue, to the place of a newcomer. Pinned tasks too: the
+ * CPU that they need finds them there.
  */
 static __always_inline u64 release_due(u32 llc, u64 now)
 {
@@ -297,7 +297,8 @@ static __always_inline void set_cgroup_limit(struct cgroup_ctx *cgc, u64 period_
 	cgc->used_ns = 0;
 }
 
-static __always_inline s32 add_cgroup(struct cgroup *cgrp, struct scx_cgroup_init_args *args, u64 now)
+static __always_inline s32 add_cgroup(struct cgroup *cgrp, struct scx_cgroup_init_args *args,
+				      u64 now)
 {
 	struct cgroup_ctx fresh = {.weight = args->weight ?: 100}, *cgc;
 	u64 id = cgrp->kn->id;
@@ -310,7 +311,8 @@ static __always_inline s32 add_cgroup(struct cgroup *cgrp, struct scx_cgroup_ini
 		return 0; /* too many: this one's tasks count as the root's */
 	cgc = cgroup_ctx(id);
 	if (cgc && bpf_core_field_exists(args->bw_quota_us))
-		set_cgroup_limit(cgc, args->bw_period_us, args->bw_quota_us, args->bw_burst_us, now);
+		set_cgroup_limit(cgc, args->bw_period_us, args->bw_quota_us, args->bw_burst_us,
+				 now);
 	return 0;
 }
 

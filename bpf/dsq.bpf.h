@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Dispatch queues. Per LLC: launch, handoff (FIFO), background (vtime), those that the guard throttles
- * (FIFO) and those whose cgroup has used up its cpu.max (by release time). Per CPU: background that may
- * run nowhere else (vtime).
+ * Dispatch queues. Per LLC: launch, handoff (FIFO), background (vtime), those that the guard
+ * throttles (FIFO) and those whose cgroup has used up its cpu.max (by release time). Per CPU:
+ * background that may run nowhere else (vtime).
  */
 #ifndef __GPUAWARE_DSQ_BPF_H
 #define __GPUAWARE_DSQ_BPF_H

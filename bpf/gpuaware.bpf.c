@@ -4,8 +4,8 @@
  *
  * A launcher (class LAUNCH) runs at once, on a preferred CPU, and throws others out for it; HANDOFF
  * comes next. Background runs wherever they do not. The rules are in the headers: who is what in
- * class.bpf.h, which CPU a task gets in pick.bpf.h, which CPUs are preferred in preferred.bpf.h, how a
- * CPU is kept for a launcher in hold.bpf.h, how everybody else shares in background.bpf.h and
+ * class.bpf.h, which CPU a task gets in pick.bpf.h, which CPUs are preferred in preferred.bpf.h,
+ * how a CPU is kept for a launcher in hold.bpf.h, how everybody else shares in background.bpf.h and
  * cgroup.bpf.h, how much the boosted classes may take in guard.bpf.h.
  */
 #include <scx/common.bpf.h>
@@ -83,9 +83,9 @@ s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 }
 
 /*
- * A boosted task that lost its CPU, or that select_cpu() found none for. Where another CPU is to take
- * it, that one is kicked and takes it from the queue: an insertion into its local queue from here
- * is deferred by the kernel, and was seen to throw nobody out before the next tick.
+ * A boosted task that lost its CPU, or that select_cpu() found none for. Where another CPU is to
+ * take it, that one is kicked and takes it from the queue: an insertion into its local queue from
+ * here is deferred by the kernel, and was seen to throw nobody out before the next tick.
  */
 static __always_inline void enqueue_boosted(struct task_struct *p, struct task_ctx *tctx,
 					    u64 enq_flags, u64 now)
@@ -103,7 +103,8 @@ static __always_inline void enqueue_boosted(struct task_struct *p, struct task_c
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice, enq_flags);
 		return;
 	}
-	/* Without a pick, every CPU that it may use runs its class or a higher one: they take turns. */
+	/* Without a pick, every CPU that it may use runs its class or a higher one: they take
+	 * turns. */
 	llc = llc_of(pick.cpu >= 0 ? pick.cpu : cpu);
 	dsq = launch_dsq(llc);
 	if (tctx->run_as == GPUAWARE_CLASS_HANDOFF) {
@@ -422,8 +423,8 @@ s32 BPF_STRUCT_OPS(gpuaware_init_task, struct task_struct *p, struct scx_init_ta
 		return -ENOMEM;
 	tctx->class_generation = ~0ULL;
 	tctx->claimed_cpu = -1;
-	tctx->is_softirqd = (p->flags & PF_KTHREAD) &&
-			    !bpf_strncmp(p->comm, sizeof(softirqd) - 1, softirqd);
+	tctx->is_softirqd =
+		(p->flags & PF_KTHREAD) && !bpf_strncmp(p->comm, sizeof(softirqd) - 1, softirqd);
 	return 0;
 }
 

@@ -2,9 +2,9 @@
 /*
  * The guard: launch and handoff together take no more than guard.max_share of all CPUs from others.
  *
- * Time counts while background waits on the same CPU or LLC. When a window's budget is gone, the boosted
- * tasks that used more than an even part of it are throttled: they run when nobody else wants to,
- * until the next window. What was overdrawn is taken off the next window.
+ * Time counts while background waits on the same CPU or LLC. When a window's budget is gone, the
+ * boosted tasks that used more than an even part of it are throttled: they run when nobody else
+ * wants to, until the next window. What was overdrawn is taken off the next window.
  */
 #ifndef __GPUAWARE_GUARD_BPF_H
 #define __GPUAWARE_GUARD_BPF_H

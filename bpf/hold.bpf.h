@@ -3,10 +3,11 @@
  * Holding a CPU idle for a launcher that is about to come back.
  *
  * A CPU that runs background when its launcher wakes has to be taken back first, and background
- * that is inside the kernel may not let go at once. So for the last stretch of a launcher's usual sleep
- * its preferred CPU declines background, until the launcher is back or the hold ends, whichever is
- * first. Sleeps shorter than that stretch are held whole; before it the CPU is lent. A timer pinned
- * to the CPU begins and ends the hold and wakes the CPU: nothing else would, with work queued.
+ * that is inside the kernel may not let go at once. So for the last stretch of a launcher's usual
+ * sleep its preferred CPU declines background, until the launcher is back or the hold ends,
+ * whichever is first. Sleeps shorter than that stretch are held whole; before it the CPU is lent. A
+ * timer pinned to the CPU begins and ends the hold and wakes the CPU: nothing else would, with work
+ * queued.
  */
 #ifndef __GPUAWARE_HOLD_BPF_H
 #define __GPUAWARE_HOLD_BPF_H

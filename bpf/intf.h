@@ -95,8 +95,8 @@ enum gpuaware_stat {
 	GPUAWARE_STAT_BACKGROUND_QUEUED,
 	GPUAWARE_STAT_BACKGROUND_RUN_NS,
 	GPUAWARE_STAT_BACKGROUND_TURNS, /* minimum share, taken from launchers */
-	GPUAWARE_STAT_GUARD_THROTTLES, /* launch and handoff had used up guard.max_share */
-	GPUAWARE_STAT_CAPPED,	       /* enqueues put off by a cpu.max */
+	GPUAWARE_STAT_GUARD_THROTTLES,	/* launch and handoff had used up guard.max_share */
+	GPUAWARE_STAT_CAPPED,		/* enqueues put off by a cpu.max */
 	GPUAWARE_STAT_LENT_RUN_NS,	/* background on preferred CPUs */
 	GPUAWARE_STAT_HOLDS,
 	GPUAWARE_STAT_HOLD_NS,

@@ -2,8 +2,8 @@
 /*
  * Interrupt time per CPU, and whether a CPU is drowning in it right now.
  *
- * The kernels that we run on account no IRQ time of their own (IRQ_TIME_ACCOUNTING is rarely set), so
- * the handlers are timed. A hard interrupt may come in the middle of a softirq: time counts for
+ * The kernels that we run on account no IRQ time of their own (IRQ_TIME_ACCOUNTING is rarely set),
+ * so the handlers are timed. A hard interrupt may come in the middle of a softirq: time counts for
  * the innermost one, once. On PREEMPT_RT softirqs can be preempted and count too much.
  */
 #ifndef __GPUAWARE_IRQ_BPF_H

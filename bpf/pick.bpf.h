@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Which CPU a task gets: pick_launch_cpu(), pick_handoff_cpu() and pick_background_cpu(), one for each
- * class, each read from top to bottom.
+ * Which CPU a task gets: pick_launch_cpu(), pick_handoff_cpu() and pick_background_cpu(), one for
+ * each class, each read from top to bottom.
  */
 #ifndef __GPUAWARE_PICK_BPF_H
 #define __GPUAWARE_PICK_BPF_H
@@ -162,9 +162,9 @@ static __always_inline bool try_any(struct task_struct *p, struct task_ctx *tctx
 
 /*
  * The CPU for launcher @p that last ran on @prev_cpu. In order: its previous CPU if that is
- * preferred (warm cache), idle preferred CPUs on free cores, preferred CPUs that run a lower class on
- * free cores, the same without regard to cores and to interrupts, its previous CPU after a kernel
- * thread, any CPU that is idle or runs a lower class.
+ * preferred (warm cache), idle preferred CPUs on free cores, preferred CPUs that run a lower class
+ * on free cores, the same without regard to cores and to interrupts, its previous CPU after a
+ * kernel thread, any CPU that is idle or runs a lower class.
  */
 static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct task_ctx *tctx,
 						   s32 prev_cpu, u64 now)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The set of preferred CPUs. User space chooses it (src/topology/choose.rs) and may change it at any
- * time; readers that see half of a change tolerate it, as the next wakeup looks again.
+ * The set of preferred CPUs. User space chooses it (src/topology/choose.rs) and may change it at
+ * any time; readers that see half of a change tolerate it, as the next wakeup looks again.
  */
 #ifndef __GPUAWARE_PREFERRED_BPF_H
 #define __GPUAWARE_PREFERRED_BPF_H

@@ -37,7 +37,7 @@ struct task_ctx {
 	u64 guard_used_ns;
 	u32 class;
 	u32 demand_class; /* what it counts as in the demand while it is runnable */
-	u32 run_as; /* the class that it was last queued as: a boosted one may be throttled */
+	u32 run_as;	  /* the class that it was last queued as: a boosted one may be throttled */
 	bool is_softirqd;
 	s32 claimed_cpu; /* chosen for a launcher that does not run yet; -1: none */
 	u64 run_start_ns;
@@ -67,8 +67,8 @@ struct cpu_ctx {
 	u32 occupant;	      /* enum occupant */
 	bool kthread_waiting; /* a per-CPU kthread is about to run here */
 	bool softirqd_runnable;
-	s32 claimed_by;	      /* TID of the launcher that was sent here; 0: none */
-	u64 hold_until_ns;    /* 0: not held */
+	s32 claimed_by;	   /* TID of the launcher that was sent here; 0: none */
+	u64 hold_until_ns; /* 0: not held */
 	u64 hold_start_ns;
 	u64 turn_until_ns;    /* background runs its minimum share and is not preempted */
 	u64 pinned_served_ns; /* since when tasks that can only run here wait */

@@ -165,6 +165,11 @@ impl<'obj> Identify<'obj> {
         ]
     }
 
+    /// Where the cgroup v2 hierarchy is mounted.
+    pub fn cgroup_root(&self) -> Option<&Path> {
+        self.cgroup_root.as_deref()
+    }
+
     /// One round of work: looks at new processes, arms or disarms the probes, follows cgroups.
     /// Returns how long the caller may wait before the next round.
     ///

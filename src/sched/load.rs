@@ -35,6 +35,11 @@ pub fn load<'obj>(
     attach(open, config.verbose)
 }
 
+/// Does the kernel tell a scheduler of `cpu.max`?
+pub fn kernel_tells_limits() -> bool {
+    compat::struct_has_field("sched_ext_ops", "cgroup_set_bandwidth").unwrap_or(false)
+}
+
 #[allow(clippy::unwrap_used, reason = "inside the macro of scx_utils")]
 fn open<'obj>(
     config: &Config,
@@ -44,7 +49,7 @@ fn open<'obj>(
     let mut open = scx_ops_open!(builder, object, gpuaware_ops, None)?;
     let ops = open.struct_ops.gpuaware_ops_mut();
     ops.exit_dump_len = config.exit_dump_len;
-    if !compat::struct_has_field("sched_ext_ops", "cgroup_set_bandwidth")? {
+    if !kernel_tells_limits() {
         ops.cgroup_set_bandwidth = std::ptr::null_mut();
         open.progs.gpuaware_cgroup_set_bandwidth.set_autoload(false);
     }

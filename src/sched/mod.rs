@@ -5,6 +5,7 @@
 //! is back on EEVDF.
 
 mod kernel;
+mod limits;
 mod load;
 mod placement;
 pub mod stats;
@@ -162,6 +163,9 @@ impl<'obj> Scheduler<'obj> {
         let topology = Topology::read(Path::new(SYSFS))?.within(&allowed_cpus());
         let placement = Placement::new(config, topology);
         let (skel, link) = load::load(config, &placement, identify, object)?;
+        if !load::kernel_tells_limits() {
+            warn_of_limits(identify.cgroup_root());
+        }
         let steer = config.policy.irq.steer.then(start_steering).flatten();
         eprintln!(
             "scx_gpuaware: attached, launchers prefer CPUs {}",
@@ -243,6 +247,17 @@ impl<'obj> Scheduler<'obj> {
     #[allow(clippy::unwrap_used, reason = "inside the macro of scx_utils")]
     fn exited(&self) -> bool {
         uei_exited!(&self.skel, uei)
+    }
+}
+
+/// Operators count on `cpu.max`: they are told where it will not hold.
+fn warn_of_limits(cgroup_root: Option<&Path>) {
+    let limited = cgroup_root.map(limits::limited_cgroups).unwrap_or_default();
+    if !limited.is_empty() {
+        warn!(
+            "this kernel does not tell schedulers of cpu.max (Linux 6.17 does): it is not enforced for {}",
+            limited.join(", ")
+        );
     }
 }
 
