@@ -2,11 +2,8 @@
 //! scx_gpuaware: a sched_ext scheduler that keeps GPU launch threads running beside noisy
 //! neighbours.
 //!
-//! Imports run downward only: `cli` -> {`sched`, `doctor`} -> `identify` -> {`policy`, `topology`}. `bpf`
-//! holds what the build generated; only `sched` and `identify` use it.
-//! Imports run downward only: `cli` -> {`sched`, `identify`, `trace`} -> {`policy`, `topology`};
-//! `sched` and `trace` use `identify`. `bpf` holds what the build generated; only these three use
-//! it.
+//! Imports run downward only: `cli` -> {`sched`, `doctor`, `trace`} -> `identify` -> {`policy`,
+//! `topology`}. `bpf` holds what the build generated; only `sched`, `identify` and `trace` use it.
 
 mod bpf;
 pub mod cli;

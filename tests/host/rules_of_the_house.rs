@@ -68,8 +68,6 @@ fn imports_run_downward() {
             "crate::bpf",
         ],
     );
-    assert_unused("src/identify", &["crate::sched", "crate::cli"]);
-    assert_unused("src/sched", &["crate::cli"]);
     assert_unused("src/doctor", &["crate::cli", "crate::sched", "libbpf_rs"]);
     assert_unused(
         "src/identify",

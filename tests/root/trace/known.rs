@@ -20,7 +20,10 @@ pub struct Phase {
     pub tid: i32,
     pub from_ns: u64,
     pub to_ns: u64,
-    pub cpu_ns: u64,
+    /// Time runnable and not running, as the kernel has it.
+    pub wait_ns: u64,
+    /// Time that a host took from the CPU.
+    pub steal_ns: u64,
     /// Switches away because it waited, as getrusage(2) counts them.
     pub nvcsw: u64,
     /// All others.
@@ -31,13 +34,6 @@ pub struct Phase {
     pub asleep_ns: u64,
     /// The thread that woke it, in the phase that has one.
     pub waker_tid: i32,
-}
-
-impl Phase {
-    /// Time off the CPU.
-    pub fn off_ns(&self) -> u64 {
-        self.to_ns - self.from_ns - self.cpu_ns
-    }
 }
 
 /// A trace file and what the program said.

@@ -25,8 +25,20 @@ fn alone() -> Option<MutexGuard<'static, ()>> {
 
 /// Within 1 % of each other.
 fn assert_close(measured: u64, wanted: u64, what: &str) {
-    let error = measured.abs_diff(wanted) as f64 / wanted as f64;
+    assert_close_but_for(measured, wanted, 0, what);
+}
+
+/// Within 1 % of each other, and what a host took from the CPU meanwhile.
+fn assert_close_but_for(measured: u64, wanted: u64, steal_ns: u64, what: &str) {
+    let error = measured.abs_diff(wanted).saturating_sub(steal_ns) as f64 / wanted as f64;
     assert!(error <= 0.01, "{what}: {measured} instead of {wanted}");
+}
+
+/// Most events in a second, by the fullest tenth of one: other programs may take the CPU for a while.
+fn peak_rate(records: &[Record]) -> usize {
+    const TENTH_NS: u64 = 100_000_000;
+    let tenths = records.chunk_by(|a, b| a.time_ns / TENTH_NS == b.time_ns / TENTH_NS);
+    tenths.map(<[Record]>::len).max().unwrap_or_default() * 10
 }
 
 #[test]
@@ -71,16 +83,21 @@ fn every_launch_is_recorded_with_its_configuration() {
 #[test]
 fn forced_blocks_are_blocks() {
     let Some(_alone) = alone() else { return };
-    let traced = trace("", "block:300:2000");
+    let traced = trace("", "block:1000:2000");
     traced.assert_consistent();
     let phase = traced.phase("block");
-    assert_eq!(phase.nvcsw, 300);
-    assert_eq!(traced.switches(phase, Reason::Blocked), 300);
-    assert_eq!(traced.count(phase, Kind::Wakeup), 300);
-    assert_eq!(traced.count(phase, Kind::SwitchIn), 300 + phase.nivcsw);
-    assert_close(
-        traced.off_ns(phase, Reason::Blocked),
+    // One that is preempted on its way to sleep may be woken before it sleeps.
+    assert!((990..=1000).contains(&phase.nvcsw), "{phase:?}");
+    assert_eq!(traced.switches(phase, Reason::Blocked), phase.nvcsw);
+    assert_eq!(traced.count(phase, Kind::Wakeup), phase.nvcsw);
+    assert_eq!(
+        traced.count(phase, Kind::SwitchIn),
+        phase.nvcsw + phase.nivcsw
+    );
+    assert_close_but_for(
+        traced.off_ns(phase, Reason::Blocked) + traced.off_ns(phase, Reason::Preempted),
         phase.asleep_ns,
+        phase.steal_ns,
         "time in sleeps",
     );
     for record in traced
@@ -118,7 +135,7 @@ fn wakeups_name_the_waker() {
     let by_timer = traced
         .within(traced.phase("block"))
         .filter(|record| record.event == Kind::Wakeup && record.reason == Some(Reason::Irq));
-    assert_eq!(by_timer.count(), 100);
+    assert!(by_timer.count() >= 99);
 }
 
 #[test]
@@ -162,34 +179,48 @@ fn forced_preemptions_are_preemptions_by_the_hog() {
     assert_eq!(traced.switches(phase, Reason::Yielded), 0);
     assert_close(
         traced.off_ns(phase, Reason::Preempted),
-        phase.off_ns(),
-        "time off the CPU",
+        phase.wait_ns,
+        "time waiting for the CPU",
     );
-    let by_hog = traced.within(phase).filter(|record| {
-        let name = record.other_comm.unwrap_or_default();
-        record.event == Kind::SwitchOut && name.as_str() == "hog"
+    // The hog's own records say the same, whoever else ran on that CPU.
+    let hog = traced.records.iter().find(|record| {
+        record.comm.as_str() == "hog" && record.tid != phase.tid && record.other_tid != Some(0)
     });
-    assert!(by_hog.count() as u64 >= phase.nivcsw * 9 / 10);
+    let hog = hog.expect("a record of the hog").tid;
+    let of_hog = traced.records.iter().filter(|record| {
+        record.tid == hog
+            && record.event == Kind::SwitchIn
+            && record.other_tid == Some(phase.tid)
+            && (phase.from_ns..phase.to_ns).contains(&record.time_ns)
+    });
+    let by_hog = traced
+        .within(phase)
+        .filter(|record| record.event == Kind::SwitchOut && record.other_tid == Some(hog));
+    let by_hog: Vec<_> = by_hog.map(|record| record.time_ns).collect();
+    assert!(!by_hog.is_empty());
+    assert_eq!(
+        by_hog,
+        of_hog.map(|record| record.time_ns).collect::<Vec<_>>()
+    );
 }
 
 #[test]
 fn forced_yields_are_yields_and_none_is_lost_at_a_high_rate() {
     let Some(_alone) = alone() else { return };
-    let traced = trace("", "yield:3000:6000");
+    let traced = trace("", "yield:3000:5000");
     traced.assert_consistent();
     assert_eq!(traced.end.nr_lost(), 0, "{}", traced.log);
     let phase = traced.phase("yield");
-    let of_both = traced.end.counted.values().sum::<u64>();
-    let rate = of_both as f64 / (phase.to_ns - phase.from_ns) as f64 * 1e9;
-    assert!(rate > 200_000.0, "only {rate:.0} events a second");
+    let rate = peak_rate(&traced.records);
+    assert!(rate > 200_000, "only {rate} events a second");
     let yielded = traced.switches(phase, Reason::Yielded);
     let preempted = traced.switches(phase, Reason::Preempted);
     assert_eq!(yielded + preempted, phase.nivcsw);
     assert_close(yielded, phase.yields_switched, "switches in sched_yield");
     assert_close(
         traced.off_ns(phase, Reason::Yielded) + traced.off_ns(phase, Reason::Preempted),
-        phase.off_ns(),
-        "time off the CPU",
+        phase.wait_ns,
+        "time waiting for the CPU",
     );
 }
 
