@@ -125,7 +125,12 @@ static __always_inline void switch_out(struct trace_thread *thread, struct task_
 	struct trace_record *event;
 	u64 ran_ns = 0;
 
-	/* Anything else: tracing of a running thread began while it was being switched. */
+	/*
+	 * Off its CPU already: tracing of a running thread began while it was being switched. Later
+	 * than that the kernel did not show a switch to it, which was seen under load, rarely.
+	 */
+	if (r->reason != TRACE_ON_CPU && r->since_ns != r->start_ns)
+		missed();
 	if (r->reason == TRACE_ON_CPU) {
 		ran_ns = now - r->since_ns;
 		r->counters.on_cpu_ns += ran_ns;
@@ -222,6 +227,8 @@ static __always_inline void switch_in(struct trace_thread *thread, struct task_s
 	if (r->reason != TRACE_ON_CPU) {
 		off_ns = now - r->since_ns;
 		wait_ns = account_off(thread, off_ns, now);
+	} else if (r->since_ns != r->start_ns) {
+		missed();
 	}
 	event = new_event(TRACE_SWITCH_IN);
 	if (event) {

@@ -89,11 +89,12 @@ fn forced_blocks_are_blocks() {
     // One that is preempted on its way to sleep may be woken before it sleeps.
     assert!((990..=1000).contains(&phase.nvcsw), "{phase:?}");
     assert_eq!(traced.switches(phase, Reason::Blocked), phase.nvcsw);
-    assert_eq!(traced.count(phase, Kind::Wakeup), phase.nvcsw);
-    assert_eq!(
-        traced.count(phase, Kind::SwitchIn),
-        phase.nvcsw + phase.nivcsw
-    );
+    // Switches to it that the kernel did not show are rare, and never silent.
+    let (missed, switches) = (traced.end.missed, phase.nvcsw + phase.nivcsw);
+    assert!(missed <= 5, "{}", traced.log);
+    let complete = |counted: u64, wanted: u64| (wanted - missed..=wanted).contains(&counted);
+    assert!(complete(traced.count(phase, Kind::Wakeup), phase.nvcsw));
+    assert!(complete(traced.count(phase, Kind::SwitchIn), switches));
     assert_close_but_for(
         traced.off_ns(phase, Reason::Blocked) + traced.off_ns(phase, Reason::Preempted),
         phase.asleep_ns,
