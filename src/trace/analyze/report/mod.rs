@@ -41,9 +41,13 @@ impl Report {
 
     /// For a terminal. Of several files, what sets them apart; of one, everything.
     pub fn to_text(&self) -> String {
+        let alone = self.files.len() == 1;
         let mut text = String::new();
-        for section in sections::all(self, self.files.len() == 1) {
+        for section in sections::all(self, alone) {
             text += &section.to_text();
+        }
+        if !alone {
+            text += "Launch pairs, tails, bursts, interrupts, stolen time: name one file, or use --html or --json.\n";
         }
         text
     }

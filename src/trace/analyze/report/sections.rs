@@ -19,13 +19,6 @@ pub fn all(report: &Report, details: bool) -> Vec<Section> {
         for file in &report.files {
             sections.extend(of_file(file));
         }
-    } else {
-        let mut hint = Section::new("Each file in detail", &[]);
-        hint.notes.push(
-            "launch pairs, tails, bursts, interrupts, stolen time: name one file, or use --html or --json"
-                .to_owned(),
-        );
-        sections.push(hint);
     }
     sections
 }
