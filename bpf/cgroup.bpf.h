@@ -244,9 +244,9 @@ static __always_inline u64 release_due(u32 llc, u64 now)
 	return next;
 }
 
-static int release_timer_fired(void *map, int *key, struct release_timer *timer)
+static __always_inline void release_all(u64 now)
 {
-	u64 now = scx_bpf_now(), next = 0;
+	u64 next = 0;
 	s32 cpu;
 	u32 llc;
 
@@ -259,10 +259,15 @@ static int release_timer_fired(void *map, int *key, struct release_timer *timer)
 	}
 	if (next)
 		release_by(next, now);
-	/* Newer kernels know that a timer's callback is under RCU. */
-	bpf_rcu_read_lock();
 	bpf_for (cpu, 0, nr_cpu_ids)
 		kick_idle_for_background();
+}
+
+static int release_timer_fired(void *map, int *key, struct release_timer *timer)
+{
+	/* Newer kernels know that a timer's callback is under RCU. */
+	bpf_rcu_read_lock();
+	release_all(scx_bpf_now());
 	bpf_rcu_read_unlock();
 	return 0;
 }
