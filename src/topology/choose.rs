@@ -84,12 +84,6 @@ pub struct Row {
     pub reason: String,
 }
 
-/// The choice before anything is known: for one launcher, without interrupts.
-pub fn choose_at_start(topology: &Topology, devices: &Devices, rules: &PreferredRules) -> Choice {
-    let irq = IrqVerdicts::default();
-    choose(topology, devices, &irq, Demand::ONE, rules, None)
-}
-
 /// Chooses the preferred CPUs among [`Topology::allowed`].
 ///
 /// `demand` is the recent peak, see [`super::demand::RecentDemand`]; `previous` is the home set of the
