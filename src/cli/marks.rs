@@ -8,6 +8,8 @@ use crate::identify::Class;
 use crate::identify::marks::{Mark, Pins};
 use crate::sched;
 
+use super::print;
+
 /// What to mark.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
@@ -56,17 +58,17 @@ fn threads_of(pid: i32) -> Result<Vec<i32>> {
 pub fn list(json: bool) -> Result<()> {
     let marks = pins_in_use()?.list()?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&marks)?);
-        return Ok(());
+        return print(&(serde_json::to_string_pretty(&marks)? + "\n"));
     }
-    println!(
-        "{:>7} {:>7} {:<16} {:<10} {:<7} {:>8}  EVIDENCE",
+    let mut table = format!(
+        "{:>7} {:>7} {:<16} {:<10} {:<7} {:>8}  EVIDENCE\n",
         "TID", "PID", "COMM", "CLASS", "SOURCE", "AGE"
     );
     for mark in &marks {
-        println!("{}", row(mark));
+        table += &row(mark);
+        table.push('\n');
     }
-    Ok(())
+    print(&table)
 }
 
 fn row(mark: &Mark) -> String {

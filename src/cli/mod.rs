@@ -21,7 +21,6 @@ use log::warn;
 use simplelog::{ColorChoice, ConfigBuilder, LevelFilter, TermLogger, TerminalMode};
 
 use crate::identify::Class;
-use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
 use crate::sched::{self, Config, stats};
 
@@ -198,18 +197,14 @@ fn explain() {
 /// Validates everything before anything is changed.
 fn config(args: &Run) -> Result<Config> {
     let online = policy::online()?;
-    policy::check_preferred(args.preferred_cpus.as_ref(), &online)?;
-    let policy = match &args.policy {
-        Some(path) => {
-            let document = policy::read(path, &online)?;
-            policy::warn_of(path, &document);
-            document.policy
-        }
-        None => Policy::default(),
-    };
-    let named = args.preferred_cpus.as_ref();
+    let flag = args.preferred_cpus.as_ref();
+    let document = policy::chosen(args.policy.as_deref(), flag, &online)?;
+    if let Some(path) = &args.policy {
+        policy::warn_of(path, &document);
+    }
+    let mut policy = document.policy;
+    policy.preferred.cpus = flag.cloned().or(policy.preferred.cpus);
     Ok(Config {
-        preferred: named.or(policy.preferred.cpus.as_ref()).cloned(),
         policy,
         exit_dump_len: args.exit_dump_len,
         verbose: args.verbose,

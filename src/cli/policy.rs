@@ -92,8 +92,21 @@ pub fn read(path: &Path, online: &CpuSet) -> Result<Document> {
         })
 }
 
+/// The policy of a command that takes `--policy` and `--preferred-cpus`, both checked. The document does not
+/// know the flag; it wins.
+///
+/// # Errors
+/// As [`read`]; the flag names CPUs that are not online.
+pub fn chosen(file: Option<&Path>, flag: Option<&CpuSet>, online: &CpuSet) -> Result<Document> {
+    check_preferred(flag, online)?;
+    match file {
+        Some(path) => read(path, online),
+        None => Document::parse("").map_err(|error| anyhow!(error)),
+    }
+}
+
 /// Refuses CPUs named by `--preferred-cpus` that this machine does not have.
-pub fn check_preferred(cpus: Option<&CpuSet>, online: &CpuSet) -> Result<()> {
+fn check_preferred(cpus: Option<&CpuSet>, online: &CpuSet) -> Result<()> {
     let missing = cpus.map_or_else(CpuSet::default, |cpus| cpus.difference(online));
     if !missing.is_empty() {
         bail!("--preferred-cpus: CPU {missing} is not online: this machine has {online}");
@@ -146,15 +159,9 @@ fn check(args: &Check) -> Result<()> {
 
 fn show(args: &Show) -> Result<(), Failure> {
     let online = online()?;
-    let read_all = || {
-        check_preferred(args.preferred_cpus.as_ref(), &online)?;
-        match &args.policy {
-            Some(path) => read(path, &online),
-            None => Document::parse("").map_err(|error| anyhow!(error)),
-        }
-    };
-    let document = read_all().map_err(Failure::Input)?;
-    let entries = entries(&document, args.preferred_cpus.as_ref());
+    let flag = args.preferred_cpus.as_ref();
+    let document = chosen(args.policy.as_deref(), flag, &online).map_err(Failure::Input)?;
+    let entries = entries(&document, flag);
     if args.json {
         let json = serde_json::to_string_pretty(&entries).context("writing JSON")?;
         return Ok(print(&format!("{json}\n"))?);
@@ -178,11 +185,7 @@ fn init() -> Result<()> {
     }
     let rules = PreferredRules::default();
     let no_irqs = IrqVerdicts::default();
-    let demand = Demand {
-        launch: 1,
-        handoff: 0,
-    };
-    let choice = choose(&topology, &devices, &no_irqs, demand, &rules, None);
+    let choice = choose(&topology, &devices, &no_irqs, Demand::ONE, &rules, None);
     let machine = Machine {
         online: topology.online(),
         nr_cores: cores.len(),

@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 
-use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
 use crate::sched;
 use crate::topology::capacity::Kind;
@@ -18,8 +17,7 @@ use crate::topology::irq_load::{IrqLoad, IrqRules, IrqVerdict, IrqVerdicts};
 use crate::topology::pci::{Devices, PciDevice};
 use crate::topology::{Cpu, SYSFS, Topology, proc_stat};
 
-use super::policy::{self, check_preferred};
-use super::{Failure, print};
+use super::{Failure, policy, print};
 
 /// How long interrupts are watched: a hundred of the ticks that `/proc/stat` counts in.
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -78,13 +76,10 @@ pub fn run(options: &Options) -> Result<(), Failure> {
 
 /// What the policy says; the flag wins.
 fn rules(options: &Options, online: &CpuSet) -> Result<PreferredRules> {
-    check_preferred(options.preferred_cpus.as_ref(), online)?;
-    let policy = match &options.policy {
-        Some(path) => policy::read(path, online)?.policy,
-        None => Policy::default(),
-    };
-    let mut rules = PreferredRules::from(&policy);
-    rules.cpus = options.preferred_cpus.clone().or(rules.cpus);
+    let flag = options.preferred_cpus.as_ref();
+    let document = policy::chosen(options.policy.as_deref(), flag, online)?;
+    let mut rules = PreferredRules::from(&document.policy);
+    rules.cpus = flag.cloned().or(rules.cpus);
     Ok(rules)
 }
 

@@ -11,8 +11,6 @@ use crate::topology::pci::{Devices, PciDevice};
 
 use super::{Facts, Gpu, Realtime};
 
-/// Cgroup folders that are looked at before giving up.
-const MAX_CGROUPS: usize = 20_000;
 /// PF_KTHREAD of linux/sched.h.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
@@ -43,7 +41,7 @@ pub fn gather(root: &Path) -> Facts {
         cpu_on_cgroup1: mounts.lines().any(is_cpu_controller),
         cpu_max: cgroup2
             .as_deref()
-            .map(|place| cpu_max(&below(root, place)))
+            .map(|place| cgroups::limited(&below(root, place)))
             .unwrap_or_default(),
         cgroup2: cgroup2.map(|path| path.display().to_string()),
         libcuda: known_libcudas(root, &processes),
@@ -122,27 +120,6 @@ fn processes(root: &Path) -> Vec<PathBuf> {
         name.is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
     };
     folders(&root.join("proc")).filter(is_process).collect()
-}
-
-/// Cgroups below the hierarchy `top` whose cpu.max is a limit.
-fn cpu_max(top: &Path) -> Vec<String> {
-    let mut limited = Vec::new();
-    let mut waiting = vec![top.to_path_buf()];
-    let mut seen = 0;
-    while let Some(folder) = waiting.pop() {
-        seen += 1;
-        if seen > MAX_CGROUPS {
-            break;
-        }
-        let limit = read(&folder.join("cpu.max"));
-        if limit.is_some_and(|limit| !limit.starts_with("max")) {
-            let name = folder.strip_prefix(top).unwrap_or(&folder);
-            limited.push(name.display().to_string());
-        }
-        waiting.extend(folders(&folder).filter(|path| path.is_dir()));
-    }
-    limited.sort();
-    limited
 }
 
 /// Paths in the loader's cache, and of files that processes have mapped.

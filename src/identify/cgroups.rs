@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Which cgroup folders the policy's globs match.
+//! cgroup folders: which ones the policy's globs match, which ones have a CPU limit.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -10,6 +10,9 @@ use anyhow::{Context, Result};
 use crate::policy::{CgroupGlob, Policy};
 
 use super::Class;
+
+/// Folders that are looked at for a CPU limit before giving up.
+const MAX_LOOKED_AT: usize = 20_000;
 
 /// Where the cgroup v2 hierarchy is mounted, from the text of `/proc/self/mounts`.
 pub fn mount_point(mounts: &str) -> Option<PathBuf> {
@@ -64,6 +67,35 @@ pub fn classify(root: &Path, rules: &[(CgroupGlob, Class)]) -> Result<HashMap<u6
     Ok(classes)
 }
 
+/// Paths of the cgroups at and below `root` whose `cpu.max` is a limit, relative to it, sorted. A folder
+/// that vanishes meanwhile has no limit.
+pub fn limited(root: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_path_buf()];
+    let mut nr_looked_at = 0;
+    while let Some(folder) = folders.pop() {
+        nr_looked_at += 1;
+        if nr_looked_at > MAX_LOOKED_AT {
+            break;
+        }
+        let limit = std::fs::read_to_string(folder.join("cpu.max"));
+        if limit.is_ok_and(|limit| !limit.starts_with("max")) {
+            let relative = folder.strip_prefix(root).unwrap_or(&folder);
+            found.push(relative.display().to_string());
+        }
+        folders.extend(
+            std::fs::read_dir(&folder)
+                .into_iter()
+                .flatten()
+                .flatten()
+                .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+                .map(|entry| entry.path()),
+        );
+    }
+    found.sort();
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,5 +138,20 @@ mod tests {
     fn names_the_root_that_cannot_be_read() {
         let error = classify(Path::new("/nonexistent"), &[]).unwrap_err();
         assert!(format!("{error:#}").contains("/nonexistent"));
+    }
+
+    #[test]
+    fn names_cgroups_with_a_limit_and_no_others() {
+        let root = tempfile::tempdir().unwrap();
+        for (folder, limit) in [
+            ("a", "max 100000\n"),
+            ("a/limited", "50000 100000\n"),
+            ("b", "200000 100000\n"),
+        ] {
+            std::fs::create_dir_all(root.path().join(folder)).unwrap();
+            std::fs::write(root.path().join(folder).join("cpu.max"), limit).unwrap();
+        }
+        std::fs::create_dir(root.path().join("without_cpu_controller")).unwrap();
+        assert_eq!(limited(root.path()), ["a/limited", "b"]);
     }
 }

@@ -173,6 +173,17 @@ impl Library {
         self.attach_at(program, points, true)
     }
 
+    /// Attaches `program` to `cuInit`, if the library has it.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn attach_to_init(&self, program: &ProgramMut<'_>) -> Result<Option<Link>> {
+        let init = self.entry_points.init;
+        init.map(|offset| self.attach(program, &[(0, offset)]))
+            .transpose()
+            .context("attaching to cuInit")
+    }
+
     fn attach_at(
         &self,
         program: &ProgramMut<'_>,

@@ -210,12 +210,7 @@ impl Threads for KnownThreads<'_> {
 
 impl Probed {
     fn new(skel: &IdentifySkel<'_>, library: Library) -> Result<Self> {
-        let init = library
-            .entry_points
-            .init
-            .map(|offset| library.attach(&skel.progs.cuda_init, &[(0, offset)]))
-            .transpose()
-            .context("attaching to cuInit")?;
+        let init = library.attach_to_init(&skel.progs.cuda_init)?;
         Ok(Self {
             library,
             _init: init,

@@ -129,8 +129,8 @@ pub struct Guard {
     pub max_share: f64,
 }
 
-/// `hold_us = "auto"`: long enough for the wait at the end of a decoded token, short enough that
-/// what it wastes stays bounded: README's table has the idle time under it.
+/// `hold_us = "auto"`: room for launchers whose sleeps vary by up to half a millisecond; one that varies
+/// more is not worth waiting for.
 const AUTO_HOLD_CAP: Duration = Duration::from_micros(2_000);
 
 impl Default for Policy {

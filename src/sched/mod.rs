@@ -5,7 +5,6 @@
 //! is back on EEVDF.
 
 mod kernel;
-mod limits;
 mod load;
 mod placement;
 pub mod stats;
@@ -24,8 +23,8 @@ use scx_stats::prelude::*;
 use scx_utils::{try_set_rlimit_infinity, uei_exited, uei_report};
 
 use crate::bpf::gpuaware::GpuawareSkel;
-use crate::identify::Identify;
 use crate::identify::marks::Pins;
+use crate::identify::{Identify, cgroups};
 use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
 use crate::topology::{SYSFS, Topology};
@@ -41,10 +40,8 @@ pub const OPS_NAME: &str = "gpuaware";
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What the operator wants.
+    /// What the operator wants; the preferred CPUs that it names were online.
     pub policy: Policy,
-    /// Preferred CPUs that were named, all online; `None`: chosen from the topology.
-    pub preferred: Option<CpuSet>,
     /// Size of the kernel's dump when it throws the scheduler out, bytes; 0: its default.
     pub exit_dump_len: u32,
     /// Log libbpf's debug output too.
@@ -252,7 +249,7 @@ impl<'obj> Scheduler<'obj> {
 
 /// Operators count on `cpu.max`: they are told where it will not hold.
 fn warn_of_limits(cgroup_root: Option<&Path>) {
-    let limited = cgroup_root.map(limits::limited_cgroups).unwrap_or_default();
+    let limited = cgroup_root.map(cgroups::limited).unwrap_or_default();
     if !limited.is_empty() {
         warn!(
             "this kernel does not tell schedulers of cpu.max (Linux 6.17 does): it is not enforced for {}",

@@ -118,7 +118,7 @@ impl Placement {
 
 /// The CPUs that were named and are still online.
 fn named_cpus(config: &Config, topology: &Topology) -> Option<CpuSet> {
-    let named = config.preferred.as_ref()?;
+    let named = config.policy.preferred.cpus.as_ref()?;
     let gone = named.difference(&topology.online());
     if !gone.is_empty() {
         warn!("preferred CPUs {gone} went offline");

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use libbpf_rs::Link;
 use log::{info, warn};
 
@@ -99,12 +99,7 @@ impl Calls {
 
 impl Probed {
     fn new(skel: &TraceSkel<'_>, library: Library) -> Result<Self> {
-        let init = library
-            .entry_points
-            .init
-            .map(|offset| library.attach(&skel.progs.cuda_init, &[(0, offset)]))
-            .transpose()
-            .context("attaching to cuInit")?;
+        let init = library.attach_to_init(&skel.progs.cuda_init)?;
         Ok(Self {
             library,
             _init: init,

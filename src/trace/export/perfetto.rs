@@ -87,7 +87,7 @@ impl<W: Write> Perfetto<W> {
             number("start_unix_ns", Some(header.start_unix_ns)),
         ];
         let name = format!("begin, schema {}", header.schema);
-        file.instant(header.start_ns, SESSION, &name, annotations)?;
+        file.named(Type::Instant, header.start_ns, SESSION, &name, annotations)?;
         Ok(file)
     }
 
@@ -139,15 +139,17 @@ impl<W: Write> Perfetto<W> {
         })
     }
 
-    fn begin_slice(
+    /// A slice that begins, or an instant.
+    fn named(
         &mut self,
+        kind: Type,
         time_ns: u64,
         track: u64,
         name: &str,
         annotations: impl IntoIterator<Item = Option<DebugAnnotation>>,
     ) -> Result<()> {
         let event = TrackEvent {
-            r#type: Some(Type::SliceBegin.into()),
+            r#type: Some(kind.into()),
             track_uuid: Some(track),
             name: Some(name.to_owned()),
             debug_annotations: annotations.into_iter().flatten().collect(),
@@ -160,23 +162,6 @@ impl<W: Write> Perfetto<W> {
         let event = TrackEvent {
             r#type: Some(Type::SliceEnd.into()),
             track_uuid: Some(track),
-            ..TrackEvent::default()
-        };
-        self.event(time_ns, event)
-    }
-
-    fn instant(
-        &mut self,
-        time_ns: u64,
-        track: u64,
-        name: &str,
-        annotations: impl IntoIterator<Item = Option<DebugAnnotation>>,
-    ) -> Result<()> {
-        let event = TrackEvent {
-            r#type: Some(Type::Instant.into()),
-            track_uuid: Some(track),
-            name: Some(name.to_owned()),
-            debug_annotations: annotations.into_iter().flatten().collect(),
             ..TrackEvent::default()
         };
         self.event(time_ns, event)
@@ -249,7 +234,13 @@ impl<W: Write> Perfetto<W> {
         let dsq = number("dsq", record.dsq);
         if record.event == Kind::SwitchIn {
             let annotations = [number("cpu", Some(record.cpu)), class, dsq];
-            self.begin_slice(record.time_ns, track, "running", annotations)?;
+            self.named(
+                Type::SliceBegin,
+                record.time_ns,
+                track,
+                "running",
+                annotations,
+            )?;
             self.open(record.tid).running = true;
             let wait_ns = record.wait_ns.unwrap_or_default();
             return self.counter(record.time_ns, uuid(Sort::Wait, record.tid), wait_ns);
@@ -265,7 +256,13 @@ impl<W: Write> Perfetto<W> {
             class,
             dsq,
         ];
-        self.begin_slice(record.time_ns, track, reason.name(), annotations)?;
+        self.named(
+            Type::SliceBegin,
+            record.time_ns,
+            track,
+            reason.name(),
+            annotations,
+        )?;
         self.open(record.tid).state = Some(reason);
         Ok(())
     }
@@ -278,7 +275,13 @@ impl<W: Write> Perfetto<W> {
             text("from", record.reason.map(Reason::name)),
         ];
         let track = uuid(Sort::State, record.tid);
-        self.begin_slice(record.time_ns, track, "runnable", annotations)?;
+        self.named(
+            Type::SliceBegin,
+            record.time_ns,
+            track,
+            "runnable",
+            annotations,
+        )?;
         self.open(record.tid).state = Some(Reason::Blocked);
         Ok(())
     }
@@ -301,11 +304,23 @@ impl<W: Write> Perfetto<W> {
                     number("shared_bytes", record.shared_bytes),
                     stream,
                 ];
-                self.instant(record.time_ns, track, name.as_str(), annotations)
+                self.named(
+                    Type::Instant,
+                    record.time_ns,
+                    track,
+                    name.as_str(),
+                    annotations,
+                )
             }
             Kind::GraphLaunch | Kind::SyncEnter => {
                 self.open(record.tid).calls += 1;
-                self.begin_slice(record.time_ns, track, name.as_str(), [stream])
+                self.named(
+                    Type::SliceBegin,
+                    record.time_ns,
+                    track,
+                    name.as_str(),
+                    [stream],
+                )
             }
             _ => {
                 let open = self.open(record.tid);
@@ -328,7 +343,13 @@ impl<W: Write> Perfetto<W> {
             number("cpu", Some(record.cpu)),
         ];
         let name = record.irq_name.unwrap_or_default();
-        self.begin_slice(start_ns, track, name.as_str(), annotations)?;
+        self.named(
+            Type::SliceBegin,
+            start_ns,
+            track,
+            name.as_str(),
+            annotations,
+        )?;
         self.end_slice(record.time_ns, track)
     }
 
@@ -350,7 +371,9 @@ impl<W: Write> Sink for Perfetto<W> {
     fn record(&mut self, record: &Record) -> Result<()> {
         let time_ns = record.time_ns;
         match record.event {
-            Kind::WindowOpen => return self.begin_slice(time_ns, WINDOWS, "window", []),
+            Kind::WindowOpen => {
+                return self.named(Type::SliceBegin, time_ns, WINDOWS, "window", []);
+            }
             Kind::WindowClose => return self.close_window(time_ns),
             _ => self.introduce(record)?,
         }
@@ -364,7 +387,7 @@ impl<W: Write> Sink for Perfetto<W> {
                     number("to_cpu", record.to_cpu),
                 ];
                 let track = uuid(Sort::Calls, record.tid);
-                self.instant(time_ns, track, "migrate", annotations)
+                self.named(Type::Instant, time_ns, track, "migrate", annotations)
             }
             Kind::ThreadExit => {
                 self.end_state(record)?;
@@ -386,7 +409,7 @@ impl<W: Write> Sink for Perfetto<W> {
             .chain([number("missed", Some(end.missed))])
             .collect();
         let name = format!("end: {} events lost", end.nr_lost());
-        self.instant(end.end_ns, SESSION, &name, lost)?;
+        self.named(Type::Instant, end.end_ns, SESSION, &name, lost)?;
         self.out.flush().context("writing the end")
     }
 
