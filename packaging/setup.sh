@@ -31,6 +31,7 @@ packages=(
 	"kmod: modules of the lab's kernel"
 	"file: tells the version of the lab's kernel"
 	"iproute2: loopback in the lab"
+	"bpftool: what BPF programs cost, in matrices that ask for it"
 	"stress-ng: the cpu neighbour"
 	"iperf3: the network neighbour"
 	"fio: the disk neighbour"

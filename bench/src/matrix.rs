@@ -46,6 +46,9 @@ pub struct Matrix {
     /// CPUs that the arms may use for the launcher: "auto" or a list.
     #[serde(default = "auto", deserialize_with = "cpu_list")]
     pub preferred: String,
+    /// Count what the schedulers' BPF programs cost. It makes each of their runs dearer.
+    #[serde(default)]
+    pub bpf_stats: bool,
     #[serde(default)]
     pub lab: LabSettings,
     #[serde(rename = "workload", deserialize_with = "workloads")]

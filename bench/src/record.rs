@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::bpf::Programs;
 use crate::neighbour::{Neighbour, Work};
 
 pub const SCHEMA: u32 = 1;
@@ -50,6 +51,17 @@ pub struct Measurement {
     pub neighbours: Vec<Work>,
     pub scheduler: Option<SchedulerSeen>,
     pub marks: Option<MarksSeen>,
+    /// In matrices with `bpf_stats`, for arms with a scheduler.
+    #[serde(default)]
+    pub bpf: Option<BpfCost>,
+}
+
+/// What the scheduler's BPF programs cost in the cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BpfCost {
+    /// From before the workload's start to the end of the measured window.
+    pub seconds: f64,
+    pub programs: Programs,
 }
 
 /// What gpu_launch prints. Fields that nothing here reads are kept as they are.
@@ -254,6 +266,7 @@ pub mod samples {
                 neighbours: Vec::new(),
                 scheduler: None,
                 marks: None,
+                bpf: None,
             }),
             phases_ms: BTreeMap::new(),
         }

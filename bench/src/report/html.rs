@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use super::sections::{self, Detail};
 use super::table::escape;
-use super::{Report, bars, scatter};
+use super::{Report, bars, bpf, scatter};
 use crate::neighbour::Neighbour;
 
 const STYLE: &str = include_str!("page.css");
@@ -70,6 +70,10 @@ pub fn render(report: &Report) -> Result<String> {
         escape(&matrix.subject)
     );
     page += &sections::versus(report).to_html();
+    for (heading, table) in bpf::tables(report) {
+        let _ = writeln!(page, "<h2>{}</h2>", escape(&heading));
+        page += &table.to_html();
+    }
     reading(&mut page, report);
     embed(&mut page, report)?;
     Ok(page + "</main>\n</body>\n</html>\n")
