@@ -19,8 +19,9 @@ UEI_DEFINE(uei);
 static __always_inline u64 class_slice_ns(u32 class)
 {
 	if (class == GPUAWARE_CLASS_LAUNCH)
-		return launch_slice_ns;
-	return class == GPUAWARE_CLASS_HANDOFF ? handoff_slice_ns : background_slice_ns;
+		return tunables.launch_slice_ns;
+	return class == GPUAWARE_CLASS_HANDOFF ? tunables.handoff_slice_ns
+					       : tunables.background_slice_ns;
 }
 
 static __always_inline void count_pick(const struct task_ctx *tctx, const struct pick *pick)
@@ -75,7 +76,7 @@ s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	}
 	cpu = pick_background_cpu(p, prev_cpu);
 	if (cpu >= 0) {
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, background_slice_ns, 0);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, tunables.background_slice_ns, 0);
 		stat_inc(GPUAWARE_STAT_BACKGROUND_DIRECT);
 		return cpu;
 	}
@@ -131,7 +132,7 @@ static __always_inline void enqueue_percpu_kthread(struct task_struct *p, u64 en
 		cctx->kthread_waiting = true;
 	if (!cctx || cctx->occupant != OCCUPANT_LAUNCH)
 		enq_flags |= SCX_ENQ_PREEMPT;
-	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, lent_slice_ns, enq_flags);
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, tunables.lent_slice_ns, enq_flags);
 }
 
 void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
@@ -155,8 +156,8 @@ void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 		enqueue_boosted(p, tctx, enq_flags, now);
 	} else if (is_boosted(tctx->class)) {
 		stat_inc(GPUAWARE_STAT_GUARD_THROTTLES);
-		scx_bpf_dsq_insert(p, throttled_dsq(llc_of(scx_bpf_task_cpu(p))), handoff_slice_ns,
-				   enq_flags);
+		scx_bpf_dsq_insert(p, throttled_dsq(llc_of(scx_bpf_task_cpu(p))),
+				   tunables.handoff_slice_ns, enq_flags);
 		kick_idle_for_background();
 	} else {
 		enqueue_background(p, tctx, enq_flags, now);
@@ -170,7 +171,7 @@ static __always_inline bool prev_goes_on(struct task_struct *prev, struct task_c
 	if (capped_until(tctx, now))
 		return false;
 	if (is_percpu_kthread(prev)) {
-		scx_bpf_task_set_slice(prev, lent_slice_ns);
+		scx_bpf_task_set_slice(prev, tunables.lent_slice_ns);
 		return true;
 	}
 	if (is_boosted(tctx->run_as)) {
@@ -183,7 +184,8 @@ static __always_inline bool prev_goes_on(struct task_struct *prev, struct task_c
 	    (!is_pinned(prev) && is_reserved(cpu, cctx, now)) ||
 	    !keeps_running(prev, tctx, cpu, cctx, llc, now))
 		return false;
-	scx_bpf_task_set_slice(prev, is_preferred(cpu) ? lent_slice_ns : background_slice_ns);
+	scx_bpf_task_set_slice(prev, is_preferred(cpu) ? tunables.lent_slice_ns
+						       : tunables.background_slice_ns);
 	return true;
 }
 
@@ -225,7 +227,7 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 	if (dsq_waiting(throttled_dsq(llc)) && scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
 		return;
 	if (tctx && is_boosted(tctx->class) && !capped_until(tctx, now))
-		scx_bpf_task_set_slice(prev, handoff_slice_ns);
+		scx_bpf_task_set_slice(prev, tunables.handoff_slice_ns);
 }
 
 void BPF_STRUCT_OPS(gpuaware_runnable, struct task_struct *p, u64 enq_flags)
@@ -285,7 +287,7 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 		return;
 	}
 	if (is_preferred(cpu))
-		scx_bpf_task_set_slice(p, lent_slice_ns);
+		scx_bpf_task_set_slice(p, tunables.lent_slice_ns);
 	/*
 	 * A launcher that woke between this task's dispatch and now found the CPU neither idle nor
 	 * running background, and waits in the queue. Or its hold began then.

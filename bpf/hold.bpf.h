@@ -40,7 +40,7 @@ static __always_inline bool is_held(struct cpu_ctx *cctx, u64 now)
 /* Is @cpu closed to background that could run elsewhere? */
 static __always_inline bool is_reserved(s32 cpu, struct cpu_ctx *cctx, u64 now)
 {
-	return is_held(cctx, now) || (!lend && is_preferred(cpu));
+	return is_held(cctx, now) || (!tunables.lend && is_preferred(cpu));
 }
 
 /* Declines background from now on, and throws out what runs. */
@@ -107,12 +107,12 @@ static __always_inline void start_hold(s32 cpu, struct cpu_ctx *cctx, struct tas
 	struct hold_timer *timer;
 	u32 key = cpu;
 
-	if (!sleep || !hold_cap_ns || !is_preferred(cpu))
+	if (!sleep || !tunables.hold_cap_ns || !is_preferred(cpu))
 		return;
 	delay = sleep > lead ? sleep - lead : 0;
 	length = sleep - delay + spread + HOLD_LEAD_NS;
 	/* Nobody knows when it comes back: a hold that is long enough would cost too much. */
-	if (length > hold_cap_ns)
+	if (length > tunables.hold_cap_ns)
 		return;
 	timer = bpf_map_lookup_elem(&hold_timers, &key);
 	if (!timer)

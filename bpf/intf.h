@@ -45,6 +45,18 @@ struct gpuaware_mark_request {
 	u32 class;
 };
 
+/* What the policy says. User space may change it at any time, a value at a time. */
+struct gpuaware_tunables {
+	u64 launch_slice_ns;
+	u64 handoff_slice_ns;
+	u64 background_slice_ns;
+	u64 lent_slice_ns;
+	u64 turn_interval_ns; /* background slice / min share */
+	u64 hold_cap_ns;      /* 0: never hold */
+	u64 guard_budget_ns;  /* of all CPUs in a window; 0: no guard */
+	u64 lend;	      /* preferred CPUs, to background? */
+};
+
 /* The preferred CPUs, best first, as the `set_preferred` program takes them. */
 struct gpuaware_preferred {
 	u32 nr;

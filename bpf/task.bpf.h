@@ -15,14 +15,19 @@ const volatile u32 cpu_llc[GPUAWARE_MAX_CPUS];
 const volatile u32 llc_nr_cpus[GPUAWARE_MAX_LLCS];
 const volatile s32 cpu_sibling[GPUAWARE_MAX_CPUS]; /* -1: none */
 
-const volatile u64 launch_slice_ns = 20000000;
-const volatile u64 handoff_slice_ns = 3000000;
-const volatile u64 background_slice_ns = 4000000;
-const volatile u64 lent_slice_ns = 1000000;
-const volatile u64 turn_interval_ns = 80000000; /* background slice / min share */
-const volatile bool lend = true;		/* preferred CPUs, to background */
-const volatile u64 hold_cap_ns = 2000000;	/* 0: never hold */
-const volatile u64 guard_budget_ns;		/* of all CPUs in a window; 0: no guard */
+/*
+ * Not read-only: a policy may change while the scheduler runs. Who sees half of a change tolerates
+ * it, as the next slice looks again. One cache line, which nobody else writes to.
+ */
+struct gpuaware_tunables tunables __attribute__((aligned(64))) = {
+	.launch_slice_ns = 20000000,
+	.handoff_slice_ns = 3000000,
+	.background_slice_ns = 4000000,
+	.lent_slice_ns = 1000000,
+	.turn_interval_ns = 80000000,
+	.hold_cap_ns = 2000000,
+	.lend = 1,
+};
 
 struct task_ctx {
 	u64 class_generation; /* of the cached class */

@@ -9,7 +9,7 @@ mod topology;
 mod trace;
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +22,8 @@ use simplelog::{ColorChoice, ConfigBuilder, LevelFilter, TermLogger, TerminalMod
 
 use crate::identify::Class;
 use crate::policy::cpuset::CpuSet;
+use crate::policy::effective::Effective;
+use crate::sched::reload::PolicyFile;
 use crate::sched::{self, Config, stats};
 
 /// A sched_ext scheduler that keeps GPU launch threads running beside noisy neighbours.
@@ -39,7 +41,7 @@ pub struct Cli {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// Policy file, TOML.
+    /// Policy file, TOML; read again on SIGHUP and when it changes.
     #[arg(short, long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// CPUs that launchers prefer, such as 2-3,8 [default: what `topology` shows for one thread].
@@ -168,7 +170,13 @@ fn run(args: &Run) -> Result<(), Failure> {
     if let Some(interval) = args.monitor {
         return Ok(stats::monitor(interval, &shutdown)?);
     }
-    let config = config(args).map_err(Failure::Input)?;
+    // Everything is validated before anything is changed.
+    let policy = read_policy(args.policy.as_deref(), args.preferred_cpus.as_ref())
+        .map_err(Failure::Input)?;
+    let config = Config {
+        exit_dump_len: args.exit_dump_len,
+        verbose: args.verbose,
+    };
     sched::check().inspect_err(|_| explain())?;
     let printer = args.stats.map(|interval| {
         let shutdown = Arc::clone(&shutdown);
@@ -178,7 +186,7 @@ fn run(args: &Run) -> Result<(), Failure> {
             }
         })
     });
-    let result = sched::run(&config, &shutdown);
+    let result = sched::run(&config, policy, policy_file(args), &shutdown);
     shutdown.store(true, Ordering::Relaxed);
     if let Some(printer) = printer {
         let _ = printer.join();
@@ -194,21 +202,21 @@ fn explain() {
     }
 }
 
-/// Validates everything before anything is changed.
-fn config(args: &Run) -> Result<Config> {
-    let online = policy::online()?;
-    let flag = args.preferred_cpus.as_ref();
-    let document = policy::chosen(args.policy.as_deref(), flag, &online)?;
-    if let Some(path) = &args.policy {
+/// Reads and validates the policy that the flags ask for; now, and again at every reload.
+fn read_policy(file: Option<&Path>, flag: Option<&CpuSet>) -> Result<Effective> {
+    let document = policy::chosen(file, flag, &policy::online()?)?;
+    if let Some(path) = file {
         policy::warn_of(path, &document);
     }
-    let mut policy = document.policy;
-    policy.preferred.cpus = flag.cloned().or(policy.preferred.cpus);
-    Ok(Config {
-        policy,
-        exit_dump_len: args.exit_dump_len,
-        verbose: args.verbose,
-    })
+    Ok(Effective::of(&document, flag))
+}
+
+/// The policy file of the command line, to be followed.
+fn policy_file(args: &Run) -> Option<PolicyFile> {
+    let path = args.policy.clone()?;
+    let (file, flag) = (path.clone(), args.preferred_cpus.clone());
+    let read = Box::new(move || read_policy(Some(&file), flag.as_ref()));
+    Some(PolicyFile { path, read })
 }
 
 /// Prints what was asked for. A reader that has seen enough, as `head` has, is no error.

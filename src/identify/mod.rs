@@ -154,6 +154,37 @@ impl<'obj> Identify<'obj> {
         Ok(identify)
     }
 
+    /// Goes by another policy. Marks stay, except that what probes saw counts no longer where the
+    /// policy does not want it.
+    ///
+    /// # Errors
+    /// The probes cannot be set up, the kernel refuses a change of a map.
+    pub fn follow(&mut self, policy: &Policy) -> Result<()> {
+        if !policy.launch.cuda_launch() {
+            self.probes = None;
+            self.forget_observed()?;
+        } else if self.probes.is_none() {
+            self.probes = Some(Probes::new(&self.skel)?);
+        }
+        self.rules = cgroups::rules(policy);
+        self.cgroup_changes_seen = None;
+        if self.rules.is_empty() {
+            self.store_tags(&HashMap::new())?;
+            self.tagged.clear();
+        }
+        Ok(())
+    }
+
+    fn forget_observed(&self) -> Result<()> {
+        let marks = self.pins.list()?.into_iter();
+        for mark in marks.filter(|mark| mark.source == Source::Uprobe) {
+            if let Err(error) = self.pins.mark(mark.tid, None) {
+                debug!("a thread that has ended meanwhile: {error:#}");
+            }
+        }
+        Ok(())
+    }
+
     /// File descriptors of the maps that the scheduler shares: task marks, cgroup classes, the
     /// class generation.
     pub fn shared_maps(&self) -> [BorrowedFd<'_>; 3] {

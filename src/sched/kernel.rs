@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail};
 use libbpf_rs::{MapCore, MapFlags, ProgramInput};
 
 use super::placement::Placement;
+use super::reload::Standing;
 use super::stats::Metrics;
 use crate::bpf::gpuaware::{GpuawareSkel, types};
 use crate::bpf::intf;
@@ -12,6 +13,14 @@ use crate::identify::Sightings;
 use crate::policy::cpuset::CpuSet;
 use crate::topology::demand::Demand;
 use crate::topology::irq_load::IrqTime;
+
+/// Puts other tunables into force, each at once.
+pub fn set_tunables(skel: &mut GpuawareSkel<'_>, tunables: types::gpuaware_tunables) -> Result<()> {
+    let data = skel.maps.data_data.as_deref_mut();
+    data.context("the BPF object has no writable data")?
+        .tunables = tunables;
+    Ok(())
+}
 
 /// Writes the set that `set_preferred` puts into force, best CPU first.
 pub fn request_preferred(request: &mut types::gpuaware_preferred, preferred: &[u32]) {
@@ -86,6 +95,7 @@ pub fn metrics(
     skel: &GpuawareSkel<'_>,
     placement: &Placement,
     sightings: &Sightings,
+    policies: &Standing,
 ) -> Result<Metrics> {
     let sum = |stat| counter(skel, stat).map(|values| values.iter().sum::<u64>());
     let us = |stat| sum(stat).map(|ns| ns / 1000);
@@ -122,6 +132,9 @@ pub fn metrics(
         probes_armed: u64::from(sightings.armed),
         libraries: sightings.libraries as u64,
         launchers_found: sightings.launchers_found,
+        policy_generation: policies.generation,
+        policy_refused: policies.refused,
+        policy_error: policies.error.clone(),
     })
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use log::{info, warn};
 
-use super::Config;
+use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
 use crate::topology::choose::{Choice, PreferredRules, choose};
 use crate::topology::demand::{Demand, RecentDemand};
@@ -27,24 +27,22 @@ pub struct Placement {
     rules: PreferredRules,
     irq: IrqLoad,
     demand: RecentDemand,
+    recent_demand: Demand,
     choice: Choice,
     next_look: Duration,
 }
 
 impl Placement {
     /// The choice for one launcher on a machine whose interrupts are not known yet.
-    pub fn new(config: &Config, topology: Topology) -> Self {
-        let named = named_cpus(config, &topology);
-        let rules = PreferredRules {
-            cpus: named,
-            ..PreferredRules::from(&config.policy)
-        };
+    pub fn new(policy: &Policy, topology: Topology) -> Self {
+        let rules = rules(policy, &topology);
         let devices = Devices::read(Path::new(SYSFS));
         let none = IrqVerdicts::default();
         let choice = choose(&topology, &devices, &none, Demand::ONE, &rules, None);
         Self {
             irq: IrqLoad::new(IrqRules::new(rules.irq_heavy_percent)),
             demand: RecentDemand::new(DEMAND_WINDOW),
+            recent_demand: Demand::ONE,
             next_look: INTERVAL,
             topology,
             devices,
@@ -85,6 +83,14 @@ impl Placement {
         now >= self.next_look
     }
 
+    /// Chooses by another policy, as if it had been in force from the start.
+    pub fn follow(&mut self, policy: &Policy) {
+        self.rules = rules(policy, &self.topology);
+        self.irq
+            .set_rules(IrqRules::new(self.rules.irq_heavy_percent));
+        self.choose_again(None);
+    }
+
     /// Takes what was seen at `now`, time since the load: interrupt time of every online CPU, and the
     /// most threads that were runnable at once since the last look. Is there another choice?
     pub fn look(
@@ -95,14 +101,20 @@ impl Placement {
     ) -> bool {
         self.next_look = now + INTERVAL;
         self.irq.observe(now, irq);
-        let demand = self.demand.observe(now, demand);
+        self.recent_demand = self.demand.observe(now, demand);
+        let home = self.choice.home.clone();
+        self.choose_again(Some(&home))
+    }
+
+    /// Is there another choice?
+    fn choose_again(&mut self, previous: Option<&CpuSet>) -> bool {
         let choice = choose(
             &self.topology,
             &self.devices,
             &self.irq.verdicts(),
-            demand,
+            self.recent_demand,
             &self.rules,
-            Some(&self.choice.home),
+            previous,
         );
         let changed = choice.ranked != self.choice.ranked;
         if choice.cpus != self.choice.cpus {
@@ -116,9 +128,16 @@ impl Placement {
     }
 }
 
+fn rules(policy: &Policy, topology: &Topology) -> PreferredRules {
+    PreferredRules {
+        cpus: named_cpus(policy, topology),
+        ..PreferredRules::from(policy)
+    }
+}
+
 /// The CPUs that were named and are still online.
-fn named_cpus(config: &Config, topology: &Topology) -> Option<CpuSet> {
-    let named = config.policy.preferred.cpus.as_ref()?;
+fn named_cpus(policy: &Policy, topology: &Topology) -> Option<CpuSet> {
+    let named = policy.preferred.cpus.as_ref()?;
     let gone = named.difference(&topology.online());
     if !gone.is_empty() {
         warn!("preferred CPUs {gone} went offline");

@@ -77,6 +77,15 @@ pub struct Metrics {
     pub libraries: u64,
     #[stat(desc = "launching threads found by probes since the start")]
     pub launchers_found: u64,
+    #[stat(desc = "policies that have been in force since the start, this one included")]
+    pub policy_generation: u64,
+    #[stat(desc = "times that a policy was refused while an older one stayed in force")]
+    pub policy_refused: u64,
+    #[stat(
+        desc = "why the last policy was refused; empty: it is in force",
+        _om_skip
+    )]
+    pub policy_error: String,
 }
 
 impl Metrics {

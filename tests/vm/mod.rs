@@ -10,4 +10,5 @@ mod launchers;
 mod lifecycle;
 mod machine;
 mod policy;
+mod reload;
 mod sharing;
