@@ -99,9 +99,7 @@ static __always_inline void charge_background(struct task_struct *p, struct task
 	u32 nr_cpus = llc < GPUAWARE_MAX_LLCS ? llc_nr_cpus[llc] ?: 1 : 1;
 	u64 nr;
 
-	stat_add(GPUAWARE_STAT_BACKGROUND_RUN_NS, ran_ns);
-	if (is_preferred(cpu))
-		stat_add(GPUAWARE_STAT_LENT_RUN_NS, ran_ns);
+	count_run(GPUAWARE_CLASS_BACKGROUND, is_preferred(cpu), ran_ns);
 	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime + ran_ns * 100 / share_weight(p, tctx, now));
 	if (is_pinned(p)) {
 		nr = scx_bpf_dsq_nr_queued(pinned_dsq(cpu)) + 1;

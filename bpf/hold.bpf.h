@@ -58,6 +58,9 @@ static __always_inline void end_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 		return;
 	if (time_after(now, cctx->hold_start_ns))
 		stat_add(GPUAWARE_STAT_HOLD_NS, now - cctx->hold_start_ns);
+	if (cctx->declined_since_ns)
+		stat_add(GPUAWARE_STAT_HOLD_WASTE_NS, now - cctx->declined_since_ns);
+	cctx->declined_since_ns = 0;
 	cctx->hold_until_ns = 0;
 	if (is_preferred(cpu))
 		set_lendable(cpu, true);

@@ -44,6 +44,7 @@ struct task_ctx {
 	u32 demand_class; /* what it counts as in the demand while it is runnable */
 	u32 run_as;	  /* the class that it was last queued as: a boosted one may be throttled */
 	bool is_softirqd;
+	bool woken;	 /* runnable since a wakeup, has not run yet */
 	s32 claimed_cpu; /* chosen for a launcher that does not run yet; -1: none */
 	u64 run_start_ns;
 	u64 waiting_since_ns; /* runnable, not running */
@@ -75,9 +76,10 @@ struct cpu_ctx {
 	s32 claimed_by;	   /* TID of the launcher that was sent here; 0: none */
 	u64 hold_until_ns; /* 0: not held */
 	u64 hold_start_ns;
-	u64 turn_until_ns;    /* background runs its minimum share and is not preempted */
-	u64 pinned_served_ns; /* since when tasks that can only run here wait */
-	u64 pinned_vtime;     /* clock of the pinned queue */
+	u64 declined_since_ns; /* 0: no background has been declined in this hold */
+	u64 turn_until_ns;     /* background runs its minimum share and is not preempted */
+	u64 pinned_served_ns;  /* since when tasks that can only run here wait */
+	u64 pinned_vtime;      /* clock of the pinned queue */
 	/* CPU time of the pinned and of the shared queue here, each by its number of tasks. */
 	u64 pinned_share_ns;
 	u64 shared_share_ns;

@@ -9,6 +9,7 @@ mod topology;
 mod trace;
 
 use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use crate::identify::Class;
 use crate::policy::cpuset::CpuSet;
 use crate::policy::effective::Effective;
 use crate::sched::reload::PolicyFile;
-use crate::sched::{self, Config, stats};
+use crate::sched::{self, Config, export, stats};
 
 /// A sched_ext scheduler that keeps GPU launch threads running beside noisy neighbours.
 ///
@@ -53,6 +54,9 @@ struct Run {
     /// Only print the statistics of the scheduler that runs, every SEC seconds.
     #[arg(long, value_name = "SEC", value_parser = seconds, conflicts_with = "stats")]
     monitor: Option<Duration>,
+    /// Serve the statistics to Prometheus at http://ADDR:PORT/metrics, on a loopback address only.
+    #[arg(long, value_name = "ADDR:PORT", value_parser = export::http::loopback)]
+    metrics: Option<SocketAddr>,
     /// Describe the statistics and exit.
     #[arg(long)]
     help_stats: bool,
@@ -175,6 +179,7 @@ fn run(args: &Run) -> Result<(), Failure> {
         .map_err(Failure::Input)?;
     let config = Config {
         exit_dump_len: args.exit_dump_len,
+        metrics: args.metrics,
         verbose: args.verbose,
     };
     sched::check().inspect_err(|_| explain())?;

@@ -4,15 +4,19 @@
 //! When this process ends, in whichever way, the kernel unregisters the scheduler and every task
 //! is back on EEVDF.
 
+mod counters;
+pub mod export;
 mod kernel;
 mod load;
 mod placement;
 pub mod reload;
+mod report;
 pub mod stats;
 pub mod steer;
 mod tunables;
 
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +37,8 @@ use crate::policy::effective::Effective;
 use crate::topology::{SYSFS, Topology};
 
 use placement::Placement;
-use reload::{PolicyFile, Reload};
+use reload::{PolicyFile, Reload, Standing};
+use report::{MarkCounts, Parts};
 use stats::Metrics;
 use steer::Steer;
 use tunables::tunables;
@@ -47,6 +52,8 @@ pub const OPS_NAME: &str = "gpuaware";
 pub struct Config {
     /// Size of the kernel's dump when it throws the scheduler out, bytes; 0: its default.
     pub exit_dump_len: u32,
+    /// Where Prometheus may read the statistics; a loopback address.
+    pub metrics: Option<SocketAddr>,
     /// Log libbpf's debug output too.
     pub verbose: bool,
 }
@@ -122,6 +129,9 @@ pub fn run(
     let server = StatsServer::new(stats::server_data())
         .launch()
         .context("starting the statistics server")?;
+    if let Some(address) = config.metrics {
+        export::http::serve(address)?;
+    }
     loop {
         let mut object = MaybeUninit::uninit();
         let policy = &reload.in_force().policy;
@@ -151,6 +161,7 @@ struct Scheduler<'obj> {
     steer: Option<Steering>,
     skel: GpuawareSkel<'obj>,
     placement: Placement,
+    marks: MarkCounts,
     started: Instant,
 }
 
@@ -186,6 +197,7 @@ impl<'obj> Scheduler<'obj> {
             steer,
             skel,
             placement,
+            marks: MarkCounts::default(),
             started: Instant::now(),
         })
     }
@@ -194,7 +206,7 @@ impl<'obj> Scheduler<'obj> {
     fn follow_machine(&mut self) -> Result<()> {
         let now = self.started.elapsed();
         if self.placement.is_due(now) {
-            let times = kernel::irq_times(&self.skel, &self.placement.topology().online())?;
+            let times = counters::irq_times(&self.skel, &self.placement.topology().online())?;
             let demand = kernel::take_demand(&mut self.skel)?;
             if self.placement.look(now, times, demand) {
                 kernel::set_preferred(&mut self.skel, self.placement.ranked())?;
@@ -250,6 +262,17 @@ impl<'obj> Scheduler<'obj> {
         }
     }
 
+    fn metrics(&mut self, identify: &Identify<'_>, policies: &Standing) -> Result<Metrics> {
+        self.marks.refresh(self.started.elapsed(), identify);
+        report::metrics(&Parts {
+            skel: &self.skel,
+            placement: &self.placement,
+            marks: self.marks.counts(),
+            sightings: &identify.sightings(),
+            policies,
+        })
+    }
+
     fn serve(
         mut self,
         identify: &mut Identify<'_>,
@@ -265,12 +288,7 @@ impl<'obj> Scheduler<'obj> {
             let wait = identify.step()?.min(look);
             match request.recv_timeout(wait) {
                 Ok(()) => response
-                    .send(kernel::metrics(
-                        &self.skel,
-                        &self.placement,
-                        &identify.sightings(),
-                        reload.standing(),
-                    )?)
+                    .send(self.metrics(identify, reload.standing())?)
                     .context("answering a statistics client")?,
                 Err(crossbeam::channel::RecvTimeoutError::Timeout) => {}
                 Err(error) => return Err(error).context("statistics server"),

@@ -2,6 +2,7 @@
 //! Follows the machine while the scheduler runs: interrupt load and demand in, the preferred CPUs of
 //! the moment out. What is chosen is `topology::choose`'s business; nothing is changed here.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ use crate::topology::{SYSFS, Topology};
 
 /// How often the machine is looked at.
 pub const INTERVAL: Duration = Duration::from_secs(1);
+/// Why the preferred CPUs change: other is the slow search for better ones.
+const CAUSES: [&str; 4] = ["demand", "irq", "policy", "other"];
 /// How long a peak of the demand keeps its CPUs.
 const DEMAND_WINDOW: Duration = Duration::from_secs(10);
 
@@ -29,6 +32,7 @@ pub struct Placement {
     demand: RecentDemand,
     recent_demand: Demand,
     choice: Choice,
+    changes: BTreeMap<&'static str, u64>,
     next_look: Duration,
 }
 
@@ -43,6 +47,7 @@ impl Placement {
             irq: IrqLoad::new(IrqRules::new(rules.irq_heavy_percent)),
             demand: RecentDemand::new(DEMAND_WINDOW),
             recent_demand: Demand::ONE,
+            changes: CAUSES.map(|cause| (cause, 0)).into(),
             next_look: INTERVAL,
             topology,
             devices,
@@ -64,6 +69,21 @@ impl Placement {
     /// The same, best first.
     pub fn ranked(&self) -> &[u32] {
         &self.choice.ranked
+    }
+
+    /// Why these.
+    pub fn reason(&self) -> &str {
+        &self.choice.reason
+    }
+
+    /// How often they have changed, by what had changed before.
+    pub fn changes(&self) -> &BTreeMap<&'static str, u64> {
+        &self.changes
+    }
+
+    /// What interrupts take from each CPU.
+    pub fn irq_verdicts(&self) -> IrqVerdicts {
+        self.irq.verdicts()
     }
 
     /// CPUs that interrupts take too much of.
@@ -88,7 +108,7 @@ impl Placement {
         self.rules = rules(policy, &self.topology);
         self.irq
             .set_rules(IrqRules::new(self.rules.irq_heavy_percent));
-        self.choose_again(None);
+        self.choose_again(None, "policy");
     }
 
     /// Takes what was seen at `now`, time since the load: interrupt time of every online CPU, and the
@@ -100,14 +120,22 @@ impl Placement {
         demand: Demand,
     ) -> bool {
         self.next_look = now + INTERVAL;
+        let before = (self.irq_heavy(), self.recent_demand);
         self.irq.observe(now, irq);
         self.recent_demand = self.demand.observe(now, demand);
+        let cause = if self.irq_heavy() != before.0 {
+            "irq"
+        } else if self.recent_demand != before.1 {
+            "demand"
+        } else {
+            "other"
+        };
         let home = self.choice.home.clone();
-        self.choose_again(Some(&home))
+        self.choose_again(Some(&home), cause)
     }
 
     /// Is there another choice?
-    fn choose_again(&mut self, previous: Option<&CpuSet>) -> bool {
+    fn choose_again(&mut self, previous: Option<&CpuSet>, cause: &'static str) -> bool {
         let choice = choose(
             &self.topology,
             &self.devices,
@@ -118,6 +146,7 @@ impl Placement {
         );
         let changed = choice.ranked != self.choice.ranked;
         if choice.cpus != self.choice.cpus {
+            *self.changes.entry(cause).or_default() += 1;
             info!(
                 "launchers prefer CPUs {} now, not {}: {}",
                 choice.cpus, self.choice.cpus, choice.reason

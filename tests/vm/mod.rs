@@ -9,6 +9,7 @@ mod irq;
 mod launchers;
 mod lifecycle;
 mod machine;
+mod metrics;
 mod policy;
 mod reload;
 mod sharing;
