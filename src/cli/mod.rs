@@ -26,6 +26,7 @@ use crate::policy::cpuset::CpuSet;
 use crate::policy::effective::Effective;
 use crate::sched::reload::PolicyFile;
 use crate::sched::{self, Config, export, stats};
+use crate::top;
 
 /// A sched_ext scheduler that keeps GPU launch threads running beside noisy neighbours.
 ///
@@ -96,6 +97,12 @@ enum Command {
     Topology(topology::Options),
     /// Look for what stands in the way of scx_gpuaware on this host.
     Doctor(doctor::Doctor),
+    /// Show the scheduler that runs on the whole terminal: CPUs, classes, threads, events.
+    Top {
+        /// Look every SEC seconds.
+        #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "1")]
+        interval: Duration,
+    },
     /// Record what the scheduler and interrupts do to threads that launch, under any scheduler.
     Trace(trace::Trace),
     /// Say what the scheduler and interrupts did to launch paths, from traces.
@@ -129,6 +136,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Some(Command::Policy(action)) => policy::run(&action),
         Some(Command::Topology(options)) => topology::run(&options),
         Some(Command::Doctor(args)) => doctor::run(&args).map_err(Failure::from),
+        Some(Command::Top { interval }) => show(interval).map_err(Failure::from),
         Some(Command::Trace(args)) => trace::run(&args),
         Some(Command::Analyze(args)) => analyze::run(&args),
     };
@@ -197,6 +205,11 @@ fn run(args: &Run) -> Result<(), Failure> {
         let _ = printer.join();
     }
     Ok(result.inspect_err(|_| explain())?)
+}
+
+fn show(interval: Duration) -> Result<()> {
+    marks::assert_running()?;
+    top::run(interval, &shutdown_flag()?)
 }
 
 /// Says what is wrong with the host, beside the error that ended the start.

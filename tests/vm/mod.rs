@@ -13,3 +13,4 @@ mod metrics;
 mod policy;
 mod reload;
 mod sharing;
+mod top;
