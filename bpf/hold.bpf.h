@@ -40,7 +40,7 @@ static __always_inline bool is_held(struct cpu_ctx *cctx, u64 now)
 /* Is @cpu closed to background that could run elsewhere? */
 static __always_inline bool is_reserved(s32 cpu, struct cpu_ctx *cctx, u64 now)
 {
-	return is_held(cctx, now) || (!lend && is_preferred(cpu));
+	return is_held(cctx, now) || (!tunables.lend && is_preferred(cpu));
 }
 
 /* Declines background from now on, and throws out what runs. */
@@ -58,6 +58,9 @@ static __always_inline void end_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 		return;
 	if (time_after(now, cctx->hold_start_ns))
 		stat_add(GPUAWARE_STAT_HOLD_NS, now - cctx->hold_start_ns);
+	if (cctx->declined_since_ns)
+		stat_add(GPUAWARE_STAT_HOLD_WASTE_NS, now - cctx->declined_since_ns);
+	cctx->declined_since_ns = 0;
 	cctx->hold_until_ns = 0;
 	if (is_preferred(cpu))
 		set_lendable(cpu, true);
@@ -107,12 +110,12 @@ static __always_inline void start_hold(s32 cpu, struct cpu_ctx *cctx, struct tas
 	struct hold_timer *timer;
 	u32 key = cpu;
 
-	if (!sleep || !hold_cap_ns || !is_preferred(cpu))
+	if (!sleep || !tunables.hold_cap_ns || !is_preferred(cpu))
 		return;
 	delay = sleep > lead ? sleep - lead : 0;
 	length = sleep - delay + spread + HOLD_LEAD_NS;
 	/* Nobody knows when it comes back: a hold that is long enough would cost too much. */
-	if (length > hold_cap_ns)
+	if (length > tunables.hold_cap_ns)
 		return;
 	timer = bpf_map_lookup_elem(&hold_timers, &key);
 	if (!timer)
