@@ -4,10 +4,10 @@
  *
  * A CPU that runs background when its launcher wakes has to be taken back first, and background
  * that is inside the kernel may not let go at once. So for the last stretch of a launcher's usual
- * sleep its preferred CPU declines background, until the launcher is back or the hold ends,
- * whichever is first. Sleeps shorter than that stretch are held whole; before it the CPU is lent. A
- * timer pinned to the CPU begins and ends the hold and wakes the CPU: nothing else would, with work
- * queued.
+ * sleep (hold_lead_ns) its preferred CPU declines background, until the launcher is back or the
+ * hold ends, whichever is first. Sleeps shorter than that stretch are held whole; before it the CPU
+ * is lent. A timer pinned to the CPU begins and ends the hold and wakes the CPU: nothing else
+ * would, with work queued.
  */
 #ifndef __GPUAWARE_HOLD_BPF_H
 #define __GPUAWARE_HOLD_BPF_H
@@ -15,8 +15,8 @@
 #include "preferred.bpf.h"
 #include "stats.bpf.h"
 
-/* How far ahead of the expected wakeup the CPU is taken back. */
-#define HOLD_LEAD_NS 250000
+/* How late a launcher may be beyond what its sleeps vary by. */
+#define HOLD_PATIENCE_NS 250000
 /* The timer runs on another clock than holds are measured by. */
 #define HOLD_MARGIN_NS 50000
 
@@ -106,17 +106,18 @@ static __always_inline void start_hold(s32 cpu, struct cpu_ctx *cctx, struct tas
 				       u64 now)
 {
 	u64 sleep = tctx->sleep_avg_ns, spread = 2 * tctx->sleep_dev_ns;
-	u64 lead = HOLD_LEAD_NS + spread, length, delay;
+	u64 room = spread + HOLD_PATIENCE_NS, lead = spread + tunables.hold_lead_ns;
+	u64 cap = tunables.hold_cap_ns, length, delay;
 	struct hold_timer *timer;
 	u32 key = cpu;
 
-	if (!sleep || !tunables.hold_cap_ns || !is_preferred(cpu))
-		return;
-	delay = sleep > lead ? sleep - lead : 0;
-	length = sleep - delay + spread + HOLD_LEAD_NS;
 	/* Nobody knows when it comes back: a hold that is long enough would cost too much. */
-	if (length > tunables.hold_cap_ns)
+	if (!sleep || cap < 2 * room || !is_preferred(cpu))
 		return;
+	if (lead > cap - room)
+		lead = cap - room;
+	delay = sleep > lead ? sleep - lead : 0;
+	length = sleep - delay + room;
 	timer = bpf_map_lookup_elem(&hold_timers, &key);
 	if (!timer)
 		return;

@@ -56,7 +56,8 @@ struct gpuaware_tunables {
 	u64 turn_interval_ns; /* background slice / min share */
 	u64 hold_cap_ns;      /* 0: never hold */
 	u64 guard_budget_ns;  /* of all CPUs in a window; 0: no guard */
-	u64 lend;	      /* preferred CPUs, to background? */
+	u32 hold_lead_ns;     /* how long before the launcher is expected, at most */
+	u32 lend;	      /* preferred CPUs, to background? */
 };
 
 /* The preferred CPUs, best first, as the `set_preferred` program takes them. */

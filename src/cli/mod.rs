@@ -209,7 +209,8 @@ fn run(args: &Run) -> Result<(), Failure> {
 
 fn show(interval: Duration) -> Result<()> {
     marks::assert_running()?;
-    top::run(interval, &shutdown_flag()?)
+    let shutdown = shutdown_flag()?;
+    top::run(interval, &shutdown)
 }
 
 /// Says what is wrong with the host, beside the error that ended the start.

@@ -10,7 +10,7 @@ use toml::map::Map;
 
 use super::cpuset::CpuSet;
 use super::file::FF_AFFINITY;
-use super::{Class, Document, Max, Pin, Policy, Rule, Smt};
+use super::{AUTO_HOLD, Class, Document, Hold, Max, Pin, Policy, Rule, Smt};
 
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -128,7 +128,11 @@ pub fn entries(document: &Document, preferred: Option<&CpuSet>) -> Vec<Entry> {
     };
     list.add("preferred.smt", Value::from(smt));
     list.add("preferred.lend", Value::from(policy.preferred.lend));
-    list.add("preferred.hold_us", micros(policy.preferred.hold_cap));
+    let hold = match policy.preferred.hold {
+        AUTO_HOLD => Value::from("auto"),
+        Hold { cap, .. } => micros(cap),
+    };
+    list.add("preferred.hold_us", hold);
     list.add("irq.avoid", Value::from(policy.irq.avoid));
     list.add("irq.heavy_percent", number(policy.irq.heavy_percent));
     list.add("irq.steer", Value::from(policy.irq.steer));
@@ -352,7 +356,7 @@ mod tests {
             changes,
             [
                 "guard.trust_uids: [0] -> absent",
-                "preferred.hold_us: 2000 -> 100"
+                "preferred.hold_us: \"auto\" -> 100"
             ]
         );
     }

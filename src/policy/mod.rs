@@ -67,8 +67,18 @@ pub struct Preferred {
     pub smt: Smt,
     /// May everybody else use preferred CPUs that nobody needs?
     pub lend: bool,
-    /// Longest time that a CPU is held idle for a launcher that sleeps; zero: never.
-    pub hold_cap: Duration,
+    /// How long a CPU is held idle for a launcher that sleeps.
+    pub hold: Hold,
+}
+
+/// `preferred.hold_us`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hold {
+    /// How long before the launcher is expected a hold begins at the latest. One as long as the cap
+    /// takes in the whole of every sleep that the cap allows.
+    pub lead: Duration,
+    /// Longest hold; zero: never.
+    pub cap: Duration,
 }
 
 /// `preferred.max`
@@ -129,9 +139,12 @@ pub struct Guard {
     pub max_share: f64,
 }
 
-/// `hold_us = "auto"`: room for launchers whose sleeps vary by up to half a millisecond; one that varies
-/// more is not worth waiting for.
-const AUTO_HOLD_CAP: Duration = Duration::from_micros(2_000);
+/// `hold_us = "auto"`: taking a CPU back needs a quarter of a millisecond. The cap leaves room for
+/// launchers whose sleeps vary by up to half a millisecond; one that varies more is not worth waiting for.
+const AUTO_HOLD: Hold = Hold {
+    lead: Duration::from_micros(250),
+    cap: Duration::from_micros(2_000),
+};
 
 impl Default for Policy {
     fn default() -> Self {
@@ -146,7 +159,7 @@ impl Default for Policy {
                 max: Max::Percent(0.25),
                 smt: Smt::WholeCore,
                 lend: true,
-                hold_cap: AUTO_HOLD_CAP,
+                hold: AUTO_HOLD,
             },
             irq: Irq {
                 avoid: true,

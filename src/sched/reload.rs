@@ -228,7 +228,7 @@ mod tests {
         assert!(reload.poll().is_none());
         std::fs::write(&path, HOLD_0).unwrap();
         let next = reload.poll().expect("a new policy");
-        assert!(next.policy.preferred.hold_cap.is_zero());
+        assert!(next.policy.preferred.hold.cap.is_zero());
         reload.accept(next);
         assert!(reload.poll().is_none());
         assert_eq!(reload.standing().generation, 2);
@@ -269,7 +269,7 @@ mod tests {
             (1, 1)
         );
         assert!(reload.standing().error.contains("hold_us"));
-        assert!(!reload.in_force().policy.preferred.hold_cap.is_zero());
+        assert!(!reload.in_force().policy.preferred.hold.cap.is_zero());
         // Mended without a change of values: the error is history.
         std::fs::write(&path, "# nothing\n").unwrap();
         assert!(reload.poll().is_none());

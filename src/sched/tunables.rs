@@ -24,9 +24,10 @@ pub fn tunables(policy: &Policy, nr_cpus: usize) -> types::gpuaware_tunables {
         background_slice_ns: ns(background),
         lent_slice_ns: ns(background.min(LENT_SLICE)),
         turn_interval_ns: (ns(background) as f64 / policy.background.min_share) as u64,
-        hold_cap_ns: ns(policy.preferred.hold_cap),
+        hold_cap_ns: ns(policy.preferred.hold.cap),
         guard_budget_ns: guard_budget_ns(policy.guard.max_share, nr_cpus),
-        lend: u64::from(policy.preferred.lend),
+        hold_lead_ns: ns(policy.preferred.hold.lead) as u32,
+        lend: u32::from(policy.preferred.lend),
     }
 }
 
