@@ -70,6 +70,7 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 		llcx->background_served_ns = now;
 	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns,
 				 background_vtime(p, tctx, dsq, cpu), enq_flags);
+	watch_holds(now);
 	/* A woken task just saw in select_cpu() that nobody is idle. */
 	if (!(enq_flags & SCX_ENQ_WAKEUP))
 		kick_idle_for_background();

@@ -184,8 +184,7 @@ static __always_inline bool prev_goes_on(struct task_struct *prev, struct task_c
 		scx_bpf_task_set_slice(prev, class_slice_ns(tctx->run_as));
 		return true;
 	}
-	if (is_held(cctx, now) || is_boosted(tctx->class) ||
-	    (!is_pinned(prev) && is_reserved(cpu, cctx, now)) ||
+	if (is_boosted(tctx->class) || (!is_pinned(prev) && is_reserved(cpu, cctx, now)) ||
 	    !keeps_running(prev, tctx, cpu, cctx, llc, now))
 		return false;
 	scx_bpf_task_set_slice(prev, is_preferred(cpu) ? tunables.lent_slice_ns
@@ -222,10 +221,10 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 		if (dsq_waiting(background_dsq(llc))) {
 			if (cctx->hold_until_ns && !cctx->declined_since_ns)
 				cctx->declined_since_ns = now;
+			watch_holds(now);
 			kick_idle_for_background();
 		}
-		if (!is_held(cctx, now))
-			scx_bpf_dsq_move_to_local(pinned_dsq(cpu), 0);
+		scx_bpf_dsq_move_to_local(pinned_dsq(cpu), 0);
 		return;
 	}
 	if (dispatch_background(cpu, cctx, llc) || dispatch_from_others(llc))
@@ -299,8 +298,7 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 	 * A launcher that woke between this task's dispatch and now found the CPU neither idle nor
 	 * running background, and waits in the queue. Or its hold began then.
 	 */
-	if (dsq_waiting(launch_dsq(llc_of(cpu))) || is_held(cctx, now) ||
-	    (!is_pinned(p) && is_reserved(cpu, cctx, now)))
+	if (dsq_waiting(launch_dsq(llc_of(cpu))) || (!is_pinned(p) && is_reserved(cpu, cctx, now)))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
@@ -322,6 +320,8 @@ void BPF_STRUCT_OPS(gpuaware_tick, struct task_struct *p)
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
 	u64 now = scx_bpf_now();
 
+	if (holds_are_overdue(now))
+		end_overdue_holds(now);
 	if (!tctx || !cctx || is_percpu_kthread(p))
 		return;
 	/* One that was marked while it runs and never sleeps. */
@@ -414,7 +414,7 @@ void BPF_STRUCT_OPS(gpuaware_update_idle, s32 cpu, bool idle)
 	if (!idle || !cctx)
 		return;
 	if (dsq_waiting(launch_dsq(llc)) || dsq_waiting(handoff_dsq(llc)) ||
-	    (!is_held(cctx, now) && dsq_waiting(pinned_dsq(cpu))) ||
+	    dsq_waiting(pinned_dsq(cpu)) ||
 	    (!is_reserved(cpu, cctx, now) &&
 	     (dsq_waiting(background_dsq(llc)) || dsq_waiting(throttled_dsq(llc)))))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);

@@ -47,6 +47,8 @@ struct gpuaware_mark_request {
 	u32 class;
 };
 
+#define GPUAWARE_HOLD_UNBOUNDED 0xffffffffU
+
 /* What the policy says. User space may change it at any time, a value at a time. */
 struct gpuaware_tunables {
 	u64 launch_slice_ns;
@@ -56,7 +58,7 @@ struct gpuaware_tunables {
 	u64 turn_interval_ns; /* background slice / min share */
 	u64 hold_cap_ns;      /* 0: never hold */
 	u64 guard_budget_ns;  /* of all CPUs in a window; 0: no guard */
-	u32 hold_lead_ns;     /* how long before the launcher is expected, at most */
+	u32 hold_us_per_s;    /* that holds may waste on all CPUs */
 	u32 lend;	      /* preferred CPUs, to background? */
 };
 

@@ -26,7 +26,7 @@ struct gpuaware_tunables tunables __attribute__((aligned(64))) = {
 	.lent_slice_ns = 1000000,
 	.turn_interval_ns = 80000000,
 	.hold_cap_ns = 2000000,
-	.hold_lead_ns = 250000,
+	.hold_us_per_s = GPUAWARE_HOLD_UNBOUNDED,
 	.lend = 1,
 };
 

@@ -10,7 +10,7 @@ use toml::map::Map;
 
 use super::cpuset::CpuSet;
 use super::file::FF_AFFINITY;
-use super::{AUTO_HOLD, Class, Document, Hold, Max, Pin, Policy, Rule, Smt};
+use super::{AUTO_HOLD, Class, Document, Max, Pin, Policy, Rule, Smt};
 
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -129,8 +129,8 @@ pub fn entries(document: &Document, preferred: Option<&CpuSet>) -> Vec<Entry> {
     list.add("preferred.smt", Value::from(smt));
     list.add("preferred.lend", Value::from(policy.preferred.lend));
     let hold = match policy.preferred.hold {
-        AUTO_HOLD => Value::from("auto"),
-        Hold { cap, .. } => micros(cap),
+        hold if hold == AUTO_HOLD => Value::from("auto"),
+        hold => micros(hold.cap),
     };
     list.add("preferred.hold_us", hold);
     list.add("irq.avoid", Value::from(policy.irq.avoid));

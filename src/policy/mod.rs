@@ -72,13 +72,12 @@ pub struct Preferred {
 }
 
 /// `preferred.hold_us`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hold {
-    /// How long before the launcher is expected a hold begins at the latest. One as long as the cap
-    /// takes in the whole of every sleep that the cap allows.
-    pub lead: Duration,
     /// Longest hold; zero: never.
     pub cap: Duration,
+    /// Part of all CPUs' time that may be idle in holds while background waits, 0 to 1.
+    pub share: f64,
 }
 
 /// `preferred.max`
@@ -139,11 +138,11 @@ pub struct Guard {
     pub max_share: f64,
 }
 
-/// `hold_us = "auto"`: taking a CPU back needs a quarter of a millisecond. The cap leaves room for
-/// launchers whose sleeps vary by up to half a millisecond; one that varies more is not worth waiting for.
+/// `hold_us = "auto"`: what a CPU could do for others in a longer sleep is worth more than the launcher's
+/// warm cache.
 const AUTO_HOLD: Hold = Hold {
-    lead: Duration::from_micros(250),
     cap: Duration::from_micros(2_000),
+    share: 0.06,
 };
 
 impl Default for Policy {

@@ -244,7 +244,7 @@ scalar!(
         Scalar::Text(text) if text == "auto" => Ok(AUTO_HOLD),
         other => other
             .micros(0..MAX_SLICE_US + 1, "\"auto\" or ")
-            .map(|cap| Hold { lead: cap, cap }),
+            .map(|cap| Hold { cap, share: 1.0 }),
     }
 );
 scalar!(

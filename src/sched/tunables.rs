@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::bpf::gpuaware::types;
+use crate::bpf::intf;
 use crate::policy::Policy;
 
 /// The window over which the guard counts, as in `bpf/guard.bpf.h`.
@@ -26,9 +27,17 @@ pub fn tunables(policy: &Policy, nr_cpus: usize) -> types::gpuaware_tunables {
         turn_interval_ns: (ns(background) as f64 / policy.background.min_share) as u64,
         hold_cap_ns: ns(policy.preferred.hold.cap),
         guard_budget_ns: guard_budget_ns(policy.guard.max_share, nr_cpus),
-        hold_lead_ns: ns(policy.preferred.hold.lead) as u32,
+        hold_us_per_s: hold_us_per_s(policy.preferred.hold.share, nr_cpus),
         lend: u32::from(policy.preferred.lend),
     }
+}
+
+/// What holds may waste on all CPUs.
+fn hold_us_per_s(share: f64, nr_cpus: usize) -> u32 {
+    if share >= 1.0 {
+        return intf::GPUAWARE_HOLD_UNBOUNDED;
+    }
+    (share * nr_cpus as f64 * 1e6) as u32
 }
 
 /// What launch and handoff may use of a window on all CPUs; 0: there is no limit.
@@ -54,6 +63,14 @@ mod tests {
         assert_eq!(tunables.turn_interval_ns, 20_000_000);
         assert_eq!(tunables.guard_budget_ns, 124_000_000);
         assert_eq!(of("[guard]\nmax_share = \"100%\"\n").guard_budget_ns, 0);
+    }
+
+    #[test]
+    fn holds_have_a_budget_unless_the_policy_names_a_length() {
+        assert_eq!(of("").hold_us_per_s, 240_000);
+        let named = of("[preferred]\nhold_us = 500\n");
+        assert_eq!(named.hold_us_per_s, intf::GPUAWARE_HOLD_UNBOUNDED);
+        assert_eq!(named.hold_cap_ns, 500_000);
     }
 
     #[test]
