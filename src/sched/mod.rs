@@ -137,8 +137,13 @@ pub fn run(
         let policy = &reload.in_force().policy;
         let scheduler = Scheduler::start(config, policy, &identify, &mut object)?;
         match scheduler.serve(&mut identify, &mut reload, &server, shutdown)? {
-            Ended::Asked => return Ok(()),
-            Ended::Restart => info!("restarting: the kernel asked for it"),
+            Ended::Asked => {
+                info!(event = "detached"; "detached: every task is back on the kernel's scheduler");
+                return Ok(());
+            }
+            Ended::Restart => {
+                info!(event = "restarting"; "restarting: the kernel asked for it");
+            }
         }
     }
 }
@@ -188,10 +193,8 @@ impl<'obj> Scheduler<'obj> {
             warn_of_limits(identify.cgroup_root());
         }
         let steer = policy.irq.steer.then(start_steering).flatten();
-        eprintln!(
-            "scx_gpuaware: attached, launchers prefer CPUs {}",
-            placement.cpus()
-        );
+        let cpus = placement.cpus().to_string();
+        info!(event = "attached", cpus = cpus; "scx_gpuaware: attached, launchers prefer CPUs {cpus}");
         Ok(Self {
             link: Some(link),
             steer,
