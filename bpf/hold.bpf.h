@@ -54,12 +54,16 @@ static __always_inline void begin_hold(s32 cpu, struct cpu_ctx *cctx)
 
 static __always_inline void end_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 {
+	u64 start = cctx->hold_start_ns, declined = cctx->declined_since_ns;
+
 	if (!cctx->hold_until_ns)
 		return;
-	if (time_after(now, cctx->hold_start_ns))
-		stat_add(GPUAWARE_STAT_HOLD_NS, now - cctx->hold_start_ns);
-	if (cctx->declined_since_ns)
-		stat_add(GPUAWARE_STAT_HOLD_WASTE_NS, now - cctx->declined_since_ns);
+	if (time_after(now, start)) {
+		stat_add(GPUAWARE_STAT_HOLD_NS, now - start);
+		if (declined)
+			stat_add(GPUAWARE_STAT_HOLD_WASTE_NS,
+				 now - (time_after(declined, start) ? declined : start));
+	}
 	cctx->declined_since_ns = 0;
 	cctx->hold_until_ns = 0;
 	if (is_preferred(cpu))

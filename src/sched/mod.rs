@@ -284,11 +284,18 @@ impl<'obj> Scheduler<'obj> {
         shutdown: &AtomicBool,
     ) -> Result<Ended> {
         let (response, request) = server.channels();
+        let mut next_step = Duration::ZERO;
         while !shutdown.load(Ordering::Relaxed) && !self.exited() {
             self.follow_policy(identify, reload)?;
             self.follow_machine()?;
-            let look = self.placement.next_look(self.started.elapsed());
-            let wait = identify.step()?.min(look);
+            // Not for every statistics client that asks.
+            if self.started.elapsed() >= next_step {
+                next_step = self.started.elapsed() + identify.step()?;
+            }
+            let now = self.started.elapsed();
+            let wait = next_step
+                .saturating_sub(now)
+                .min(self.placement.next_look(now));
             match request.recv_timeout(wait) {
                 Ok(()) => response
                     .send(self.metrics(identify, reload.standing())?)
