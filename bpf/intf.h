@@ -117,6 +117,11 @@ enum gpuaware_stat {
 	GPUAWARE_NR_STATS,
 };
 
+/* What one CPU has counted, by enum gpuaware_stat. */
+struct gpuaware_stats {
+	u64 counts[GPUAWARE_NR_STATS];
+};
+
 /* What one CPU has counted for one class since the load. */
 struct gpuaware_class_stats {
 	u64 run_preferred_ns;

@@ -137,8 +137,13 @@ pub fn run(
         let policy = &reload.in_force().policy;
         let scheduler = Scheduler::start(config, policy, &identify, &mut object)?;
         match scheduler.serve(&mut identify, &mut reload, &server, shutdown)? {
-            Ended::Asked => return Ok(()),
-            Ended::Restart => info!("restarting: the kernel asked for it"),
+            Ended::Asked => {
+                info!(event = "detached"; "detached: every task is back on the kernel's scheduler");
+                return Ok(());
+            }
+            Ended::Restart => {
+                info!(event = "restarting"; "restarting: the kernel asked for it");
+            }
         }
     }
 }
@@ -188,10 +193,8 @@ impl<'obj> Scheduler<'obj> {
             warn_of_limits(identify.cgroup_root());
         }
         let steer = policy.irq.steer.then(start_steering).flatten();
-        eprintln!(
-            "scx_gpuaware: attached, launchers prefer CPUs {}",
-            placement.cpus()
-        );
+        let cpus = placement.cpus().to_string();
+        info!(event = "attached", cpus = cpus; "scx_gpuaware: attached, launchers prefer CPUs {cpus}");
         Ok(Self {
             link: Some(link),
             steer,
@@ -281,11 +284,18 @@ impl<'obj> Scheduler<'obj> {
         shutdown: &AtomicBool,
     ) -> Result<Ended> {
         let (response, request) = server.channels();
+        let mut next_step = Duration::ZERO;
         while !shutdown.load(Ordering::Relaxed) && !self.exited() {
             self.follow_policy(identify, reload)?;
             self.follow_machine()?;
-            let look = self.placement.next_look(self.started.elapsed());
-            let wait = identify.step()?.min(look);
+            // Not for every statistics client that asks.
+            if self.started.elapsed() >= next_step {
+                next_step = self.started.elapsed() + identify.step()?;
+            }
+            let now = self.started.elapsed();
+            let wait = next_step
+                .saturating_sub(now)
+                .min(self.placement.next_look(now));
             match request.recv_timeout(wait) {
                 Ok(()) => response
                     .send(self.metrics(identify, reload.standing())?)
