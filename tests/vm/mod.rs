@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tier `vm`: the scheduler on a real sched_ext kernel. `make test` runs these in the lab, one
-//! after the other.
+//! after the other. `smt` and `numa` have machines of their own.
 
 mod background;
 mod doctor;
@@ -9,5 +9,7 @@ mod irq;
 mod launchers;
 mod lifecycle;
 mod machine;
+mod numa;
 mod policy;
 mod sharing;
+mod smt;
