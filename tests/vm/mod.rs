@@ -6,6 +6,7 @@ mod background;
 mod doctor;
 mod identify;
 mod irq;
+mod irq_load;
 mod launchers;
 mod lifecycle;
 mod machine;
