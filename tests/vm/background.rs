@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::process::{Process, busy_loop};
+use crate::process::{Process, busy_loop, gpu_launch};
 use crate::tier;
 
 use super::machine::{Scheduler, mark_launch, nr_cpus, pin, preferred_cpu};
@@ -173,5 +173,39 @@ fn heavy_noise_and_more_launchers_than_cpus_stall_nobody() {
     }
     server.signal(Signal::SIGINT);
     drop(launchers);
+    scheduler.stop();
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn interactive_background_stays_responsive() {
+    if !tier::vm() {
+        return;
+    }
+    let scheduler = Scheduler::start(&[]);
+    let _busy: Vec<_> = (0..3 * nr_cpus())
+        .map(|_| Process::start(busy_loop()))
+        .collect();
+    let spinner = Process::start(busy_loop());
+    mark_launch(spinner.pid());
+    let mut command = gpu_launch("--profile eager --duration 60");
+    command.stdout(Stdio::null());
+    let _launcher = Process::start(command);
+    std::thread::sleep(Duration::from_secs(2));
+    // What a shell does between two keys.
+    let nap = Duration::from_millis(10);
+    let mut late: Vec<_> = (0..500)
+        .map(|_| {
+            let start = Instant::now();
+            std::thread::sleep(nap);
+            start.elapsed() - nap
+        })
+        .collect();
+    late.sort();
+    let [p50, p99, worst] = [250, 494, 499].map(|rank| late[rank]);
+    assert!(
+        p99 < Duration::from_millis(20),
+        "woken late by {p50:?} (p50), {p99:?} (p99), {worst:?} (worst)"
+    );
     scheduler.stop();
 }

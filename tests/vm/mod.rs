@@ -14,3 +14,4 @@ mod numa;
 mod policy;
 mod sharing;
 mod smt;
+mod storms;
