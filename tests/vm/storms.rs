@@ -77,6 +77,26 @@ fn a_fork_bomb_in_its_cgroup() {
 
 #[test]
 #[ignore = "runs in the lab: make test"]
+fn ten_thousand_short_lived_threads() {
+    if !tier::vm() {
+        return;
+    }
+    weathers(LONGEST_WAIT, || {
+        for _ in 0..100 {
+            std::thread::scope(|scope| {
+                for _ in 0..100 {
+                    scope.spawn(|| {
+                        let start = Instant::now();
+                        while start.elapsed() < Duration::from_micros(100) {}
+                    });
+                }
+            });
+        }
+    });
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
 fn affinities_that_change_all_the_time() {
     if !tier::vm() {
         return;
