@@ -43,8 +43,34 @@ static __always_inline u64 background_vtime(struct task_struct *p, struct task_c
 }
 
 /*
- * The two `…_served_ns` say since when a queue waits: when it was last served, or when it became
- * non-empty. That is what a turn is owed for.
+ * What the pinned queue of a CPU runs, in a turn or not, puts its next turn off by as many times as
+ * long as the minimum share asks for. So it gets that share whatever a turn is late or takes. Of
+ * what it is ahead or behind, no more than a few turns count.
+ */
+static __always_inline void charge_pinned(struct cpu_ctx *cctx, u64 ran_ns, u64 now)
+{
+	u64 due = cctx->pinned_due_ns, bound = 4 * tunables.turn_interval_ns;
+
+	if (time_before(due, now - tunables.turn_interval_ns))
+		due = now - tunables.turn_interval_ns;
+	due += ran_ns * (tunables.turn_interval_ns / tunables.background_slice_ns);
+	cctx->pinned_due_ns = time_before(due, now + bound) ? due : now + bound;
+}
+
+/* The first that waits after a pause waits for an interval, in which launchers may well sleep. */
+static __always_inline void start_waiting_pinned(struct cpu_ctx *cctx, u64 enq_flags, u64 now)
+{
+	u64 due = now + tunables.turn_interval_ns;
+
+	if ((enq_flags & SCX_ENQ_WAKEUP)
+		    ? time_before(cctx->pinned_due_ns, due)
+		    : time_before(cctx->pinned_due_ns, now - tunables.turn_interval_ns))
+		cctx->pinned_due_ns = due;
+}
+
+/*
+ * `background_served_ns` says since when the shared queue waits: when it was last served, or when
+ * it became non-empty. That is what a turn is owed for.
  */
 static __always_inline void enqueue_background(struct task_struct *p, struct task_ctx *tctx,
 					       u64 enq_flags, u64 now)
@@ -59,7 +85,7 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 	if (is_pinned(p)) {
 		dsq = pinned_dsq(cpu);
 		if (cctx && !dsq_waiting(dsq))
-			cctx->pinned_served_ns = now;
+			start_waiting_pinned(cctx, enq_flags, now);
 		scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns,
 					 background_vtime(p, tctx, dsq, cpu), enq_flags);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
@@ -105,6 +131,7 @@ static __always_inline void charge_background(struct task_struct *p, struct task
 	if (is_pinned(p)) {
 		nr = scx_bpf_dsq_nr_queued(pinned_dsq(cpu)) + 1;
 		cctx->pinned_share_ns += ran_ns / nr;
+		charge_pinned(cctx, ran_ns, now);
 	} else {
 		nr = scx_bpf_dsq_nr_queued(background_dsq(llc)) / nr_cpus + 1;
 		cctx->shared_share_ns += ran_ns / nr;
@@ -162,9 +189,7 @@ static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, u6
 	struct llc_ctx *llcx = llc_ctx(llc);
 	u32 nr_cpus = llc < GPUAWARE_MAX_LLCS ? llc_nr_cpus[llc] ?: 1 : 1;
 
-	if (dsq_waiting(pinned_dsq(cpu)) &&
-	    time_after_eq(now, cctx->pinned_served_ns + tunables.turn_interval_ns)) {
-		cctx->pinned_served_ns = now;
+	if (dsq_waiting(pinned_dsq(cpu)) && time_after_eq(now, cctx->pinned_due_ns)) {
 		/* The turn is for these first, whatever the shared queue had less of. */
 		cctx->pinned_share_ns = cctx->shared_share_ns;
 		return true;
@@ -179,8 +204,8 @@ static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, u6
 }
 
 /*
- * The minimum share. Where launchers leave nothing, background that waited for an interval gets
- * the CPU for one slice that no launcher cuts short. Tasks that need less of it share it.
+ * The minimum share. Where launchers leave nothing, background that is owed a turn gets the CPU for
+ * one slice that no launcher cuts short. Tasks that need less of it share it.
  */
 static __always_inline bool dispatch_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, u64 now)
 {

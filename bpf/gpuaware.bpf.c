@@ -356,10 +356,8 @@ void BPF_STRUCT_OPS(gpuaware_stopping, struct task_struct *p, bool runnable)
 		return;
 	}
 	charge_background(p, tctx, cctx, cpu, llc_of(cpu), now);
-	if (is_pinned(p)) {
-		cctx->pinned_served_ns = now;
+	if (is_pinned(p))
 		return;
-	}
 	llcx = llc_ctx(llc_of(cpu));
 	if (llcx)
 		llcx->background_served_ns = now;

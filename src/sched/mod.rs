@@ -192,7 +192,12 @@ impl<'obj> Scheduler<'obj> {
         if !load::kernel_tells_limits() {
             warn_of_limits(identify.cgroup_root());
         }
-        let steer = policy.irq.steer.then(start_steering).flatten();
+        // What a killed run has changed is put back even where this one changes nothing.
+        let left_over = Path::new(steer::STATE_FILE).exists();
+        let steer = (policy.irq.steer || left_over)
+            .then(start_steering)
+            .flatten()
+            .filter(|_| policy.irq.steer);
         let cpus = placement.cpus().to_string();
         info!(event = "attached", cpus = cpus; "scx_gpuaware: attached, launchers prefer CPUs {cpus}");
         Ok(Self {
