@@ -27,6 +27,7 @@ build: setup ## Build the scheduler, the bench harness, the emulated libcuda and
 	cargo build --release --workspace
 	$(MAKE) --no-print-directory -C bench/fakecuda OUT=$(LAB)
 	$(MAKE) --no-print-directory -C bench/workloads/gpu_launch OUT=$(LAB)
+	$(MAKE) --no-print-directory -C bench/workloads/pipeline OUT=$(LAB)
 
 demo: build ## Boot the lab, compare with EEVDF, taskset+nice and isolcpus, print the table
 	$(BENCH) run demo
@@ -37,7 +38,9 @@ peers: setup ## Build the sched_ext schedulers that the matrix peers compares wi
 test: build ## Run every tier of tests that this machine can
 	cargo test --release --workspace
 	$(RUNNER)="$(BENCH) lab --timeout 1500 --" \
-		cargo test --release --test integration -- --ignored --test-threads=1 vm::
+		cargo test --release --test integration -- --ignored --test-threads=1 vm:: --skip vm::pins::
+	$(RUNNER)="$(BENCH) lab --cpus 8 --numa 2 --timeout 300 --" \
+		cargo test --release --test integration -- --ignored --test-threads=1 vm::pins::
 
 lint: setup ## Check formatting and lints: rustfmt, clippy, clang-format, shellcheck
 	cargo fmt --all --check

@@ -54,6 +54,13 @@ pub fn vm() -> bool {
     ready("vm", missing)
 }
 
+/// The same with so many CPUs.
+pub fn vm_with_cpus(nr_cpus: usize) -> bool {
+    let there = std::thread::available_parallelism().map_or(1, usize::from);
+    let missing = format!("{nr_cpus} CPUs: gpuaware-bench lab --cpus {nr_cpus}");
+    vm() && ready("vm", (there < nr_cpus).then_some(missing.as_str()))
+}
+
 /// A GPU with its own driver.
 pub fn gpu() -> bool {
     let missing = (!Path::new("/dev/nvidia0").exists()).then_some("a GPU (/dev/nvidia0)");

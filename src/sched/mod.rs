@@ -6,7 +6,9 @@
 
 mod kernel;
 mod load;
+pub mod pin;
 mod placement;
+mod state_file;
 pub mod stats;
 pub mod steer;
 
@@ -29,6 +31,7 @@ use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
 use crate::topology::{SYSFS, Topology};
 
+use pin::Pinning;
 use placement::Placement;
 use stats::Metrics;
 use steer::Steer;
@@ -111,10 +114,13 @@ pub fn run(config: &Config, shutdown: &Arc<AtomicBool>) -> Result<()> {
     let server = StatsServer::new(stats::server_data())
         .launch()
         .context("starting the statistics server")?;
+    let mut pinning = None;
     loop {
         let mut object = MaybeUninit::uninit();
         let scheduler = Scheduler::start(config, &identify, &mut object)?;
-        match scheduler.serve(&mut identify, &server, shutdown)? {
+        // Threads stay on their CPUs when the scheduler starts anew.
+        let pinning = pinning.get_or_insert_with(|| start_pinning(&config.policy));
+        match scheduler.serve(&mut identify, pinning.as_mut(), &server, shutdown)? {
             Ended::Asked => return Ok(()),
             Ended::Restart => info!("restarting: the kernel asked for it"),
         }
@@ -209,6 +215,7 @@ impl<'obj> Scheduler<'obj> {
     fn serve(
         mut self,
         identify: &mut Identify<'_>,
+        mut pinning: Option<&mut Pinning>,
         server: &StatsServer<(), Metrics>,
         shutdown: &AtomicBool,
     ) -> Result<Ended> {
@@ -216,7 +223,8 @@ impl<'obj> Scheduler<'obj> {
         while !shutdown.load(Ordering::Relaxed) && !self.exited() {
             self.follow_machine()?;
             let look = self.placement.next_look(self.started.elapsed());
-            let wait = identify.step()?.min(look);
+            let threads = pinning.as_mut().map_or(Duration::MAX, |pins| pins.step());
+            let wait = identify.step()?.min(look).min(threads);
             match request.recv_timeout(wait) {
                 Ok(()) => response
                     .send(kernel::metrics(
@@ -272,13 +280,15 @@ fn start_steering() -> Option<Steering> {
     }
 }
 
+/// Nor is not being able to pin.
+fn start_pinning(policy: &Policy) -> Option<Pinning> {
+    Pinning::start(policy, Path::new(pin::STATE_FILE))
+        .inspect_err(|error| warn!("pin: threads stay as they are: {error:#}"))
+        .ok()
+}
+
 /// The CPUs that this process may use: fewer than are online in a container or a slice with a
 /// cpuset. Empty if the kernel will not say.
 pub fn allowed_cpus() -> CpuSet {
-    let own = nix::unistd::Pid::from_raw(0);
-    let Ok(mask) = nix::sched::sched_getaffinity(own) else {
-        return CpuSet::default();
-    };
-    let allowed = |&cpu: &u32| mask.is_set(cpu as usize).unwrap_or(false);
-    CpuSet::new((0..nix::sched::CpuSet::count() as u32).filter(allowed))
+    pin::threads::affinity(0).unwrap_or_default()
 }

@@ -9,5 +9,6 @@ mod irq;
 mod launchers;
 mod lifecycle;
 mod machine;
+mod pins;
 mod policy;
 mod sharing;
