@@ -28,6 +28,7 @@ build: setup ## Build the scheduler, the bench harness, the emulated libcuda and
 	cargo build --release --workspace
 	$(MAKE) --no-print-directory -C bench/fakecuda OUT=$(LAB)
 	$(MAKE) --no-print-directory -C bench/workloads/gpu_launch OUT=$(LAB)
+	$(MAKE) --no-print-directory -C bench/workloads/pipeline OUT=$(LAB)
 
 demo: build ## Boot the lab, compare with EEVDF, taskset+nice and isolcpus, print the table
 	$(BENCH) run demo
@@ -37,9 +38,9 @@ peers: setup ## Build the sched_ext schedulers that the matrix peers compares wi
 
 test: build ## Run every tier of tests that this machine can
 	cargo test --release --workspace
-	$(RUNNER)="$(BENCH) lab --timeout 1500 --" $(VM_TESTS) vm:: --skip vm::smt:: --skip vm::numa::
+	$(RUNNER)="$(BENCH) lab --timeout 1500 --" $(VM_TESTS) vm:: --skip vm::smt:: --skip vm::numa:: --skip vm::pins::
 	$(RUNNER)="$(BENCH) lab --cpus 4 --smt --timeout 300 --" $(VM_TESTS) vm::smt::
-	$(RUNNER)="$(BENCH) lab --cpus 8 --numa 2 --gpu-node 0 --timeout 300 --" $(VM_TESTS) vm::numa::
+	$(RUNNER)="$(BENCH) lab --cpus 8 --numa 2 --gpu-node 0 --timeout 400 --" $(VM_TESTS) vm::numa:: vm::pins::
 
 lint: setup ## Check formatting and lints: rustfmt, clippy, clang-format, shellcheck
 	cargo fmt --all --check

@@ -10,6 +10,12 @@
 #include "guard.bpf.h"
 
 /*
+ * About the longest that a task of any weight waits in a background queue: as many tasks of the
+ * usual weight as wait move a queue's clock on by this, divided by their number, in this time.
+ */
+#define MAX_WAIT_NS 8000000000ULL
+
+/*
  * The clock of a background queue: the vtime of the last task that it started. Each queue has its
  * own. With one for all, tasks that share one crowded CPU would fall behind those that do not, be
  * pulled up to the clock again and again, and lose their weights on the way.
@@ -119,6 +125,22 @@ static __always_inline void advance_clock(struct task_struct *p, struct task_ctx
 	}
 }
 
+/*
+ * Charges @p for its run, by its weight. A slice ends at a tick, so one that weighs next to nothing
+ * would come out so far ahead of a long queue that the kernel's watchdog bites before its turn:
+ * @lead, in virtual time, is as far as it may be.
+ */
+static __always_inline void charge_vtime(struct task_struct *p, struct task_ctx *tctx, u64 ran_ns,
+					 u64 dsq, s32 cpu, u64 lead, u64 now)
+{
+	u64 vtime = p->scx.dsq_vtime + ran_ns * 100 / share_weight(p, tctx, now);
+	u64 latest = queue_clock(dsq, cpu) + lead;
+
+	if (tctx->vtime_dsq == dsq && time_before(latest, vtime))
+		vtime = latest;
+	scx_bpf_task_set_dsq_vtime(p, vtime);
+}
+
 static __always_inline void charge_background(struct task_struct *p, struct task_ctx *tctx,
 					      struct cpu_ctx *cctx, s32 cpu, u32 llc, u64 now)
 {
@@ -127,13 +149,14 @@ static __always_inline void charge_background(struct task_struct *p, struct task
 	u64 nr;
 
 	count_run(GPUAWARE_CLASS_BACKGROUND, is_preferred(cpu), ran_ns);
-	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime + ran_ns * 100 / share_weight(p, tctx, now));
 	if (is_pinned(p)) {
 		nr = scx_bpf_dsq_nr_queued(pinned_dsq(cpu)) + 1;
+		charge_vtime(p, tctx, ran_ns, pinned_dsq(cpu), cpu, MAX_WAIT_NS / nr, now);
 		cctx->pinned_share_ns += ran_ns / nr;
 		charge_pinned(cctx, ran_ns, now);
 	} else {
 		nr = scx_bpf_dsq_nr_queued(background_dsq(llc)) / nr_cpus + 1;
+		charge_vtime(p, tctx, ran_ns, background_dsq(llc), cpu, MAX_WAIT_NS / nr, now);
 		cctx->shared_share_ns += ran_ns / nr;
 	}
 }

@@ -78,6 +78,13 @@ pub fn numa() -> bool {
     ready("vm", (!there).then_some(missing))
 }
 
+/// A kernel with sched_ext and so many CPUs.
+pub fn vm_with_cpus(nr_cpus: usize) -> bool {
+    let there = std::thread::available_parallelism().map_or(1, usize::from);
+    let missing = format!("{nr_cpus} CPUs: gpuaware-bench lab --cpus {nr_cpus}");
+    vm() && ready("vm", (there < nr_cpus).then_some(missing.as_str()))
+}
+
 /// A GPU with its own driver.
 pub fn gpu() -> bool {
     let missing = (!Path::new("/dev/nvidia0").exists()).then_some("a GPU (/dev/nvidia0)");

@@ -6,7 +6,7 @@ use super::Document;
 use super::rule::Rule;
 
 /// Dotted paths.
-const PENDING: &[&str] = &["pin", "guard.trust_uids"];
+const PENDING: &[&str] = &["guard.trust_uids"];
 
 /// Terms of rules.
 const PENDING_TERMS: &[&str] = &["comm", "exe", "cmdline", "wakes", "connects_to"];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tier `vm`: the scheduler on a real sched_ext kernel. `make test` runs these in the lab, one
-//! after the other. `smt` and `numa` have machines of their own.
+//! after the other. `smt`, `numa` and `pins` have machines of their own.
 
 mod background;
 mod doctor;
@@ -12,6 +12,7 @@ mod lifecycle;
 mod machine;
 mod metrics;
 mod numa;
+mod pins;
 mod policy;
 mod reload;
 mod sharing;
