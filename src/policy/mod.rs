@@ -209,25 +209,6 @@ impl Max {
     }
 }
 
-impl Class {
-    /// Does launching CUDA work suffice to belong to the class?
-    pub fn cuda_launch(&self) -> bool {
-        self.rules.iter().any(Rule::is_cuda_launch)
-    }
-
-    /// Cgroups whose tasks belong to the class.
-    pub fn cgroups(&self) -> impl Iterator<Item = &CgroupGlob> {
-        self.rules.iter().filter_map(Rule::only_cgroup)
-    }
-}
-
-impl Background {
-    /// Cgroups whose tasks stay background.
-    pub fn cgroups(&self) -> impl Iterator<Item = &CgroupGlob> {
-        self.rules.iter().filter_map(Rule::only_cgroup)
-    }
-}
-
 #[cfg(test)]
 mod properties;
 #[cfg(test)]

@@ -64,7 +64,7 @@ cpus = "tag2"
 #[test]
 fn empty_policy_is_the_default() {
     let policy = Policy::parse("").unwrap();
-    assert!(policy.launch.cuda_launch());
+    assert!(policy.launch.rules[0].cuda_launch);
     assert!(policy.preferred.cpus.is_none());
     assert_eq!(policy.preferred.hold, AUTO_HOLD);
     assert_eq!(policy.preferred.max.cpus(32), 8);
@@ -84,7 +84,13 @@ fn reads_every_key() {
     assert_eq!(policy.irq.heavy_percent, 7.5);
     assert!(policy.irq.steer && !policy.irq.avoid && policy.preferred.lend);
     assert_eq!(policy.launch.slice, Duration::from_millis(10));
-    let globs: Vec<_> = policy.launch.cgroups().map(CgroupGlob::text).collect();
+    let globs: Vec<_> = policy
+        .launch
+        .rules
+        .iter()
+        .filter_map(Rule::only_cgroup)
+        .map(CgroupGlob::text)
+        .collect();
     assert_eq!(globs, ["gpu.slice/**"]);
     assert_eq!(policy.handoff.rules.len(), 3);
     assert!(policy.handoff.rules[0].needs_watching());
