@@ -22,12 +22,13 @@ struct task_mark {
 	u32 marked_class; /* by `scx_gpuaware mark` */
 	u32 symbol;	  /* of the first launch: index of the library << 8 | index of the symbol */
 	u64 marked_ns;
+	u32 hinted_class; /* by the thread itself */
+	u32 wake_rate;
+	u64 hinted_ns;
 	u64 named_rules; /* a bit for each rule whose comm, exe and cmdline terms hold */
 	u64 named_ns;
 	u64 observed; /* enum gpuaware_observed */
 	u64 refused;  /* what would be observed if its user were trusted */
-	u32 wake_rate;
-	u32 pad;
 	struct sighting launched;
 	struct sighting woke;
 	struct sighting sent;
@@ -175,8 +176,14 @@ static __always_inline struct class_verdict judge_task(struct task_struct *p)
 		return verdict;
 	}
 	by_cgroup = judge_cgroup(p, &verdict);
-	if (mark && !verdict.class)
-		judge_rules(mark, mark->observed, by_cgroup, &verdict);
+	if (!mark || verdict.class)
+		return verdict;
+	judge_rules(mark, mark->observed, by_cgroup, &verdict);
+	/* What it says of itself counts more than what it is seen doing, less than the policy. */
+	if (mark->hinted_class && verdict.source != GPUAWARE_SOURCE_RULE) {
+		verdict.class = mark->hinted_class;
+		verdict.source = GPUAWARE_SOURCE_HINT;
+	}
 	return verdict;
 }
 

@@ -51,6 +51,25 @@ struct {
 	__type(value, char[GPUAWARE_TEXT_LEN]);
 } texts SEC(".maps");
 
+/*
+ * What threads say of themselves, see hints/gpuaware.h. Pinned; the key is a pidfd. The policy says
+ * who may write to it. Whose word counts is checked when it is taken.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, u32);
+} hints SEC(".maps");
+
+/* Written after hints. Another value than before: there is something to take. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} hint_calls SEC(".maps");
+
 static void remember_gpu_process(void)
 {
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
@@ -124,7 +143,9 @@ int BPF_PROG(process_execed, struct task_struct *p, s32 old_pid, struct linux_bi
 	struct gpuaware_event event = {.tid = p->pid, .tgid = p->tgid};
 	u32 tgid = p->tgid;
 
-	if (mark && (mark->named_rules || mark->observed || mark->refused)) {
+	bpf_task_storage_delete(&hints, p);
+	if (mark && (mark->named_rules || mark->observed || mark->refused || mark->hinted_class)) {
+		mark->hinted_class = GPUAWARE_CLASS_NONE;
 		mark->named_rules = 0;
 		mark->observed = 0;
 		mark->refused = 0;
@@ -221,6 +242,36 @@ int rescan(void *ctx)
 	return 0;
 }
 
+/* Takes what threads have said of themselves. User space reads this iterator when they did. */
+SEC("iter/task")
+int take_hints(struct bpf_iter__task *ctx)
+{
+	u32 *hint, class = GPUAWARE_CLASS_NONE;
+	struct task_struct *p = ctx->task;
+	struct task_mark *mark;
+
+	if (!p)
+		return 0;
+	hint = bpf_task_storage_get(&hints, p, NULL, 0);
+	if (!hint)
+		return 0;
+	/* Nobody can hint another thread away. */
+	if (*hint == GPUAWARE_CLASS_LAUNCH || *hint == GPUAWARE_CLASS_HANDOFF)
+		class = *hint;
+	if (!is_trusted(p)) {
+		class = GPUAWARE_CLASS_NONE;
+		__sync_fetch_and_add(&nr_refused, 1);
+	}
+	mark = bpf_task_storage_get(&task_marks, p, NULL,
+				    class ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+	if (mark && mark->hinted_class != class) {
+		mark->hinted_class = class;
+		mark->hinted_ns = bpf_ktime_get_ns();
+		class_changed();
+	}
+	return 0;
+}
+
 static __always_inline u64 expired(const struct sighting *sighting, u64 bits)
 {
 	return sighting->last_ns < expire_before_ns ? bits : 0;
@@ -245,7 +296,8 @@ int forget_outdated(struct bpf_iter__task *ctx)
 	if (rules_changed) {
 		mark->named_rules = 0;
 		mark->refused = 0;
-		outdated |= endpoints;
+		mark->hinted_class = GPUAWARE_CLASS_NONE;
+		outdated |= is_trusted(p) ? endpoints : ~0ULL;
 	}
 	if (mark->observed & outdated) {
 		__sync_fetch_and_and(&mark->observed, ~outdated);
@@ -265,6 +317,10 @@ static __always_inline void record_times(struct gpuaware_mark_record *record,
 	record->rate = mark->wake_rate;
 	if (record->source == GPUAWARE_SOURCE_MARK) {
 		record->first_seen_ns = record->last_seen_ns = mark->marked_ns;
+		return;
+	}
+	if (record->source == GPUAWARE_SOURCE_HINT) {
+		record->first_seen_ns = record->last_seen_ns = mark->hinted_ns;
 		return;
 	}
 	if (record->source == GPUAWARE_SOURCE_RULE) {

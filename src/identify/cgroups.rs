@@ -6,10 +6,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use log::debug;
 
 use super::Class;
+use super::evidence;
 use super::rules::Rules;
 
+/// The xattr of a folder that says the class of its tasks.
+pub const XATTR: &str = "user.scx_gpuaware.class";
+const ROOT: u32 = 0;
 /// Folders that are looked at for a CPU limit before giving up.
 const MAX_LOOKED_AT: usize = 20_000;
 
@@ -43,7 +48,12 @@ pub fn classify(root: &Path, rules: &Rules) -> Result<HashMap<u64, Tag>> {
     let mut folders = vec![root.to_path_buf()];
     while let Some(folder) = folders.pop() {
         let relative = folder.strip_prefix(root).unwrap_or(&folder);
-        let tag = tag_of(&relative.to_string_lossy(), rules);
+        let mut tag = tag_of(&relative.to_string_lossy(), rules);
+        if tag.class.is_none()
+            && let Some(class) = xattr_of(&folder, rules)
+        {
+            (tag.class, tag.text) = (Some(class), evidence::XATTR);
+        }
         if tag != Tag::default()
             && let Ok(metadata) = std::fs::metadata(&folder)
         {
@@ -63,6 +73,31 @@ pub fn classify(root: &Path, rules: &Rules) -> Result<HashMap<u64, Tag>> {
         }
     }
     Ok(tags)
+}
+
+/// The class that the xattr of a folder says, if its owner may say so. Who owns a folder can set its
+/// xattrs: delegated ones belong to users.
+fn xattr_of(folder: &Path, rules: &Rules) -> Option<Class> {
+    let value = xattr::get(folder, XATTR).ok()??;
+    let class = class_named(&value);
+    let owner = std::fs::metadata(folder).ok()?.uid();
+    if class.is_none() {
+        debug!(
+            "{}: {XATTR} is {:?}: expected launch, handoff or background",
+            folder.display(),
+            String::from_utf8_lossy(&value)
+        );
+    }
+    class.filter(|_| owner == ROOT || rules.trusts(owner))
+}
+
+fn class_named(value: &[u8]) -> Option<Class> {
+    match value.trim_ascii() {
+        b"launch" => Some(Class::Launch),
+        b"handoff" => Some(Class::Handoff),
+        b"background" => Some(Class::Background),
+        _ => None,
+    }
 }
 
 fn tag_of(folder: &str, rules: &Rules) -> Tag {

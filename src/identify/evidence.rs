@@ -15,6 +15,8 @@ use super::{PROC, Source, cgroups};
 
 /// Where the texts of libraries begin, after those of rules.
 const FIRST_LIBRARY: u32 = 1 << 16;
+/// Key of the text that says that an xattr gave a cgroup its class.
+pub const XATTR: u32 = FIRST_LIBRARY - 1;
 const SYMBOL_BITS: usize = 8;
 
 /// Key of the text that names library `number`.
@@ -54,6 +56,7 @@ impl Evidence {
         let rule = || self.text(record.rule);
         match source {
             Source::Mark => "by hand".to_owned(),
+            Source::Hint => "by itself".to_owned(),
             Source::Cgroup => match self.tagged_folder(record) {
                 Some(folder) => format!("{folder} by {}", rule()),
                 None => format!("cgroup id {} by {}", record.tag_id, rule()),

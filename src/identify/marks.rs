@@ -90,6 +90,16 @@ impl Pins {
         self.dir.join("texts")
     }
 
+    /// What threads say of themselves.
+    pub fn hints(&self) -> PathBuf {
+        self.dir.join("hints")
+    }
+
+    /// Written when there is something new in [`Pins::hints`].
+    pub fn hint_calls(&self) -> PathBuf {
+        self.dir.join("hint_calls")
+    }
+
     /// The iterator that lists marks.
     pub fn marks(&self) -> PathBuf {
         self.dir.join("marks")
@@ -208,7 +218,11 @@ pub fn run_syscall_program<T: Copy>(program: BorrowedFd<'_>, context: &T) -> Res
     Ok(-(opts.retval as i32))
 }
 
-fn monotonic_now() -> Result<Duration> {
+/// The clock of sightings.
+///
+/// # Errors
+/// The kernel has none.
+pub fn monotonic_now() -> Result<Duration> {
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
         .map(Duration::from)
         .context("reading the monotonic clock")

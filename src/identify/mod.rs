@@ -7,6 +7,7 @@ pub mod cgroups;
 mod counters;
 mod events;
 mod evidence;
+mod hints;
 pub mod libcuda;
 pub mod libraries;
 pub mod marks;
@@ -16,36 +17,40 @@ mod probes;
 mod processes;
 pub mod rules;
 mod store;
+mod tags;
 pub mod window;
 
 use std::collections::{HashMap, HashSet};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Iter, OpenObject};
-use log::{debug, info, warn};
+use libbpf_rs::{Iter, OpenObject, ProgramMut};
+use log::{debug, warn};
 use serde::Serialize;
 
 use crate::bpf::identify::{IdentifySkel, IdentifySkelBuilder};
 use crate::bpf::intf;
-use crate::policy::Policy;
+use crate::policy::{Arming, Identify as Bounds, Policy};
 
-use cgroups::Tag;
 use events::{Event, Events};
+use hints::Hints;
 use marks::Pins;
 use names::{Named, Names};
 use observers::Observers;
 use probes::Probes;
 use rules::Rules;
+use tags::Tags;
 
 const PROC: &str = "/proc";
 /// How often cgroups, programs and names are looked after: who needs a class has it within 250 ms.
 const STEP: Duration = Duration::from_millis(100);
+/// Going through all tasks is not cheap.
+const LONGEST_EXPIRY_STEP: Duration = Duration::from_secs(10);
 
 /// What a task is to the scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ValueEnum)]
@@ -69,6 +74,8 @@ pub enum Source {
     Cgroup,
     /// Its name, executable or arguments, by a rule of the policy.
     Rule,
+    /// The thread itself, by a hint.
+    Hint,
     /// It called a CUDA launch function.
     Uprobe,
     /// It keeps waking launchers.
@@ -118,6 +125,7 @@ impl Source {
             intf::gpuaware_source_GPUAWARE_SOURCE_MARK => Some(Self::Mark),
             intf::gpuaware_source_GPUAWARE_SOURCE_CGROUP => Some(Self::Cgroup),
             intf::gpuaware_source_GPUAWARE_SOURCE_RULE => Some(Self::Rule),
+            intf::gpuaware_source_GPUAWARE_SOURCE_HINT => Some(Self::Hint),
             intf::gpuaware_source_GPUAWARE_SOURCE_UPROBE => Some(Self::Uprobe),
             intf::gpuaware_source_GPUAWARE_SOURCE_WAKES => Some(Self::Wakes),
             intf::gpuaware_source_GPUAWARE_SOURCE_CONNECTS => Some(Self::Connects),
@@ -137,9 +145,10 @@ pub struct Identify<'obj> {
     pins: Pins,
     rules: Rules,
     names: Option<Names>,
-    cgroup_root: Option<PathBuf>,
-    tagged: HashMap<u64, Tag>,
-    cgroup_changes_seen: Option<u64>,
+    tags: Option<Tags>,
+    hints: Hints,
+    bounds: Bounds,
+    next_expiry: Duration,
     started: Instant,
 }
 
@@ -184,9 +193,10 @@ impl<'obj> Identify<'obj> {
             pins,
             rules: Rules::default(),
             names: None,
-            cgroup_root: cgroups::mount_point(&mounts),
-            tagged: HashMap::new(),
-            cgroup_changes_seen: None,
+            tags: cgroups::mount_point(&mounts).map(Tags::new),
+            hints: Hints::default(),
+            bounds: policy.identify.clone(),
+            next_expiry: Duration::ZERO,
             started: Instant::now(),
         };
         identify.follow(policy)?;
@@ -200,22 +210,36 @@ impl<'obj> Identify<'obj> {
     /// More rules than can be judged: nothing was changed. The kernel refuses: all may be changed.
     pub fn follow(&mut self, policy: &Policy) -> Result<()> {
         let rules = Rules::new(policy)?;
-        if self.cgroup_root.is_none() && rules.by_cgroup() {
+        if self.tags.is_none() && rules.by_cgroup() {
             warn!("no cgroup v2 hierarchy is mounted: cgroup rules of the policy match nothing");
         }
         // First nothing matches, then who does is found: nobody has the number of another rule.
-        store::rules(&mut self.skel, &Rules::default())?;
+        let nothing = Rules {
+            trusted_uids: rules.trusted_uids.clone(),
+            ..Rules::default()
+        };
+        store::rules(&mut self.skel, &nothing)?;
+        self.hints = Hints::default();
         self.forget(None)?;
         store::rules(&mut self.skel, &rules)?;
         self.observers.follow(&self.skel, &rules)?;
         self.names = Names::new(&rules, Path::new(PROC));
-        match (rules.by_launch(), &self.probes) {
-            (true, None) => self.probes = Some(Probes::new(&self.skel)?),
-            (false, Some(_)) => self.probes = None,
-            _ => {}
+        self.bounds = policy.identify.clone();
+        let window = window::Bounds {
+            always: self.bounds.probes == Arming::Always,
+            sweep: self.bounds.sweep,
+            max_pause: self.bounds.max_pause,
+        };
+        match &mut self.probes {
+            _ if !rules.by_launch() || self.bounds.probes == Arming::Off => self.probes = None,
+            Some(probes) => probes.set_bounds(window),
+            None => self.probes = Some(Probes::new(&self.skel, window)),
         }
+        hints::grant(&self.pins, policy.guard.hint_gid)?;
         self.rules = rules;
-        self.cgroup_changes_seen = None;
+        if let Some(tags) = &mut self.tags {
+            tags.outdated();
+        }
         store::bump_generation(&self.skel)?;
         self.name_all()?;
         self.step()?;
@@ -236,7 +260,7 @@ impl<'obj> Identify<'obj> {
 
     /// Where the cgroup v2 hierarchy is mounted.
     pub fn cgroup_root(&self) -> Option<&Path> {
-        self.cgroup_root.as_deref()
+        self.tags.as_ref().map(Tags::root)
     }
 
     /// Every task that has a class, and why. Walks all tasks of the machine.
@@ -253,12 +277,39 @@ impl<'obj> Identify<'obj> {
     /// # Errors
     /// The kernel refuses a change of a map. Processes and libraries that vanish are no error.
     pub fn step(&mut self) -> Result<Duration> {
-        self.follow_cgroups()?;
+        if let Some(tags) = &mut self.tags {
+            tags.follow(&self.skel, &self.rules)?;
+        }
         let now = self.started.elapsed();
         self.follow_events(now)?;
+        self.hints.follow(&self.skel)?;
+        self.expire(now)?;
+        let stale_before = self.seen_before(self.bounds.expire / 2)?;
         match &mut self.probes {
-            Some(probes) => Ok(probes.step(now, &self.skel, &self.pins).min(STEP)),
+            Some(probes) => Ok(probes
+                .step(now, &self.skel, &self.pins, stale_before)
+                .min(STEP)),
             None => Ok(STEP),
+        }
+    }
+
+    /// The moment that is `ago`, of CLOCK_MONOTONIC; `None` if nothing ever expires.
+    fn seen_before(&self, ago: Duration) -> Result<Option<Duration>> {
+        if self.bounds.expire.is_zero() {
+            return Ok(None);
+        }
+        Ok(Some(marks::monotonic_now()?.saturating_sub(ago)))
+    }
+
+    /// Forgets what was not seen again in time.
+    fn expire(&mut self, now: Duration) -> Result<()> {
+        if now < self.next_expiry || !self.rules.by_sight() {
+            return Ok(());
+        }
+        self.next_expiry = now + (self.bounds.expire / 10).clamp(STEP, LONGEST_EXPIRY_STEP);
+        match self.seen_before(self.bounds.expire)? {
+            Some(expired) => self.forget(Some(expired)),
+            None => Ok(()),
         }
     }
 
@@ -350,34 +401,7 @@ impl<'obj> Identify<'obj> {
         let bss = bss.context("the BPF object has no data")?;
         bss.expire_before_ns = expired.map_or(0, |time| time.as_nanos() as u64);
         bss.rules_changed = expired.is_none().into();
-        let link = self.skel.progs.forget_outdated.attach();
-        let link = link.context("attaching the task iterator")?;
-        let mut iterator = Iter::new(&link).context("starting the task iterator")?;
-        let mut nothing = Vec::new();
-        std::io::Read::read_to_end(&mut iterator, &mut nothing).context("going through tasks")?;
-        Ok(())
-    }
-
-    /// Matches the policy's globs anew when a cgroup was made, removed or renamed.
-    fn follow_cgroups(&mut self) -> Result<()> {
-        let Some(root) = self.cgroup_root.as_deref() else {
-            return Ok(());
-        };
-        let changes = counters::cgroup_changes(&self.skel);
-        if self.cgroup_changes_seen == Some(changes) {
-            return Ok(());
-        }
-        let tagged = match self.rules.by_cgroup() {
-            true => cgroups::classify(root, &self.rules)?,
-            false => HashMap::new(),
-        };
-        self.cgroup_changes_seen = Some(changes);
-        if tagged != self.tagged {
-            store::tags(&self.skel, &self.tagged, &tagged)?;
-            info!("{} cgroups have a class", tagged.len());
-            self.tagged = tagged;
-        }
-        Ok(())
+        run_iterator(&self.skel.progs.forget_outdated)
     }
 }
 
@@ -387,6 +411,16 @@ impl Drop for Identify<'_> {
             warn!("{error:#}");
         }
     }
+}
+
+/// Runs a task iterator that prints nothing.
+fn run_iterator(program: &ProgramMut<'_>) -> Result<()> {
+    let link = program.attach();
+    let link = link.context("attaching a task iterator")?;
+    let mut iterator = Iter::new(&link).context("starting a task iterator")?;
+    let mut nothing = Vec::new();
+    std::io::Read::read_to_end(&mut iterator, &mut nothing).context("going through tasks")?;
+    Ok(())
 }
 
 fn pin(skel: &mut IdentifySkel<'_>, pins: &Pins) -> Result<()> {
@@ -399,11 +433,14 @@ fn pin(skel: &mut IdentifySkel<'_>, pins: &Pins) -> Result<()> {
     ] {
         program.pin(&path).with_context(|| pinned(&path))?;
     }
-    let texts = pins.texts();
-    skel.maps
-        .texts
-        .pin(&texts)
-        .with_context(|| pinned(&texts))?;
+    let maps = &mut skel.maps;
+    for (map, path) in [
+        (&mut maps.texts, pins.texts()),
+        (&mut maps.hints, pins.hints()),
+        (&mut maps.hint_calls, pins.hint_calls()),
+    ] {
+        map.pin(&path).with_context(|| pinned(&path))?;
+    }
     let link = skel.progs.list_marks.attach();
     let mut link = link.context("attaching the task iterator")?;
     link.pin(pins.marks())

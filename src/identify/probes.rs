@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The launch probes on every libcuda in use, and arming them in time.
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use crate::bpf::intf;
 use super::libraries::{Libraries, Library};
 use super::marks::Pins;
 use super::processes::Strangers;
-use super::window::{Action, Threads, Window};
+use super::window::{Action, Bounds, Threads, Window};
 use super::{PROC, counters, evidence, store};
 
 /// A libcuda file with its probes.
@@ -33,36 +32,50 @@ pub struct Probes {
     probed: Vec<Probed>,
     strangers: Strangers,
     window: Window,
+    /// Libraries that were probed so far.
+    nr_added: usize,
     nr_windows: u64,
     nr_rescans: u64,
 }
 
 impl Probes {
     /// Finds the libraries in use and arms the probes.
-    pub fn new(skel: &IdentifySkel<'_>) -> Result<Self> {
+    pub fn new(skel: &IdentifySkel<'_>, bounds: Bounds) -> Self {
         let mut probes = Self {
             libraries: Libraries::default(),
             probed: Vec::new(),
             strangers: Strangers::default(),
-            window: Window::new(Duration::ZERO),
+            window: Window::new(Duration::ZERO, bounds),
+            nr_added: 0,
             nr_windows: 1,
             nr_rescans: 0,
         };
         let found = probes.libraries.find_all();
         probes.add(skel, found);
-        Ok(probes)
+        probes
     }
 
     /// See [`super::Identify::step`].
-    pub fn step(&mut self, now: Duration, skel: &IdentifySkel<'_>, pins: &Pins) -> Duration {
+    ///
+    /// A launcher that was not seen since `stale_before` is looked for as one that is not known:
+    /// its mark is about to expire.
+    pub fn step(
+        &mut self,
+        now: Duration,
+        skel: &IdentifySkel<'_>,
+        pins: &Pins,
+        stale_before: Option<Duration>,
+    ) -> Duration {
         let found = self.libraries.look(now);
         self.add(skel, found);
+        self.drop_unused(skel);
         let mut counters = counters::probes(skel);
-        counters.triggers += self.probed.len() as u64 + self.nr_rescans;
+        counters.triggers += self.nr_added as u64 + self.nr_rescans;
         let mut threads = KnownThreads {
             pins,
             strangers: &mut self.strangers,
-            users: self.libraries.users(),
+            users: self.libraries.users().collect(),
+            stale_before,
         };
         let action = self.window.step(now, counters, &mut threads);
         if let Some(action) = action {
@@ -111,11 +124,33 @@ impl Probes {
         self.nr_rescans += 1;
     }
 
+    /// Goes by `bounds` from now on.
+    pub fn set_bounds(&mut self, bounds: Bounds) {
+        self.window.set_bounds(bounds);
+    }
+
+    /// Stops to probe what nobody maps any more.
+    fn drop_unused(&mut self, skel: &IdentifySkel<'_>) {
+        let unused = self.libraries.take_unused();
+        if unused.is_empty() {
+            return;
+        }
+        self.probed.retain(|probed| {
+            let is_used = !unused.contains(&probed.library.id);
+            if !is_used {
+                info!("nobody maps {} any more", probed.library.path.display());
+                store::forget_text(skel, evidence::library_key(probed.number));
+            }
+            is_used
+        });
+    }
+
     /// Starts to probe these libraries.
     fn add(&mut self, skel: &IdentifySkel<'_>, found: Vec<Library>) {
         for library in found {
             let name = library.path.display().to_string();
-            match Probed::new(skel, library, self.probed.len()) {
+            self.nr_added += 1;
+            match Probed::new(skel, library, self.nr_added) {
                 Ok(mut probed) => {
                     info!(
                         "probing {name} ({} launch entry points)",
@@ -136,7 +171,8 @@ impl Probes {
 struct KnownThreads<'a> {
     pins: &'a Pins,
     strangers: &'a mut Strangers,
-    users: &'a HashSet<u32>,
+    users: Vec<u32>,
+    stale_before: Option<Duration>,
 }
 
 impl KnownThreads<'_> {
@@ -151,7 +187,12 @@ impl KnownThreads<'_> {
 impl Threads for KnownThreads<'_> {
     fn strangers_ran(&mut self) -> bool {
         let records = self.records();
-        let known = records.iter().map(|record| record.tid as u32).collect();
+        let stale_ns = self.stale_before.map_or(0, |time| time.as_nanos() as u64);
+        let known = records.iter().filter(|record| {
+            record.source != intf::gpuaware_source_GPUAWARE_SOURCE_UPROBE
+                || record.last_seen_ns >= stale_ns
+        });
+        let known = known.map(|record| record.tid as u32).collect();
         let users = self.users.iter().copied();
         self.strangers.ran(Path::new(PROC), users, &known)
     }

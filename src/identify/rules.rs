@@ -109,9 +109,20 @@ impl Rules {
         self.judged.iter().any(|judged| judged.rule.wakes_launch)
     }
 
+    /// Does a rule ask for anything that threads are seen doing?
+    pub fn by_sight(&self) -> bool {
+        self.judged.iter().any(|judged| judged.needs != 0)
+    }
+
     /// Does a rule ask for names, executables or arguments?
     pub fn by_name(&self) -> bool {
         self.judged.iter().any(Judged::by_name)
+    }
+
+    /// Do the sightings of threads of `uid` count?
+    pub fn trusts(&self, uid: u32) -> bool {
+        let trusted = self.trusted_uids.as_ref();
+        trusted.is_none_or(|uids| uids.contains(&uid))
     }
 
     /// Does a rule ask for cgroups?

@@ -10,7 +10,8 @@ use crate::bpf::identify::IdentifySkel;
 use crate::bpf::intf;
 use crate::policy::rule::Endpoint;
 
-use super::cgroups::Tag;
+use super::cgroups::{self, Tag};
+use super::evidence;
 use super::rules::{Rules, wire_endpoint};
 
 const TEXT_LEN: usize = intf::gpuaware_limits_GPUAWARE_TEXT_LEN as usize;
@@ -62,6 +63,7 @@ pub fn rules(skel: &mut IdentifySkel<'_>, rules: &Rules) -> Result<()> {
     for (number, rule) in (0u32..).zip(rules.texts()) {
         text(skel, number, &rule)?;
     }
+    text(skel, evidence::XATTR, cgroups::XATTR)?;
     let unix = |endpoint: &&Endpoint| matches!(endpoint, Endpoint::Unix(_));
     let nr_unix = rules.endpoints.iter().filter(unix).count();
     let bss = skel.maps.bss_data.as_deref_mut();
@@ -83,6 +85,12 @@ pub fn text(skel: &IdentifySkel<'_>, key: u32, text: &str) -> Result<()> {
         .texts
         .update(&key.to_ne_bytes(), &value, MapFlags::ANY)
         .context("storing what marks are explained with")
+}
+
+/// Forgets what people are told of number `key`.
+pub fn forget_text(skel: &IdentifySkel<'_>, key: u32) {
+    // It may never have been stored.
+    let _ = skel.maps.texts.delete(&key.to_ne_bytes());
 }
 
 /// Writes the tags `now` where `before` are.

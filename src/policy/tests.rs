@@ -40,6 +40,11 @@ hold_us = 500
 avoid = false
 heavy_percent = 7.5
 steer = true
+[identify]
+probes = "auto"
+sweep_us = 20000
+max_pause_us = 1000000
+expire_s = 60
 [class.launch]
 slice_us = 10000
 match = [{ cuda_launch = true }, { cgroup = "gpu.slice/**" }]
@@ -52,6 +57,7 @@ min_share = "10%"
 match = { exe = "/usr/bin/make", cmdline = "make -j*" }
 [guard]
 trust_uids = [0, 1000]
+hint_gid = 44
 max_share = "60%"
 [[pin]]
 match = { comm = "map*" }

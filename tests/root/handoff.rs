@@ -2,17 +2,19 @@
 //! Handoff threads by what they do: waking launchers, sending to an LLM endpoint.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use nix::unistd::gettid;
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, gettid};
 use scx_gpuaware::identify::{Class, Identify, Source};
 use scx_gpuaware::policy::Policy;
 
@@ -201,4 +203,83 @@ fn what_is_seen_counts_for_the_right_names_only() {
         Duration::from_millis(250),
         has_mark
     ));
+}
+
+#[test]
+fn what_is_not_seen_again_is_forgotten() {
+    let Some(place) = Place::new() else { return };
+    let (mut client, _server, port) = tcp("127.0.0.1:0");
+    let rules = format!(
+        "[class.launch]\nmatch = []\n[identify]\nexpire_s = 1\n[class.handoff]\n\
+         match = [{{ connects_to = \"127.0.0.1:{port}\" }}]\n"
+    );
+    let rules = Policy::parse(&rules).unwrap();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&rules, place.pins(), &mut object).unwrap();
+    client.write_all(b"x").unwrap();
+    let tid = gettid().as_raw();
+    let has_mark = |_: &Identify<'_>| own_marks(&place).contains_key(&tid);
+    assert!(identify_until(
+        &mut identify,
+        Duration::from_millis(200),
+        has_mark
+    ));
+    let forgotten = |_: &Identify<'_>| !own_marks(&place).contains_key(&tid);
+    assert!(!identify_until(
+        &mut identify,
+        Duration::from_millis(600),
+        forgotten
+    ));
+    assert!(identify_until(
+        &mut identify,
+        Duration::from_millis(900),
+        forgotten
+    ));
+    client.write_all(b"x").unwrap();
+    assert!(identify_until(
+        &mut identify,
+        Duration::from_millis(200),
+        has_mark
+    ));
+}
+
+/// Sends a byte to the port, forks, says its child's PID, and becomes `sleep` when told to.
+const CLIENT: &str = "import os, socket, sys, time
+socket.create_connection(('127.0.0.1', int(sys.argv[1]))).sendall(b'x')
+child = os.fork()
+if not child: os.execvp('sleep', ['sleep', '20'])
+print(child, flush=True)
+sys.stdin.readline()
+os.execvp('sleep', ['sleep', '20'])
+";
+
+#[test]
+fn neither_children_nor_the_next_program_inherit_what_was_seen() {
+    let Some(place) = Place::new() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let rules = policy(&format!("{{ connects_to = \"127.0.0.1:{port}\" }}"));
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&rules, place.pins(), &mut object).unwrap();
+    let mut command = Command::new("python3");
+    command.args(["-c", CLIENT, &port]);
+    let mut client = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3");
+    let pid = client.id() as i32;
+    let mut said = String::new();
+    let mut stdout = BufReader::new(client.stdout.take().unwrap());
+    stdout.read_line(&mut said).unwrap();
+    let child: i32 = said.trim().parse().unwrap();
+    let marks = |pid| marks_of(&place.pins(), pid).len();
+    assert_eq!((marks(pid), marks(child)), (1, 0));
+    client.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let gone = identify_until(&mut identify, Duration::from_secs(2), |_| marks(pid) == 0);
+    assert!(gone, "{:?}", marks_of(&place.pins(), pid));
+    for pid in [child, pid] {
+        nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
+    client.wait().unwrap();
 }
