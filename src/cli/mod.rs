@@ -93,6 +93,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Look for libcuda, launching threads and names again, everywhere, now. SIGUSR1 does it too.
+    Rescan,
     /// Check, show and write policies.
     #[command(subcommand)]
     Policy(policy::Action),
@@ -136,6 +138,7 @@ pub fn main(cli: Cli) -> ExitCode {
         }
         Some(Command::Unmark { target }) => marks::mark(&target, None).map_err(Failure::from),
         Some(Command::Marks { json }) => marks::list(json).map_err(Failure::from),
+        Some(Command::Rescan) => marks::rescan().map_err(Failure::from),
         Some(Command::Policy(action)) => policy::run(&action),
         Some(Command::Topology(options)) => topology::run(&options),
         Some(Command::Doctor(args)) => doctor::run(&args).map_err(Failure::from),

@@ -142,7 +142,13 @@ pub fn run(
         let scheduler = Scheduler::start(config, policy, &identify, &mut object)?;
         // Threads stay on their CPUs when the scheduler starts anew.
         let pinning = pinning.get_or_insert_with(|| start_pinning(policy));
-        match scheduler.serve(&mut identify, pinning.as_mut(), &mut reload, &server, shutdown)? {
+        match scheduler.serve(
+            &mut identify,
+            pinning.as_mut(),
+            &mut reload,
+            &server,
+            shutdown,
+        )? {
             Ended::Asked => {
                 info!(event = "detached"; "detached: every task is back on the kernel's scheduler");
                 return Ok(());
