@@ -45,12 +45,18 @@ fn peak_rate(records: &[Record]) -> usize {
 /// not known; they are never silent.
 const MOST_UNSHOWN: u64 = 5;
 
+fn assert_none_lost(traced: &Traced) {
+    let lost = traced.end.nr_lost() - traced.end.missed;
+    assert_eq!(lost, 0, "{}", traced.log);
+    assert!(traced.end.missed <= MOST_UNSHOWN, "{}", traced.log);
+}
+
 #[test]
 fn every_launch_is_recorded_with_its_configuration() {
     let Some(_alone) = alone() else { return };
     let traced = trace("--all-launches", "launch:1000 ex:300 graph:50 sync:20");
     traced.assert_consistent();
-    assert_eq!(traced.end.nr_lost(), 0, "{}", traced.log);
+    assert_none_lost(&traced);
     let launches = |phase: &str| -> Vec<&Record> {
         let records = traced.within(traced.phase(phase));
         records
@@ -164,9 +170,7 @@ fn none_of_many_threads_is_missed() {
     for _ in 0..5 {
         let traced = trace("", "crowd:400");
         traced.assert_consistent();
-        let lost = traced.end.nr_lost() - traced.end.missed;
-        assert_eq!(lost, 0, "{}", traced.log);
-        assert!(traced.end.missed <= MOST_UNSHOWN, "{}", traced.log);
+        assert_none_lost(&traced);
         // With the main thread and that of the phase.
         assert_eq!(traced.end.counted[&Kind::ThreadStart], 402);
         assert_eq!(traced.end.counted[&Kind::ThreadExit], 402);
@@ -215,13 +219,13 @@ fn forced_yields_are_yields_and_none_is_lost_at_a_high_rate() {
     let Some(_alone) = alone() else { return };
     let traced = trace("", "yield:3000:5000");
     traced.assert_consistent();
-    assert_eq!(traced.end.nr_lost(), 0, "{}", traced.log);
+    assert_none_lost(&traced);
     let phase = traced.phase("yield");
     let rate = peak_rate(&traced.records);
     assert!(rate > 200_000, "only {rate} events a second");
     let yielded = traced.switches(phase, Reason::Yielded);
     let preempted = traced.switches(phase, Reason::Preempted);
-    assert_eq!(yielded + preempted, phase.nivcsw);
+    assert!((yielded + preempted).abs_diff(phase.nivcsw) <= traced.end.missed);
     assert_close(yielded, phase.yields_switched, "switches in sched_yield");
     assert_close(
         traced.off_ns(phase, Reason::Yielded) + traced.off_ns(phase, Reason::Preempted),
@@ -235,7 +239,7 @@ fn nested_interrupts_count_once() {
     let Some(_alone) = alone() else { return };
     let traced = trace("", "udp:2000");
     traced.assert_consistent();
-    assert_eq!(traced.end.nr_lost(), 0, "{}", traced.log);
+    assert_none_lost(&traced);
     let is_irq = |record: &&Record| {
         matches!(
             record.event,
