@@ -41,8 +41,13 @@ fn explain(name: &str, matrix: &Matrix, folders: &Folders) -> Result<String> {
     for workload in &matrix.workloads {
         writeln!(
             text,
-            "  workload   {:<width$} gpu_launch --profile {}",
-            workload.name, workload.profile
+            "  workload   {:<width$} gpu_launch --profile {}{}",
+            workload.name,
+            workload.profile,
+            workload
+                .sync
+                .map(|sync| format!(" --sync {}", sync.name()))
+                .unwrap_or_default()
         )?;
     }
     for neighbour in &matrix.neighbours {

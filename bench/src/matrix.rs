@@ -75,6 +75,9 @@ pub struct Workload {
     #[serde(default)]
     pub program: Program,
     pub profile: String,
+    /// How the launching thread waits for the GPU; absent: as the profile says.
+    #[serde(default)]
+    pub sync: Option<Sync>,
     /// Tokens before the measured window begins.
     #[serde(default = "default_warmup_tokens")]
     pub warmup_tokens: u32,
@@ -88,6 +91,27 @@ pub struct Workload {
 pub enum Program {
     #[default]
     GpuLaunch,
+}
+
+/// The driver's ways to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sync {
+    Auto,
+    Spin,
+    Yield,
+    Block,
+}
+
+impl Sync {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Spin => "spin",
+            Self::Yield => "yield",
+            Self::Block => "block",
+        }
+    }
 }
 
 impl Matrix {

@@ -187,6 +187,9 @@ fn command(workload: &Workload, prefix: &[String], seconds: f64, target: &Path) 
         ]
         .map(OsString::from),
     );
+    if let Some(sync) = workload.sync {
+        line.extend(["--sync", sync.name()].map(OsString::from));
+    }
     line.extend(workload.args.iter().map(OsString::from));
     let mut command = Command::new(&line[0]);
     command.args(&line[1..]);
@@ -205,7 +208,7 @@ mod tests {
     use super::*;
 
     fn workload() -> Workload {
-        toml::from_str("name = \"q\"\nprofile = \"qwen3\"\nargs = [\"--sync\", \"spin\"]").unwrap()
+        toml::from_str("name = \"q\"\nprofile = \"qwen3\"\nsync = \"spin\"\nargs = [\"--idle-threads\", \"1\"]").unwrap()
     }
 
     fn fake(dir: &Path, script: &str) -> Running {
@@ -233,7 +236,7 @@ mod tests {
         assert_eq!(command.get_program(), "taskset");
         assert_eq!(
             line.join(" "),
-            "-c 1 /t/lab/gpu_launch --profile qwen3 --profiles /t/lab/profiles --duration 2.5 --warmup-tokens 5 --sync spin"
+            "-c 1 /t/lab/gpu_launch --profile qwen3 --profiles /t/lab/profiles --duration 2.5 --warmup-tokens 5 --sync spin --idle-threads 1"
         );
     }
 
