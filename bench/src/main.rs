@@ -10,6 +10,7 @@ use cli::{Cli, Command};
 mod arm;
 mod cgroup;
 mod cli;
+mod compare;
 mod cpus;
 mod datafile;
 mod interrupt;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Command::List(folders) => list::main(&folders).map(|()| ExitCode::SUCCESS),
         Command::Run(options) => run::main(&options),
         Command::Report { dir } => report::write(&dir, true).map(|()| ExitCode::SUCCESS),
+        Command::Compare(options) => compare::main(&options),
         Command::Lab(options) => lab::main(&options),
     };
     result.unwrap_or_else(|error| {
