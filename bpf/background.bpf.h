@@ -36,8 +36,8 @@ static __always_inline u64 background_vtime(struct task_struct *p, struct task_c
 	if (tctx && tctx->vtime_dsq != dsq) {
 		tctx->vtime_dsq = dsq;
 		scx_bpf_task_set_dsq_vtime(p, now);
-	} else if (time_before(p->scx.dsq_vtime, now - background_slice_ns)) {
-		scx_bpf_task_set_dsq_vtime(p, now - background_slice_ns);
+	} else if (time_before(p->scx.dsq_vtime, now - tunables.background_slice_ns)) {
+		scx_bpf_task_set_dsq_vtime(p, now - tunables.background_slice_ns);
 	}
 	return p->scx.dsq_vtime;
 }
@@ -60,7 +60,7 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 		dsq = pinned_dsq(cpu);
 		if (cctx && !dsq_waiting(dsq))
 			cctx->pinned_served_ns = now;
-		scx_bpf_dsq_insert_vtime(p, dsq, background_slice_ns,
+		scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns,
 					 background_vtime(p, tctx, dsq, cpu), enq_flags);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		return;
@@ -68,8 +68,9 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 	dsq = background_dsq(llc);
 	if (llcx && !dsq_waiting(dsq))
 		llcx->background_served_ns = now;
-	scx_bpf_dsq_insert_vtime(p, dsq, background_slice_ns, background_vtime(p, tctx, dsq, cpu),
-				 enq_flags);
+	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns,
+				 background_vtime(p, tctx, dsq, cpu), enq_flags);
+	watch_holds(now);
 	/* A woken task just saw in select_cpu() that nobody is idle. */
 	if (!(enq_flags & SCX_ENQ_WAKEUP))
 		kick_idle_for_background();
@@ -99,9 +100,7 @@ static __always_inline void charge_background(struct task_struct *p, struct task
 	u32 nr_cpus = llc < GPUAWARE_MAX_LLCS ? llc_nr_cpus[llc] ?: 1 : 1;
 	u64 nr;
 
-	stat_add(GPUAWARE_STAT_BACKGROUND_RUN_NS, ran_ns);
-	if (is_preferred(cpu))
-		stat_add(GPUAWARE_STAT_LENT_RUN_NS, ran_ns);
+	count_run(GPUAWARE_CLASS_BACKGROUND, is_preferred(cpu), ran_ns);
 	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime + ran_ns * 100 / share_weight(p, tctx, now));
 	if (is_pinned(p)) {
 		nr = scx_bpf_dsq_nr_queued(pinned_dsq(cpu)) + 1;
@@ -118,7 +117,7 @@ static __always_inline void charge_background(struct task_struct *p, struct task
  */
 static __always_inline bool pinned_goes_first(struct cpu_ctx *cctx)
 {
-	u64 bound = 4 * background_slice_ns;
+	u64 bound = 4 * tunables.background_slice_ns;
 
 	if (time_before(cctx->pinned_share_ns + bound, cctx->shared_share_ns))
 		cctx->pinned_share_ns = cctx->shared_share_ns - bound;
@@ -164,7 +163,7 @@ static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, u6
 	u32 nr_cpus = llc < GPUAWARE_MAX_LLCS ? llc_nr_cpus[llc] ?: 1 : 1;
 
 	if (dsq_waiting(pinned_dsq(cpu)) &&
-	    time_after_eq(now, cctx->pinned_served_ns + turn_interval_ns)) {
+	    time_after_eq(now, cctx->pinned_served_ns + tunables.turn_interval_ns)) {
 		cctx->pinned_served_ns = now;
 		/* The turn is for these first, whatever the shared queue had less of. */
 		cctx->pinned_share_ns = cctx->shared_share_ns;
@@ -172,7 +171,7 @@ static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, u6
 	}
 	/* Work for the whole LLC is owed by any of its CPUs. */
 	if (llcx && dsq_waiting(background_dsq(llc)) &&
-	    time_after_eq(now, llcx->background_served_ns + turn_interval_ns / nr_cpus)) {
+	    time_after_eq(now, llcx->background_served_ns + tunables.turn_interval_ns / nr_cpus)) {
 		llcx->background_served_ns = now;
 		return true;
 	}
@@ -188,7 +187,7 @@ static __always_inline bool dispatch_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx
 	if (time_after_eq(now, cctx->turn_until_ns)) {
 		if (!owes_turn(cpu, llc, cctx, now))
 			return false;
-		cctx->turn_until_ns = now + background_slice_ns;
+		cctx->turn_until_ns = now + tunables.background_slice_ns;
 		stat_inc(GPUAWARE_STAT_BACKGROUND_TURNS);
 	}
 	if (dispatch_background(cpu, cctx, llc))
@@ -203,7 +202,7 @@ static __always_inline bool dispatch_overdue_handoff(u32 llc, u64 now)
 	struct llc_ctx *llcx = llc_ctx(llc);
 
 	if (!llcx || !dsq_waiting(handoff_dsq(llc)) ||
-	    time_before(now, llcx->handoff_served_ns + turn_interval_ns))
+	    time_before(now, llcx->handoff_served_ns + tunables.turn_interval_ns))
 		return false;
 	llcx->handoff_served_ns = now;
 	return scx_bpf_dsq_move_to_local(handoff_dsq(llc), 0);

@@ -216,8 +216,8 @@ static __always_inline void enqueue_capped(struct task_struct *p, struct task_ct
 					   u64 enq_flags, u64 now)
 {
 	stat_inc(GPUAWARE_STAT_CAPPED);
-	scx_bpf_dsq_insert_vtime(p, capped_dsq(llc_of(scx_bpf_task_cpu(p))), background_slice_ns,
-				 until, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, capped_dsq(llc_of(scx_bpf_task_cpu(p))),
+				 tunables.background_slice_ns, until, enq_flags);
 	release_by(until, now);
 }
 

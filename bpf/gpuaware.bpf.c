@@ -19,12 +19,19 @@ UEI_DEFINE(uei);
 static __always_inline u64 class_slice_ns(u32 class)
 {
 	if (class == GPUAWARE_CLASS_LAUNCH)
-		return launch_slice_ns;
-	return class == GPUAWARE_CLASS_HANDOFF ? handoff_slice_ns : background_slice_ns;
+		return tunables.launch_slice_ns;
+	return class == GPUAWARE_CLASS_HANDOFF ? tunables.handoff_slice_ns
+					       : tunables.background_slice_ns;
 }
 
 static __always_inline void count_pick(const struct task_ctx *tctx, const struct pick *pick)
 {
+	struct cpu_ctx *cctx = pick->how == PICK_PREEMPT ? cpu_ctx(pick->cpu) : NULL;
+
+	if (cctx)
+		count_preemption(tctx->run_as, cctx->occupant == OCCUPANT_HANDOFF
+						       ? GPUAWARE_CLASS_HANDOFF
+						       : GPUAWARE_CLASS_BACKGROUND);
 	if (tctx->run_as == GPUAWARE_CLASS_HANDOFF) {
 		stat_inc(pick->cpu < 0 ? GPUAWARE_STAT_HANDOFF_QUEUED
 				       : GPUAWARE_STAT_HANDOFF_WAKEUPS);
@@ -35,11 +42,9 @@ static __always_inline void count_pick(const struct task_ctx *tctx, const struct
 		return;
 	}
 	stat_inc(GPUAWARE_STAT_LAUNCH_WAKEUPS);
-	if (pick->how == PICK_PREEMPT)
-		stat_inc(GPUAWARE_STAT_LAUNCH_PREEMPTS);
-	else if (pick->how == PICK_IDLE_OTHER)
+	if (pick->how == PICK_IDLE_OTHER)
 		stat_inc(GPUAWARE_STAT_LAUNCH_TO_OTHER);
-	else
+	else if (pick->how != PICK_PREEMPT)
 		stat_inc(GPUAWARE_STAT_LAUNCH_TO_PREFERRED);
 }
 
@@ -75,7 +80,7 @@ s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	}
 	cpu = pick_background_cpu(p, prev_cpu);
 	if (cpu >= 0) {
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, background_slice_ns, 0);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, tunables.background_slice_ns, 0);
 		stat_inc(GPUAWARE_STAT_BACKGROUND_DIRECT);
 		return cpu;
 	}
@@ -131,7 +136,7 @@ static __always_inline void enqueue_percpu_kthread(struct task_struct *p, u64 en
 		cctx->kthread_waiting = true;
 	if (!cctx || cctx->occupant != OCCUPANT_LAUNCH)
 		enq_flags |= SCX_ENQ_PREEMPT;
-	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, lent_slice_ns, enq_flags);
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, tunables.lent_slice_ns, enq_flags);
 }
 
 void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
@@ -155,8 +160,8 @@ void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 		enqueue_boosted(p, tctx, enq_flags, now);
 	} else if (is_boosted(tctx->class)) {
 		stat_inc(GPUAWARE_STAT_GUARD_THROTTLES);
-		scx_bpf_dsq_insert(p, throttled_dsq(llc_of(scx_bpf_task_cpu(p))), handoff_slice_ns,
-				   enq_flags);
+		scx_bpf_dsq_insert(p, throttled_dsq(llc_of(scx_bpf_task_cpu(p))),
+				   tunables.handoff_slice_ns, enq_flags);
 		kick_idle_for_background();
 	} else {
 		enqueue_background(p, tctx, enq_flags, now);
@@ -170,7 +175,7 @@ static __always_inline bool prev_goes_on(struct task_struct *prev, struct task_c
 	if (capped_until(tctx, now))
 		return false;
 	if (is_percpu_kthread(prev)) {
-		scx_bpf_task_set_slice(prev, lent_slice_ns);
+		scx_bpf_task_set_slice(prev, tunables.lent_slice_ns);
 		return true;
 	}
 	if (is_boosted(tctx->run_as)) {
@@ -179,11 +184,11 @@ static __always_inline bool prev_goes_on(struct task_struct *prev, struct task_c
 		scx_bpf_task_set_slice(prev, class_slice_ns(tctx->run_as));
 		return true;
 	}
-	if (is_held(cctx, now) || is_boosted(tctx->class) ||
-	    (!is_pinned(prev) && is_reserved(cpu, cctx, now)) ||
+	if (is_boosted(tctx->class) || (!is_pinned(prev) && is_reserved(cpu, cctx, now)) ||
 	    !keeps_running(prev, tctx, cpu, cctx, llc, now))
 		return false;
-	scx_bpf_task_set_slice(prev, is_preferred(cpu) ? lent_slice_ns : background_slice_ns);
+	scx_bpf_task_set_slice(prev, is_preferred(cpu) ? tunables.lent_slice_ns
+						       : tunables.background_slice_ns);
 	return true;
 }
 
@@ -213,10 +218,13 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (is_reserved(cpu, cctx, now)) {
 		/* Somebody woke this CPU for work that it declines: another one takes it. */
-		if (dsq_waiting(background_dsq(llc)))
+		if (dsq_waiting(background_dsq(llc))) {
+			if (cctx->hold_until_ns && !cctx->declined_since_ns)
+				cctx->declined_since_ns = now;
+			watch_holds(now);
 			kick_idle_for_background();
-		if (!is_held(cctx, now))
-			scx_bpf_dsq_move_to_local(pinned_dsq(cpu), 0);
+		}
+		scx_bpf_dsq_move_to_local(pinned_dsq(cpu), 0);
 		return;
 	}
 	if (dispatch_background(cpu, cctx, llc) || dispatch_from_others(llc))
@@ -225,7 +233,7 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 	if (dsq_waiting(throttled_dsq(llc)) && scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
 		return;
 	if (tctx && is_boosted(tctx->class) && !capped_until(tctx, now))
-		scx_bpf_task_set_slice(prev, handoff_slice_ns);
+		scx_bpf_task_set_slice(prev, tunables.handoff_slice_ns);
 }
 
 void BPF_STRUCT_OPS(gpuaware_runnable, struct task_struct *p, u64 enq_flags)
@@ -240,7 +248,8 @@ void BPF_STRUCT_OPS(gpuaware_runnable, struct task_struct *p, u64 enq_flags)
 	task_class(p, tctx);
 	count_demand(tctx);
 	tctx->waiting_since_ns = now;
-	if (enq_flags & SCX_ENQ_WAKEUP)
+	tctx->woken = enq_flags & SCX_ENQ_WAKEUP;
+	if (tctx->woken)
 		learn_sleep(tctx, now);
 	cctx = tctx->is_softirqd ? cpu_ctx(scx_bpf_task_cpu(p)) : NULL;
 	if (cctx)
@@ -256,11 +265,10 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 
 	if (!tctx || !cctx)
 		return;
-	if (time_after(now, tctx->waiting_since_ns)) {
-		stat_max(GPUAWARE_STAT_WORST_WAIT_NS, now - tctx->waiting_since_ns);
-		if (tctx->run_as == GPUAWARE_CLASS_LAUNCH)
-			stat_max(GPUAWARE_STAT_WORST_LAUNCH_WAIT_NS, now - tctx->waiting_since_ns);
-	}
+	if (time_after(now, tctx->waiting_since_ns))
+		count_wait(tctx->run_as ?: GPUAWARE_CLASS_BACKGROUND, now - tctx->waiting_since_ns,
+			   tctx->woken);
+	tctx->woken = false;
 	tctx->run_start_ns = now;
 	tctx->charged_ns = now;
 	if (is_percpu_kthread(p)) {
@@ -285,13 +293,12 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 		return;
 	}
 	if (is_preferred(cpu))
-		scx_bpf_task_set_slice(p, lent_slice_ns);
+		scx_bpf_task_set_slice(p, tunables.lent_slice_ns);
 	/*
 	 * A launcher that woke between this task's dispatch and now found the CPU neither idle nor
 	 * running background, and waits in the queue. Or its hold began then.
 	 */
-	if (dsq_waiting(launch_dsq(llc_of(cpu))) || is_held(cctx, now) ||
-	    (!is_pinned(p) && is_reserved(cpu, cctx, now)))
+	if (dsq_waiting(launch_dsq(llc_of(cpu))) || (!is_pinned(p) && is_reserved(cpu, cctx, now)))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
@@ -313,6 +320,8 @@ void BPF_STRUCT_OPS(gpuaware_tick, struct task_struct *p)
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
 	u64 now = scx_bpf_now();
 
+	if (holds_are_overdue(now))
+		end_overdue_holds(now);
 	if (!tctx || !cctx || is_percpu_kthread(p))
 		return;
 	/* One that was marked while it runs and never sleeps. */
@@ -343,9 +352,7 @@ void BPF_STRUCT_OPS(gpuaware_stopping, struct task_struct *p, bool runnable)
 		return;
 	charge_run(tctx, cpu, now);
 	if (is_boosted(tctx->class)) {
-		stat_add(tctx->class == GPUAWARE_CLASS_LAUNCH ? GPUAWARE_STAT_LAUNCH_RUN_NS
-							      : GPUAWARE_STAT_HANDOFF_RUN_NS,
-			 ran_ns);
+		count_run(tctx->class, is_preferred(cpu), ran_ns);
 		return;
 	}
 	charge_background(p, tctx, cctx, cpu, llc_of(cpu), now);
@@ -407,7 +414,7 @@ void BPF_STRUCT_OPS(gpuaware_update_idle, s32 cpu, bool idle)
 	if (!idle || !cctx)
 		return;
 	if (dsq_waiting(launch_dsq(llc)) || dsq_waiting(handoff_dsq(llc)) ||
-	    (!is_held(cctx, now) && dsq_waiting(pinned_dsq(cpu))) ||
+	    dsq_waiting(pinned_dsq(cpu)) ||
 	    (!is_reserved(cpu, cctx, now) &&
 	     (dsq_waiting(background_dsq(llc)) || dsq_waiting(throttled_dsq(llc)))))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
@@ -466,6 +473,29 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(gpuaware_init)
 void BPF_STRUCT_OPS(gpuaware_exit, struct scx_exit_info *ei)
 {
 	UEI_RECORD(uei, ei);
+}
+
+/* Filled in by `count_waiting` for user space. */
+struct gpuaware_waiting waiting;
+
+/* Run by user space for its statistics: nobody counts queues while they change. */
+SEC("syscall")
+int count_waiting(void *ctx)
+{
+	struct gpuaware_waiting found = {};
+	s32 i;
+
+	bpf_for (i, 0, nr_llcs) {
+		found.launch += scx_bpf_dsq_nr_queued(launch_dsq(i));
+		found.handoff += scx_bpf_dsq_nr_queued(handoff_dsq(i));
+		found.background += scx_bpf_dsq_nr_queued(background_dsq(i)) +
+				    scx_bpf_dsq_nr_queued(throttled_dsq(i)) +
+				    scx_bpf_dsq_nr_queued(capped_dsq(i));
+	}
+	bpf_for (i, 0, nr_cpu_ids)
+		found.background += scx_bpf_dsq_nr_queued(pinned_dsq(i));
+	waiting = found;
+	return 0;
 }
 
 /* Run by user space after it has written preferred_request. */

@@ -28,11 +28,11 @@ static __always_inline void guard_next_window(u64 now)
 		return;
 	if (elapsed > 10 * GUARD_WINDOW_NS)
 		elapsed = 10 * GUARD_WINDOW_NS;
-	allowed = guard_budget_ns / 1000 * (elapsed / 1000) / (GUARD_WINDOW_NS / 1000000);
+	allowed = tunables.guard_budget_ns / 1000 * (elapsed / 1000) / (GUARD_WINDOW_NS / 1000000);
 	used = guard_used_ns;
 	if (used > allowed)
 		debt = used - allowed;
-	guard_used_ns = debt < guard_budget_ns ? debt : guard_budget_ns;
+	guard_used_ns = debt < tunables.guard_budget_ns ? debt : tunables.guard_budget_ns;
 	guard_nr_tasks = 0;
 }
 
@@ -45,7 +45,7 @@ static __always_inline bool others_wait(s32 cpu, u32 llc)
 /* @tctx's boosted task has run for @ran_ns on @cpu. */
 static __always_inline void guard_charge(struct task_ctx *tctx, s32 cpu, u64 ran_ns, u64 now)
 {
-	if (!guard_budget_ns || !others_wait(cpu, llc_of(cpu)))
+	if (!tunables.guard_budget_ns || !others_wait(cpu, llc_of(cpu)))
 		return;
 	guard_next_window(now);
 	if (tctx->guard_window != guard_start_ns) {
@@ -62,24 +62,24 @@ static __always_inline bool guard_throttles(struct task_ctx *tctx, u64 now)
 {
 	u64 used, own;
 
-	if (!guard_budget_ns)
+	if (!tunables.guard_budget_ns)
 		return false;
 	guard_next_window(now);
 	used = guard_used_ns;
-	if (used <= guard_budget_ns)
+	if (used <= tunables.guard_budget_ns)
 		return false;
 	/* Far over, as when one program keeps starting new tasks: nobody is spared. */
-	if (used > guard_budget_ns + guard_budget_ns / 4)
+	if (used > tunables.guard_budget_ns + tunables.guard_budget_ns / 4)
 		return true;
 	own = tctx->guard_window == guard_start_ns ? tctx->guard_used_ns : 0;
-	return own * (guard_nr_tasks ?: 1) >= guard_budget_ns;
+	return own * (guard_nr_tasks ?: 1) >= tunables.guard_budget_ns;
 }
 
 /* May the queue of the throttled go on? A new window has begun. */
 static __always_inline bool guard_releases(u64 now)
 {
 	guard_next_window(now);
-	return guard_used_ns <= guard_budget_ns;
+	return guard_used_ns <= tunables.guard_budget_ns;
 }
 
 #endif /* __GPUAWARE_GUARD_BPF_H */

@@ -2,12 +2,15 @@
 /*
  * Holding a CPU idle for a launcher that is about to come back.
  *
- * A CPU that runs background when its launcher wakes has to be taken back first, and background
- * that is inside the kernel may not let go at once. So for the last stretch of a launcher's usual
- * sleep its preferred CPU declines background, until the launcher is back or the hold ends,
- * whichever is first. Sleeps shorter than that stretch are held whole; before it the CPU is lent. A
- * timer pinned to the CPU begins and ends the hold and wakes the CPU: nothing else would, with work
- * queued.
+ * Giving a CPU away for half a millisecond buys little, costs two switches and cold caches, and
+ * background that is inside the kernel may not let go at once. So while a launcher sleeps as
+ * briefly as usual its preferred CPU declines background that could run elsewhere, until the
+ * launcher is back or overdue. What that wastes, time idle while background waits, has a budget of
+ * all CPUs' time; a sleep that it does not cover is lent.
+ *
+ * A hold has no timer of its own: a launcher that sleeps a thousand times a second would start it
+ * as often. Overdue holds are found by the tick of any busy CPU, and by one slow timer where no CPU
+ * is busy.
  */
 #ifndef __GPUAWARE_HOLD_BPF_H
 #define __GPUAWARE_HOLD_BPF_H
@@ -15,114 +18,155 @@
 #include "preferred.bpf.h"
 #include "stats.bpf.h"
 
-/* How far ahead of the expected wakeup the CPU is taken back. */
-#define HOLD_LEAD_NS 250000
-/* The timer runs on another clock than holds are measured by. */
-#define HOLD_MARGIN_NS 50000
+/* How late a launcher may be beyond what its sleeps vary by. */
+#define HOLD_PATIENCE_NS 250000
+/* What the budget saves up for a busy moment. */
+#define HOLD_SAVINGS_NS 4000000LL
+#define HOLD_WATCH_NS	20000000
+/* The timer may be late, and runs on another clock. */
+#define HOLD_WATCH_SLACK_NS 5000000
 
-struct hold_timer {
+/*
+ * The budget, and when the next hold is overdue (0: none). Written by all CPUs; a lost update is a
+ * hold too many, or one that the watch finds.
+ */
+static s64 hold_savings_ns;
+static u64 hold_saved_ns; /* when savings were last added to */
+static u64 next_overdue_ns;
+
+struct hold_watch {
 	struct bpf_timer timer;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, GPUAWARE_MAX_CPUS);
+	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, struct hold_timer);
-} hold_timers SEC(".maps");
+	__type(value, struct hold_watch);
+} hold_watch SEC(".maps");
+
+/* The watch fires then at the latest; a past time: it rests. */
+static u64 hold_watch_at_ns;
 
 static __always_inline bool is_held(struct cpu_ctx *cctx, u64 now)
 {
-	return cctx->hold_until_ns && time_before_eq(cctx->hold_start_ns, now) &&
-	       time_before(now, cctx->hold_until_ns);
+	return cctx->hold_until_ns && time_before(now, cctx->hold_until_ns);
 }
 
 /* Is @cpu closed to background that could run elsewhere? */
 static __always_inline bool is_reserved(s32 cpu, struct cpu_ctx *cctx, u64 now)
 {
-	return is_held(cctx, now) || (!lend && is_preferred(cpu));
+	return is_held(cctx, now) || (!tunables.lend && is_preferred(cpu));
 }
 
-/* Declines background from now on, and throws out what runs. */
-static __always_inline void begin_hold(s32 cpu, struct cpu_ctx *cctx)
+/* Is there budget for one more hold? */
+static __always_inline bool hold_is_affordable(u64 now)
 {
-	set_lendable(cpu, false);
-	stat_inc(GPUAWARE_STAT_HOLDS);
-	if (cctx->occupant == OCCUPANT_BACKGROUND)
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	u64 elapsed = now - hold_saved_ns;
+	s64 savings;
+
+	if (tunables.hold_us_per_s == GPUAWARE_HOLD_UNBOUNDED)
+		return true;
+	if (elapsed > 1000000000ULL)
+		elapsed = 1000000000ULL;
+	savings = hold_savings_ns + (s64)(elapsed * tunables.hold_us_per_s / 1000000);
+	hold_savings_ns = savings < HOLD_SAVINGS_NS ? savings : HOLD_SAVINGS_NS;
+	hold_saved_ns = now;
+	return savings > 0;
 }
 
 static __always_inline void end_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 {
 	if (!cctx->hold_until_ns)
 		return;
-	if (time_after(now, cctx->hold_start_ns))
-		stat_add(GPUAWARE_STAT_HOLD_NS, now - cctx->hold_start_ns);
+	stat_add(GPUAWARE_STAT_HOLD_NS, now - cctx->hold_start_ns);
+	if (cctx->declined_since_ns) {
+		stat_add(GPUAWARE_STAT_HOLD_WASTE_NS, now - cctx->declined_since_ns);
+		__sync_fetch_and_sub(&hold_savings_ns, now - cctx->declined_since_ns);
+	}
+	cctx->declined_since_ns = 0;
 	cctx->hold_until_ns = 0;
 	if (is_preferred(cpu))
 		set_lendable(cpu, true);
 }
 
-static __always_inline void advance_hold(s32 cpu, struct hold_timer *timer)
+/* Ends the holds whose launchers are overdue, and gives their CPUs to whoever waits. */
+static __always_inline void end_overdue_holds(u64 now)
 {
-	struct cpu_ctx *cctx = cpu_ctx(cpu);
-	u64 now = scx_bpf_now();
+	u64 next = 0;
+	s32 cpu;
 
-	if (!cctx || !cctx->hold_until_ns)
-		return;
-	if (time_before(now + HOLD_MARGIN_NS, cctx->hold_until_ns)) {
-		/* A later hold may have started the timer anew: this is not its beginning. */
-		if (time_before(now + HOLD_MARGIN_NS, cctx->hold_start_ns))
-			return;
-		if (time_before(now, cctx->hold_start_ns))
-			cctx->hold_start_ns = now;
-		begin_hold(cpu, cctx);
-		bpf_timer_start(&timer->timer, cctx->hold_until_ns - now, BPF_F_TIMER_CPU_PIN);
-		return;
+	bpf_for (cpu, 0, nr_cpu_ids) {
+		struct cpu_ctx *cctx = cpu_ctx(cpu);
+		u64 until = cctx ? cctx->hold_until_ns : 0;
+
+		if (!until)
+			continue;
+		if (time_before(now, until)) {
+			if (!next || time_before(until, next))
+				next = until;
+			continue;
+		}
+		end_hold(cpu, cctx, now);
+		stat_inc(GPUAWARE_STAT_HOLDS_EXPIRED);
+		if (dsq_waiting(background_dsq(llc_of(cpu))))
+			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	}
-	end_hold(cpu, cctx, now);
-	stat_inc(GPUAWARE_STAT_HOLDS_EXPIRED);
-	if (dsq_waiting(pinned_dsq(cpu)) || dsq_waiting(background_dsq(llc_of(cpu))))
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	next_overdue_ns = next;
 }
 
-static int hold_timer_fired(void *map, int *key, struct hold_timer *timer)
+static __always_inline bool holds_are_overdue(u64 now)
 {
+	return next_overdue_ns && time_after(now, next_overdue_ns);
+}
+
+/* Background waits: should it wait for a hold, somebody must notice when that is overdue. */
+static __always_inline void watch_holds(u64 now)
+{
+	struct hold_watch *watch;
+	u32 zero = 0;
+
+	if (!next_overdue_ns || time_before(now, hold_watch_at_ns))
+		return;
+	watch = bpf_map_lookup_elem(&hold_watch, &zero);
+	if (!watch)
+		return;
+	hold_watch_at_ns = now + HOLD_WATCH_NS + HOLD_WATCH_SLACK_NS;
+	bpf_timer_start(&watch->timer, HOLD_WATCH_NS, 0);
+}
+
+static int hold_watch_fired(void *map, int *key, struct hold_watch *watch)
+{
+	u64 now = scx_bpf_now();
+
 	/* Newer kernels know that a timer's callback is under RCU. */
 	bpf_rcu_read_lock();
-	advance_hold(*key, timer);
+	hold_watch_at_ns = 0;
+	end_overdue_holds(now);
+	watch_holds(now);
 	bpf_rcu_read_unlock();
 	return 0;
 }
 
 /*
- * @tctx's launcher goes to sleep on @cpu, which is the CPU that this runs on. It is expected back
- * after its average sleep, give or take twice the average deviation.
+ * @tctx's launcher goes to sleep on @cpu. It is expected back after its average sleep, give or take
+ * twice the average deviation.
  */
 static __always_inline void start_hold(s32 cpu, struct cpu_ctx *cctx, struct task_ctx *tctx,
 				       u64 now)
 {
-	u64 sleep = tctx->sleep_avg_ns, spread = 2 * tctx->sleep_dev_ns;
-	u64 lead = HOLD_LEAD_NS + spread, length, delay;
-	struct hold_timer *timer;
-	u32 key = cpu;
+	u64 sleep = tctx->sleep_avg_ns;
+	u64 length = sleep + 2 * tctx->sleep_dev_ns + HOLD_PATIENCE_NS;
 
-	if (!sleep || !hold_cap_ns || !is_preferred(cpu))
+	if (!sleep || length > tunables.hold_cap_ns || !is_preferred(cpu) ||
+	    !hold_is_affordable(now))
 		return;
-	delay = sleep > lead ? sleep - lead : 0;
-	length = sleep - delay + spread + HOLD_LEAD_NS;
-	/* Nobody knows when it comes back: a hold that is long enough would cost too much. */
-	if (length > hold_cap_ns)
-		return;
-	timer = bpf_map_lookup_elem(&hold_timers, &key);
-	if (!timer)
-		return;
-	cctx->hold_start_ns = now + delay;
-	cctx->hold_until_ns = now + delay + length;
-	if (!delay)
-		begin_hold(cpu, cctx);
-	if (bpf_timer_start(&timer->timer, delay ?: length, BPF_F_TIMER_CPU_PIN))
-		end_hold(cpu, cctx, now);
+	cctx->hold_start_ns = now;
+	cctx->hold_until_ns = now + length;
+	if (!next_overdue_ns || time_before(cctx->hold_until_ns, next_overdue_ns))
+		next_overdue_ns = cctx->hold_until_ns;
+	set_lendable(cpu, false);
+	stat_inc(GPUAWARE_STAT_HOLDS);
 }
 
 static __always_inline void learn_sleep(struct task_ctx *tctx, u64 now)
@@ -145,18 +189,14 @@ static __always_inline void learn_sleep(struct task_ctx *tctx, u64 now)
 
 static s32 init_hold(void)
 {
-	s32 i;
+	struct hold_watch *watch;
+	u32 zero = 0;
 
-	bpf_for (i, 0, nr_cpu_ids) {
-		struct hold_timer *timer;
-		u32 key = i;
-
-		timer = bpf_map_lookup_elem(&hold_timers, &key);
-		if (!timer)
-			return -ENOENT;
-		bpf_timer_init(&timer->timer, &hold_timers, CLOCK_MONOTONIC);
-		bpf_timer_set_callback(&timer->timer, hold_timer_fired);
-	}
+	watch = bpf_map_lookup_elem(&hold_watch, &zero);
+	if (!watch)
+		return -ENOENT;
+	bpf_timer_init(&watch->timer, &hold_watch, CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&watch->timer, hold_watch_fired);
 	return 0;
 }
 

@@ -21,6 +21,8 @@ enum gpuaware_limits {
 	GPUAWARE_MAX_CGROUPS = 16384,
 	GPUAWARE_MAX_CGROUP_DEPTH = 32,
 	GPUAWARE_COMM_LEN = 16,
+	GPUAWARE_NR_CLASSES = 4,
+	GPUAWARE_WAIT_BUCKETS = 24,
 };
 
 /* What a task is to the scheduler. NONE: nobody said anything, scheduled as BACKGROUND. */
@@ -43,6 +45,21 @@ enum gpuaware_source {
 struct gpuaware_mark_request {
 	s32 tid;
 	u32 class;
+};
+
+#define GPUAWARE_HOLD_UNBOUNDED 0xffffffffU
+
+/* What the policy says. User space may change it at any time, a value at a time. */
+struct gpuaware_tunables {
+	u64 launch_slice_ns;
+	u64 handoff_slice_ns;
+	u64 background_slice_ns;
+	u64 lent_slice_ns;
+	u64 turn_interval_ns; /* background slice / min share */
+	u64 hold_cap_ns;      /* 0: never hold */
+	u64 guard_budget_ns;  /* of all CPUs in a window; 0: no guard */
+	u32 hold_us_per_s;    /* that holds may waste on all CPUs */
+	u32 lend;	      /* preferred CPUs, to background? */
 };
 
 /* The preferred CPUs, best first, as the `set_preferred` program takes them. */
@@ -84,26 +101,39 @@ struct gpuaware_mark_record {
 enum gpuaware_stat {
 	GPUAWARE_STAT_LAUNCH_WAKEUPS,
 	GPUAWARE_STAT_LAUNCH_TO_PREFERRED, /* idle, or done with a kthread soon */
-	GPUAWARE_STAT_LAUNCH_PREEMPTS,	   /* a CPU that ran background */
 	GPUAWARE_STAT_LAUNCH_TO_OTHER,	   /* an idle CPU that is not preferred */
 	GPUAWARE_STAT_LAUNCH_QUEUED,
-	GPUAWARE_STAT_LAUNCH_RUN_NS,
 	GPUAWARE_STAT_HANDOFF_WAKEUPS,
 	GPUAWARE_STAT_HANDOFF_QUEUED,
-	GPUAWARE_STAT_HANDOFF_RUN_NS,
 	GPUAWARE_STAT_BACKGROUND_DIRECT,
 	GPUAWARE_STAT_BACKGROUND_QUEUED,
-	GPUAWARE_STAT_BACKGROUND_RUN_NS,
 	GPUAWARE_STAT_BACKGROUND_TURNS, /* minimum share, taken from launchers */
 	GPUAWARE_STAT_GUARD_THROTTLES,	/* launch and handoff had used up guard.max_share */
 	GPUAWARE_STAT_CAPPED,		/* enqueues put off by a cpu.max */
-	GPUAWARE_STAT_LENT_RUN_NS,	/* background on preferred CPUs */
 	GPUAWARE_STAT_HOLDS,
 	GPUAWARE_STAT_HOLD_NS,
+	GPUAWARE_STAT_HOLD_WASTE_NS, /* of these, from when the CPU first declined background */
 	GPUAWARE_STAT_HOLDS_EXPIRED, /* the launcher slept longer than was foreseen */
-	GPUAWARE_STAT_WORST_WAIT_NS, /* a maximum, not a sum; so is the next */
-	GPUAWARE_STAT_WORST_LAUNCH_WAIT_NS,
 	GPUAWARE_NR_STATS,
+};
+
+/* What one CPU has counted for one class since the load. */
+struct gpuaware_class_stats {
+	u64 run_preferred_ns;
+	u64 run_other_ns;
+	u64 preempts;	    /* times that it took a CPU from a lower class */
+	u64 preempted;	    /* times that a higher class took its CPU */
+	u64 worst_wait_ns;  /* runnable, not running; a maximum, not a sum */
+	u64 wakeup_wait_ns; /* from wakeup to run, all of them together */
+	/* Their number: bucket n counts those below 2^(n + 10) ns, the last one the rest. */
+	u64 wakeup_waits[GPUAWARE_WAIT_BUCKETS];
+};
+
+/* Tasks in dispatch queues, as the `count_waiting` program finds them. */
+struct gpuaware_waiting {
+	u64 launch;
+	u64 handoff;
+	u64 background; /* also what the guard throttles and what a cpu.max puts off */
 };
 
 #endif /* __GPUAWARE_INTF_H */

@@ -31,7 +31,7 @@ static __always_inline void set_lendable(s32 cpu, bool lendable)
 
 	if (!mask)
 		return;
-	if (lendable && lend)
+	if (lendable && tunables.lend)
 		bpf_cpumask_set_cpu(cpu, mask);
 	else
 		bpf_cpumask_clear_cpu(cpu, mask);
@@ -61,7 +61,18 @@ static __always_inline bool is_requested(s32 cpu)
 	return false;
 }
 
-/* Puts preferred_request into force. Callers may sleep, the masks are under RCU. */
+/* The end of a hold decides then whether the CPU is lent. */
+static __always_inline bool is_hold_pending(s32 cpu)
+{
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
+
+	return cctx && cctx->hold_until_ns;
+}
+
+/*
+ * Puts preferred_request into force, and whether preferred CPUs are lent. Callers may sleep, the
+ * masks are under RCU.
+ */
 static void take_preferred(void)
 {
 	s32 cpu;
@@ -73,6 +84,8 @@ static void take_preferred(void)
 
 		if (on != is_preferred(cpu))
 			prefer(cpu, on);
+		else if (on)
+			set_lendable(cpu, !is_hold_pending(cpu));
 	}
 	bpf_rcu_read_unlock();
 	bpf_for (i, 0, preferred_request.nr) {

@@ -15,14 +15,20 @@ const volatile u32 cpu_llc[GPUAWARE_MAX_CPUS];
 const volatile u32 llc_nr_cpus[GPUAWARE_MAX_LLCS];
 const volatile s32 cpu_sibling[GPUAWARE_MAX_CPUS]; /* -1: none */
 
-const volatile u64 launch_slice_ns = 20000000;
-const volatile u64 handoff_slice_ns = 3000000;
-const volatile u64 background_slice_ns = 4000000;
-const volatile u64 lent_slice_ns = 1000000;
-const volatile u64 turn_interval_ns = 80000000; /* background slice / min share */
-const volatile bool lend = true;		/* preferred CPUs, to background */
-const volatile u64 hold_cap_ns = 2000000;	/* 0: never hold */
-const volatile u64 guard_budget_ns;		/* of all CPUs in a window; 0: no guard */
+/*
+ * Not read-only: a policy may change while the scheduler runs. Who sees half of a change tolerates
+ * it, as the next slice looks again. One cache line, which nobody else writes to.
+ */
+struct gpuaware_tunables tunables __attribute__((aligned(64))) = {
+	.launch_slice_ns = 20000000,
+	.handoff_slice_ns = 3000000,
+	.background_slice_ns = 4000000,
+	.lent_slice_ns = 1000000,
+	.turn_interval_ns = 80000000,
+	.hold_cap_ns = 2000000,
+	.hold_us_per_s = GPUAWARE_HOLD_UNBOUNDED,
+	.lend = 1,
+};
 
 struct task_ctx {
 	u64 class_generation; /* of the cached class */
@@ -39,6 +45,7 @@ struct task_ctx {
 	u32 demand_class; /* what it counts as in the demand while it is runnable */
 	u32 run_as;	  /* the class that it was last queued as: a boosted one may be throttled */
 	bool is_softirqd;
+	bool woken;	 /* runnable since a wakeup, has not run yet */
 	s32 claimed_cpu; /* chosen for a launcher that does not run yet; -1: none */
 	u64 run_start_ns;
 	u64 waiting_since_ns; /* runnable, not running */
@@ -70,9 +77,10 @@ struct cpu_ctx {
 	s32 claimed_by;	   /* TID of the launcher that was sent here; 0: none */
 	u64 hold_until_ns; /* 0: not held */
 	u64 hold_start_ns;
-	u64 turn_until_ns;    /* background runs its minimum share and is not preempted */
-	u64 pinned_served_ns; /* since when tasks that can only run here wait */
-	u64 pinned_vtime;     /* clock of the pinned queue */
+	u64 declined_since_ns; /* 0: no background has been declined in this hold */
+	u64 turn_until_ns;     /* background runs its minimum share and is not preempted */
+	u64 pinned_served_ns;  /* since when tasks that can only run here wait */
+	u64 pinned_vtime;      /* clock of the pinned queue */
 	/* CPU time of the pinned and of the shared queue here, each by its number of tasks. */
 	u64 pinned_share_ns;
 	u64 shared_share_ns;

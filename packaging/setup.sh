@@ -31,6 +31,7 @@ packages=(
 	"kmod: modules of the lab's kernel"
 	"file: tells the version of the lab's kernel"
 	"iproute2: loopback in the lab"
+	"bpftool: what BPF programs cost, in matrices that ask for it"
 	"stress-ng: the cpu neighbour"
 	"iperf3: the network neighbour"
 	"fio: the disk neighbour"
@@ -150,6 +151,21 @@ install_venv() {
 	fi
 }
 
+# The package would start a server and is five times as large as the one program of it.
+install_promtool() {
+	[ ! -x "$cache/bin/promtool" ] || return 0
+	command -v promtool >/dev/null && return 0
+	say "fetching promtool into $cache/bin (19 MB): a test checks the metrics with it"
+	local folder
+	folder=$(mktemp -d)
+	if ! (cd "$folder" && apt-get -q download prometheus && dpkg-deb -x prometheus_*.deb .); then
+		rm -rf "$folder"
+		die "cannot fetch the Debian package prometheus from this machine's apt sources"
+	fi
+	install -D -m 755 "$folder/usr/bin/promtool" "$cache/bin/promtool"
+	rm -rf "$folder"
+}
+
 # The guest mounts its own modules there.
 make_modules_folder() {
 	[ -d /lib/modules ] && return 0
@@ -167,6 +183,7 @@ main() {
 	install_qemu "$release"
 	install_virtiofsd "$release"
 	install_venv
+	install_promtool
 	make_modules_folder
 	say "ready (cache: $cache)"
 }

@@ -2,8 +2,8 @@
 //! scx_gpuaware: a sched_ext scheduler that keeps GPU launch threads running beside noisy
 //! neighbours.
 //!
-//! Imports run downward only: `cli` -> {`sched`, `doctor`, `trace`} -> `identify` -> {`policy`,
-//! `topology`}. `bpf` holds what the build generated; only `sched`, `identify` and `trace` use it.
+//! Imports run downward only: `cli` -> `top` -> {`sched`, `doctor`, `trace`} -> `identify` ->
+//! {`policy`, `topology`}. `bpf` holds what the build generated; only `sched`, `identify` and `trace` use it.
 
 mod bpf;
 pub mod cli;
@@ -11,5 +11,6 @@ pub mod doctor;
 pub mod identify;
 pub mod policy;
 pub mod sched;
+pub mod top;
 pub mod topology;
 pub mod trace;

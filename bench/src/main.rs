@@ -8,6 +8,7 @@ use clap::Parser;
 use cli::{Cli, Command};
 
 mod arm;
+mod bpf;
 mod cgroup;
 mod cli;
 mod compare;

@@ -22,12 +22,18 @@ pub struct Target {
     pid: Option<i32>,
 }
 
-/// The pins of the scheduler that runs. One that was killed leaves its pins behind: they would
-/// answer, and mean nothing.
-fn pins_in_use() -> Result<Pins> {
+/// Fails unless scx_gpuaware runs. One that was killed leaves its pins behind: they would answer, and
+/// mean nothing.
+pub fn assert_running() -> Result<()> {
     if !sched::loaded().is_some_and(|name| name.starts_with(sched::OPS_NAME)) {
         bail!("scx_gpuaware does not run: start it first");
     }
+    Ok(())
+}
+
+/// The pins of the scheduler that runs.
+fn pins_in_use() -> Result<Pins> {
+    assert_running()?;
     Ok(Pins::default())
 }
 

@@ -9,7 +9,8 @@ mod topology;
 mod trace;
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +23,10 @@ use simplelog::{ColorChoice, ConfigBuilder, LevelFilter, TermLogger, TerminalMod
 
 use crate::identify::Class;
 use crate::policy::cpuset::CpuSet;
-use crate::sched::{self, Config, stats};
+use crate::policy::effective::Effective;
+use crate::sched::reload::PolicyFile;
+use crate::sched::{self, Config, export, stats};
+use crate::top;
 
 /// A sched_ext scheduler that keeps GPU launch threads running beside noisy neighbours.
 ///
@@ -39,7 +43,7 @@ pub struct Cli {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// Policy file, TOML.
+    /// Policy file, TOML; read again on SIGHUP and when it changes.
     #[arg(short, long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// CPUs that launchers prefer, such as 2-3,8 [default: what `topology` shows for one thread].
@@ -51,6 +55,9 @@ struct Run {
     /// Only print the statistics of the scheduler that runs, every SEC seconds.
     #[arg(long, value_name = "SEC", value_parser = seconds, conflicts_with = "stats")]
     monitor: Option<Duration>,
+    /// Serve the statistics to Prometheus at http://ADDR:PORT/metrics, on a loopback address only.
+    #[arg(long, value_name = "ADDR:PORT", value_parser = export::http::loopback)]
+    metrics: Option<SocketAddr>,
     /// Describe the statistics and exit.
     #[arg(long)]
     help_stats: bool,
@@ -90,6 +97,12 @@ enum Command {
     Topology(topology::Options),
     /// Look for what stands in the way of scx_gpuaware on this host.
     Doctor(doctor::Doctor),
+    /// Show the scheduler that runs on the whole terminal: CPUs, classes, threads, events.
+    Top {
+        /// Look every SEC seconds.
+        #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "1")]
+        interval: Duration,
+    },
     /// Record what the scheduler and interrupts do to threads that launch, under any scheduler.
     Trace(trace::Trace),
     /// Say what the scheduler and interrupts did to launch paths, from traces.
@@ -123,6 +136,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Some(Command::Policy(action)) => policy::run(&action),
         Some(Command::Topology(options)) => topology::run(&options),
         Some(Command::Doctor(args)) => doctor::run(&args).map_err(Failure::from),
+        Some(Command::Top { interval }) => show(interval).map_err(Failure::from),
         Some(Command::Trace(args)) => trace::run(&args),
         Some(Command::Analyze(args)) => analyze::run(&args),
     };
@@ -168,7 +182,14 @@ fn run(args: &Run) -> Result<(), Failure> {
     if let Some(interval) = args.monitor {
         return Ok(stats::monitor(interval, &shutdown)?);
     }
-    let config = config(args).map_err(Failure::Input)?;
+    // Everything is validated before anything is changed.
+    let policy = read_policy(args.policy.as_deref(), args.preferred_cpus.as_ref())
+        .map_err(Failure::Input)?;
+    let config = Config {
+        exit_dump_len: args.exit_dump_len,
+        metrics: args.metrics,
+        verbose: args.verbose,
+    };
     sched::check().inspect_err(|_| explain())?;
     let printer = args.stats.map(|interval| {
         let shutdown = Arc::clone(&shutdown);
@@ -178,12 +199,18 @@ fn run(args: &Run) -> Result<(), Failure> {
             }
         })
     });
-    let result = sched::run(&config, &shutdown);
+    let result = sched::run(&config, policy, policy_file(args), &shutdown);
     shutdown.store(true, Ordering::Relaxed);
     if let Some(printer) = printer {
         let _ = printer.join();
     }
     Ok(result.inspect_err(|_| explain())?)
+}
+
+fn show(interval: Duration) -> Result<()> {
+    marks::assert_running()?;
+    let shutdown = shutdown_flag()?;
+    top::run(interval, &shutdown)
 }
 
 /// Says what is wrong with the host, beside the error that ended the start.
@@ -194,21 +221,21 @@ fn explain() {
     }
 }
 
-/// Validates everything before anything is changed.
-fn config(args: &Run) -> Result<Config> {
-    let online = policy::online()?;
-    let flag = args.preferred_cpus.as_ref();
-    let document = policy::chosen(args.policy.as_deref(), flag, &online)?;
-    if let Some(path) = &args.policy {
+/// Reads and validates the policy that the flags ask for; now, and again at every reload.
+fn read_policy(file: Option<&Path>, flag: Option<&CpuSet>) -> Result<Effective> {
+    let document = policy::chosen(file, flag, &policy::online()?)?;
+    if let Some(path) = file {
         policy::warn_of(path, &document);
     }
-    let mut policy = document.policy;
-    policy.preferred.cpus = flag.cloned().or(policy.preferred.cpus);
-    Ok(Config {
-        policy,
-        exit_dump_len: args.exit_dump_len,
-        verbose: args.verbose,
-    })
+    Ok(Effective::of(&document, flag))
+}
+
+/// The policy file of the command line, to be followed.
+fn policy_file(args: &Run) -> Option<PolicyFile> {
+    let path = args.policy.clone()?;
+    let (file, flag) = (path.clone(), args.preferred_cpus.clone());
+    let read = Box::new(move || read_policy(Some(&file), flag.as_ref()));
+    Some(PolicyFile { path, read })
 }
 
 /// Prints what was asked for. A reader that has seen enough, as `head` has, is no error.

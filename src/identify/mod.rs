@@ -56,7 +56,16 @@ pub enum Source {
 }
 
 impl Class {
-    fn wire(self) -> u32 {
+    /// In a word, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Launch => "launch",
+            Self::Handoff => "handoff",
+            Self::Background => "background",
+        }
+    }
+
+    pub(crate) fn wire(self) -> u32 {
         match self {
             Self::Launch => intf::gpuaware_class_GPUAWARE_CLASS_LAUNCH,
             Self::Handoff => intf::gpuaware_class_GPUAWARE_CLASS_HANDOFF,
@@ -72,6 +81,14 @@ impl Class {
 }
 
 impl Source {
+    /// In a word, as in JSON.
+    pub fn name(self) -> String {
+        match serde_json::to_value(self) {
+            Ok(serde_json::Value::String(name)) => name,
+            _ => String::new(),
+        }
+    }
+
     fn from_wire(source: u32) -> Option<Self> {
         match source {
             intf::gpuaware_source_GPUAWARE_SOURCE_MARK => Some(Self::Mark),
@@ -154,6 +171,37 @@ impl<'obj> Identify<'obj> {
         Ok(identify)
     }
 
+    /// Goes by another policy. Marks stay, except that what probes saw counts no longer where the
+    /// policy does not want it.
+    ///
+    /// # Errors
+    /// The probes cannot be set up, the kernel refuses a change of a map.
+    pub fn follow(&mut self, policy: &Policy) -> Result<()> {
+        if !policy.launch.cuda_launch() {
+            self.probes = None;
+            self.forget_observed()?;
+        } else if self.probes.is_none() {
+            self.probes = Some(Probes::new(&self.skel)?);
+        }
+        self.rules = cgroups::rules(policy);
+        self.cgroup_changes_seen = None;
+        if self.rules.is_empty() {
+            self.store_tags(&HashMap::new())?;
+            self.tagged.clear();
+        }
+        Ok(())
+    }
+
+    fn forget_observed(&self) -> Result<()> {
+        let marks = self.pins.list()?.into_iter();
+        for mark in marks.filter(|mark| mark.source == Source::Uprobe) {
+            if let Err(error) = self.pins.mark(mark.tid, None) {
+                debug!("a thread that has ended meanwhile: {error:#}");
+            }
+        }
+        Ok(())
+    }
+
     /// File descriptors of the maps that the scheduler shares: task marks, cgroup classes, the
     /// class generation.
     pub fn shared_maps(&self) -> [BorrowedFd<'_>; 3] {
@@ -168,6 +216,14 @@ impl<'obj> Identify<'obj> {
     /// Where the cgroup v2 hierarchy is mounted.
     pub fn cgroup_root(&self) -> Option<&Path> {
         self.cgroup_root.as_deref()
+    }
+
+    /// Every task that has a class, and why. Walks all tasks of the machine.
+    ///
+    /// # Errors
+    /// The kernel does not list them.
+    pub fn marks(&self) -> Result<Vec<marks::Mark>> {
+        self.pins.list()
     }
 
     /// One round of work: looks at new processes, arms or disarms the probes, follows cgroups.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The policy in effect, key by key, and where each value comes from.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
@@ -9,7 +10,7 @@ use toml::map::Map;
 
 use super::cpuset::CpuSet;
 use super::file::FF_AFFINITY;
-use super::{Class, Document, Max, Pin, Policy, Rule, Smt};
+use super::{AUTO_HOLD, Class, Document, Max, Pin, Policy, Rule, Smt};
 
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -39,6 +40,59 @@ pub struct Entry {
     /// Where it comes from.
     #[serde(flatten)]
     pub origin: Origin,
+}
+
+/// A policy with what flags change in it.
+#[derive(Debug, Clone)]
+pub struct Effective {
+    /// What is in effect.
+    pub policy: Policy,
+    /// The same, key by key.
+    pub entries: Vec<Entry>,
+}
+
+impl Effective {
+    /// `document`, with the CPUs that `--preferred-cpus` named.
+    pub fn of(document: &Document, preferred: Option<&CpuSet>) -> Self {
+        let mut policy = document.policy.clone();
+        policy.preferred.cpus = preferred.cloned().or(policy.preferred.cpus);
+        Self {
+            policy,
+            entries: entries(document, preferred),
+        }
+    }
+
+    /// Do both come to the same, wherever it was written?
+    pub fn same_values(&self, other: &Self) -> bool {
+        self.changes_since(other).is_empty()
+    }
+
+    /// Keys with other values than in `before`, as `key: old -> new`.
+    pub fn changes_since(&self, before: &Self) -> Vec<String> {
+        let (before, now) = (values(&before.entries), values(&self.entries));
+        let keys: BTreeSet<_> = before.keys().chain(now.keys()).collect();
+        keys.into_iter()
+            .filter(|key| before.get(*key) != now.get(*key))
+            .map(|key| {
+                format!(
+                    "{key}: {} -> {}",
+                    shown(before.get(key)),
+                    shown(now.get(key))
+                )
+            })
+            .collect()
+    }
+}
+
+fn values(entries: &[Entry]) -> BTreeMap<&str, &Value> {
+    let written = entries.iter();
+    written
+        .filter_map(|entry| Some((entry.key.as_str(), entry.value.as_ref()?)))
+        .collect()
+}
+
+fn shown(value: Option<&&Value>) -> String {
+    value.map_or_else(|| "absent".to_owned(), ToString::to_string)
 }
 
 /// The flag that overrides `preferred.cpus`.
@@ -74,7 +128,11 @@ pub fn entries(document: &Document, preferred: Option<&CpuSet>) -> Vec<Entry> {
     };
     list.add("preferred.smt", Value::from(smt));
     list.add("preferred.lend", Value::from(policy.preferred.lend));
-    list.add("preferred.hold_us", micros(policy.preferred.hold_cap));
+    let hold = match policy.preferred.hold {
+        hold if hold == AUTO_HOLD => Value::from("auto"),
+        hold => micros(hold.cap),
+    };
+    list.add("preferred.hold_us", hold);
     list.add("irq.avoid", Value::from(policy.irq.avoid));
     list.add("irq.heavy_percent", number(policy.irq.heavy_percent));
     list.add("irq.steer", Value::from(policy.irq.steer));
@@ -285,6 +343,22 @@ mod tests {
             };
             assert_eq!(values(&again), values(&document));
         }
+    }
+
+    #[test]
+    fn changes_are_values_and_not_lines() {
+        let effective = |text: &str| Effective::of(&Document::parse(text).unwrap(), None);
+        let before = effective(POLICY);
+        assert!(effective(&format!("# a comment\n{POLICY}")).same_values(&before));
+        let after = effective("[preferred]\nhold_us = 100\n");
+        let changes = after.changes_since(&effective("[guard]\ntrust_uids = [0]\n"));
+        assert_eq!(
+            changes,
+            [
+                "guard.trust_uids: [0] -> absent",
+                "preferred.hold_us: \"auto\" -> 100"
+            ]
+        );
     }
 
     #[test]

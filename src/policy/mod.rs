@@ -67,8 +67,17 @@ pub struct Preferred {
     pub smt: Smt,
     /// May everybody else use preferred CPUs that nobody needs?
     pub lend: bool,
-    /// Longest time that a CPU is held idle for a launcher that sleeps; zero: never.
-    pub hold_cap: Duration,
+    /// How long a CPU is held idle for a launcher that sleeps.
+    pub hold: Hold,
+}
+
+/// `preferred.hold_us`
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hold {
+    /// Longest hold; zero: never.
+    pub cap: Duration,
+    /// Part of all CPUs' time that may be idle in holds while background waits, 0 to 1.
+    pub share: f64,
 }
 
 /// `preferred.max`
@@ -129,9 +138,12 @@ pub struct Guard {
     pub max_share: f64,
 }
 
-/// `hold_us = "auto"`: room for launchers whose sleeps vary by up to half a millisecond; one that varies
-/// more is not worth waiting for.
-const AUTO_HOLD_CAP: Duration = Duration::from_micros(2_000);
+/// `hold_us = "auto"`: what a CPU could do for others in a longer sleep is worth more than the launcher's
+/// warm cache.
+const AUTO_HOLD: Hold = Hold {
+    cap: Duration::from_micros(2_000),
+    share: 0.06,
+};
 
 impl Default for Policy {
     fn default() -> Self {
@@ -146,7 +158,7 @@ impl Default for Policy {
                 max: Max::Percent(0.25),
                 smt: Smt::WholeCore,
                 lend: true,
-                hold_cap: AUTO_HOLD_CAP,
+                hold: AUTO_HOLD,
             },
             irq: Irq {
                 avoid: true,

@@ -13,7 +13,7 @@ use toml::Spanned;
 use super::glob::{CgroupGlob, NameGlob, PathGlob};
 use super::rule::Endpoint;
 use super::spelling::none_of;
-use super::{AUTO_HOLD_CAP, Max, Smt};
+use super::{AUTO_HOLD, Hold, Max, Smt};
 
 /// Longest slice that the policy accepts: a tenth of the shortest wait that anybody notices.
 const MAX_SLICE_US: i64 = 100_000;
@@ -238,11 +238,13 @@ scalar!(
 );
 scalar!(
     /// `preferred.hold_us`
-    HoldUs(Duration),
+    HoldUs(Hold),
     { "oneOf": [{ "const": "auto" }, { "type": "integer", "minimum": 0, "maximum": MAX_SLICE_US }] },
     |scalar| match scalar {
-        Scalar::Text(text) if text == "auto" => Ok(AUTO_HOLD_CAP),
-        other => other.micros(0..MAX_SLICE_US + 1, "\"auto\" or "),
+        Scalar::Text(text) if text == "auto" => Ok(AUTO_HOLD),
+        other => other
+            .micros(0..MAX_SLICE_US + 1, "\"auto\" or ")
+            .map(|cap| Hold { cap, share: 1.0 }),
     }
 );
 scalar!(

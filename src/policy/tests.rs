@@ -66,7 +66,7 @@ fn empty_policy_is_the_default() {
     let policy = Policy::parse("").unwrap();
     assert!(policy.launch.cuda_launch());
     assert!(policy.preferred.cpus.is_none());
-    assert_eq!(policy.preferred.hold_cap, AUTO_HOLD_CAP);
+    assert_eq!(policy.preferred.hold, AUTO_HOLD);
     assert_eq!(policy.preferred.max.cpus(32), 8);
     assert_eq!(policy.preferred.max.cpus(2), 1);
     assert_eq!(Max::Percent(0.29).cpus(100), 29);
@@ -80,7 +80,7 @@ fn reads_every_key() {
     let policy = document.policy;
     assert_eq!(policy.preferred.cpus, Some("8-15".parse().unwrap()));
     assert_eq!(policy.preferred.smt, Smt::Shared);
-    assert_eq!(policy.preferred.hold_cap, Duration::from_micros(500));
+    assert_eq!(policy.preferred.hold.cap, Duration::from_micros(500));
     assert_eq!(policy.irq.heavy_percent, 7.5);
     assert!(policy.irq.steer && !policy.irq.avoid && policy.preferred.lend);
     assert_eq!(policy.launch.slice, Duration::from_millis(10));

@@ -81,7 +81,7 @@ fn limits(file: &File, report: &mut Report<'_>) {
     }
     if let Some(hold) = &preferred.hold_us
         && is_off(&preferred.lend, true)
-        && !hold.value.0.is_zero()
+        && !hold.value.0.cap.is_zero()
     {
         report.warning(
             hold.span.clone(),
@@ -140,7 +140,7 @@ fn preferred(
         preferred.lend = lend.value.0;
     }
     if let Some(hold) = &file.hold_us {
-        preferred.hold_cap = hold.value.0;
+        preferred.hold = hold.value.0;
     }
 }
 

@@ -2,7 +2,6 @@
 //! From policy and topology to a loaded scheduler: what the BPF side knows is written here.
 
 use std::mem::MaybeUninit;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{Link, OpenObject};
@@ -11,26 +10,22 @@ use scx_utils::{compat, scx_ops_attach, scx_ops_load, scx_ops_open};
 use super::Config;
 use super::kernel::request_preferred;
 use super::placement::Placement;
+use super::tunables::tunables;
 use crate::bpf::gpuaware::{GpuawareSkel, GpuawareSkelBuilder, OpenGpuawareSkel};
 use crate::bpf::intf;
 use crate::identify::Identify;
 use crate::policy::Policy;
 
-/// The window over which the guard counts, as in `bpf/guard.bpf.h`.
-const GUARD_WINDOW: Duration = Duration::from_millis(100);
-/// Budget beyond the share that was asked for: a launcher that uses exactly that share, such as one
-/// that spins on one of two CPUs, is not to be cut at every jitter of the clock.
-const GUARD_SLACK: f64 = 0.01;
-
 /// Opens, configures, loads and attaches the scheduler.
 pub fn load<'obj>(
     config: &Config,
+    policy: &Policy,
     placement: &Placement,
     identify: &Identify<'_>,
     object: &'obj mut MaybeUninit<OpenObject>,
 ) -> Result<(GpuawareSkel<'obj>, Link)> {
     let mut open = open(config, object)?;
-    configure(&mut open, &config.policy, placement)?;
+    configure(&mut open, policy, placement)?;
     share_maps(&mut open, identify)?;
     attach(open, config.verbose)
 }
@@ -68,7 +63,6 @@ fn configure(
     placement: &Placement,
 ) -> Result<()> {
     let topology = placement.topology();
-    let ns = |duration: Duration| duration.as_nanos() as u64;
     let (max_cpus, max_llcs) = (
         intf::gpuaware_limits_GPUAWARE_MAX_CPUS as usize,
         intf::gpuaware_limits_GPUAWARE_MAX_LLCS as usize,
@@ -96,15 +90,9 @@ fn configure(
             rodata.cpu_sibling[id] = sibling as i32;
         }
     }
-    let background = ns(policy.background.slice);
-    rodata.launch_slice_ns = ns(policy.launch.slice);
-    rodata.handoff_slice_ns = ns(policy.handoff.slice);
-    rodata.lend = policy.preferred.lend;
-    rodata.guard_budget_ns = guard_budget_ns(policy.guard.max_share, topology.cpus.len());
-    rodata.background_slice_ns = background;
-    rodata.lent_slice_ns = background.min(rodata.lent_slice_ns);
-    rodata.turn_interval_ns = (background as f64 / policy.background.min_share) as u64;
-    rodata.hold_cap_ns = ns(policy.preferred.hold_cap);
+    let data = open.maps.data_data.as_deref_mut();
+    data.context("the BPF object has no writable data")?
+        .tunables = tunables(policy, topology.cpus.len());
     let bss = open
         .maps
         .bss_data
@@ -112,14 +100,6 @@ fn configure(
         .context("the BPF object has no data")?;
     request_preferred(&mut bss.preferred_request, placement.ranked());
     Ok(())
-}
-
-/// What launch and handoff may use of a window on all CPUs; 0: there is no limit.
-fn guard_budget_ns(max_share: f64, nr_cpus: usize) -> u64 {
-    if max_share >= 1.0 {
-        return 0;
-    }
-    (GUARD_WINDOW.as_nanos() as f64 * nr_cpus as f64 * (max_share + GUARD_SLACK)) as u64
 }
 
 /// Gives the scheduler identification's maps instead of its own.

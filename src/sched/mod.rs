@@ -4,13 +4,19 @@
 //! When this process ends, in whichever way, the kernel unregisters the scheduler and every task
 //! is back on EEVDF.
 
+mod counters;
+pub mod export;
 mod kernel;
 mod load;
 mod placement;
+pub mod reload;
+mod report;
 pub mod stats;
 pub mod steer;
+mod tunables;
 
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,23 +33,27 @@ use crate::identify::marks::Pins;
 use crate::identify::{Identify, cgroups};
 use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
+use crate::policy::effective::Effective;
 use crate::topology::{SYSFS, Topology};
 
 use placement::Placement;
+use reload::{PolicyFile, Reload, Standing};
+use report::{MarkCounts, Parts};
 use stats::Metrics;
 use steer::Steer;
+use tunables::tunables;
 
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 /// What `/sys/kernel/sched_ext/root/ops` begins with while this scheduler is loaded.
 pub const OPS_NAME: &str = "gpuaware";
 
-/// What to run.
+/// How to run.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What the operator wants; the preferred CPUs that it names were online.
-    pub policy: Policy,
     /// Size of the kernel's dump when it throws the scheduler out, bytes; 0: its default.
     pub exit_dump_len: u32,
+    /// Where Prometheus may read the statistics; a loopback address.
+    pub metrics: Option<SocketAddr>,
     /// Log libbpf's debug output too.
     pub verbose: bool,
 }
@@ -91,11 +101,17 @@ pub fn check() -> Result<()> {
     Ok(())
 }
 
-/// Loads the scheduler and serves until `shutdown`.
+/// Loads the scheduler and serves until `shutdown`, with `policy` at first and then with what
+/// `file` says.
 ///
 /// # Errors
 /// It cannot be loaded, or the kernel threw it out.
-pub fn run(config: &Config, shutdown: &Arc<AtomicBool>) -> Result<()> {
+pub fn run(
+    config: &Config,
+    policy: Effective,
+    file: Option<PolicyFile>,
+    shutdown: &Arc<AtomicBool>,
+) -> Result<()> {
     check()?;
     // The verifier's log comes as a warning: without it nobody can tell why a load failed.
     let level = if config.verbose {
@@ -107,14 +123,20 @@ pub fn run(config: &Config, shutdown: &Arc<AtomicBool>) -> Result<()> {
     try_set_rlimit_infinity();
     raise_priority();
     let mut object = MaybeUninit::uninit();
-    let mut identify = Identify::start(&config.policy, Pins::default(), &mut object)?;
+    let mut reload = Reload::start(policy, file)?;
+    let policy = &reload.in_force().policy;
+    let mut identify = Identify::start(policy, Pins::default(), &mut object)?;
     let server = StatsServer::new(stats::server_data())
         .launch()
         .context("starting the statistics server")?;
+    if let Some(address) = config.metrics {
+        export::http::serve(address)?;
+    }
     loop {
         let mut object = MaybeUninit::uninit();
-        let scheduler = Scheduler::start(config, &identify, &mut object)?;
-        match scheduler.serve(&mut identify, &server, shutdown)? {
+        let policy = &reload.in_force().policy;
+        let scheduler = Scheduler::start(config, policy, &identify, &mut object)?;
+        match scheduler.serve(&mut identify, &mut reload, &server, shutdown)? {
             Ended::Asked => return Ok(()),
             Ended::Restart => info!("restarting: the kernel asked for it"),
         }
@@ -139,6 +161,7 @@ struct Scheduler<'obj> {
     steer: Option<Steering>,
     skel: GpuawareSkel<'obj>,
     placement: Placement,
+    marks: MarkCounts,
     started: Instant,
 }
 
@@ -154,16 +177,17 @@ const STEER_INTERVAL: Duration = Duration::from_secs(10);
 impl<'obj> Scheduler<'obj> {
     fn start(
         config: &Config,
+        policy: &Policy,
         identify: &Identify<'_>,
         object: &'obj mut MaybeUninit<OpenObject>,
     ) -> Result<Self> {
         let topology = Topology::read(Path::new(SYSFS))?.within(&allowed_cpus());
-        let placement = Placement::new(config, topology);
-        let (skel, link) = load::load(config, &placement, identify, object)?;
+        let placement = Placement::new(policy, topology);
+        let (skel, link) = load::load(config, policy, &placement, identify, object)?;
         if !load::kernel_tells_limits() {
             warn_of_limits(identify.cgroup_root());
         }
-        let steer = config.policy.irq.steer.then(start_steering).flatten();
+        let steer = policy.irq.steer.then(start_steering).flatten();
         eprintln!(
             "scx_gpuaware: attached, launchers prefer CPUs {}",
             placement.cpus()
@@ -173,6 +197,7 @@ impl<'obj> Scheduler<'obj> {
             steer,
             skel,
             placement,
+            marks: MarkCounts::default(),
             started: Instant::now(),
         })
     }
@@ -181,7 +206,7 @@ impl<'obj> Scheduler<'obj> {
     fn follow_machine(&mut self) -> Result<()> {
         let now = self.started.elapsed();
         if self.placement.is_due(now) {
-            let times = kernel::irq_times(&self.skel, &self.placement.topology().online())?;
+            let times = counters::irq_times(&self.skel, &self.placement.topology().online())?;
             let demand = kernel::take_demand(&mut self.skel)?;
             if self.placement.look(now, times, demand) {
                 kernel::set_preferred(&mut self.skel, self.placement.ranked())?;
@@ -198,6 +223,37 @@ impl<'obj> Scheduler<'obj> {
         Ok(())
     }
 
+    /// Puts another policy into force, if one is asked for: all of it or nothing.
+    fn follow_policy(&mut self, identify: &mut Identify<'_>, reload: &mut Reload) -> Result<()> {
+        let Some(wanted) = reload.poll() else {
+            return Ok(());
+        };
+        if let Err(error) = self.put_into_force(&wanted.policy, identify) {
+            reload.refuse(format!("{error:#}"));
+            return self
+                .put_into_force(&reload.in_force().policy, identify)
+                .context("going back to the policy that was in force");
+        }
+        reload.accept(wanted);
+        Ok(())
+    }
+
+    fn put_into_force(&mut self, policy: &Policy, identify: &mut Identify<'_>) -> Result<()> {
+        identify.follow(policy)?;
+        let nr_cpus = self.placement.topology().cpus.len();
+        kernel::set_tunables(&mut self.skel, tunables(policy, nr_cpus))?;
+        self.placement.follow(policy);
+        // Also where the CPUs are the same: whether they are lent may have changed.
+        kernel::set_preferred(&mut self.skel, self.placement.ranked())?;
+        if !policy.irq.steer {
+            self.steer = None;
+        } else if self.steer.is_none() {
+            self.steer = start_steering();
+        }
+        self.steer_now();
+        Ok(())
+    }
+
     fn steer_now(&mut self) {
         let online = self.placement.topology().online();
         if let Some(steering) = &mut self.steer {
@@ -206,24 +262,33 @@ impl<'obj> Scheduler<'obj> {
         }
     }
 
+    fn metrics(&mut self, identify: &Identify<'_>, policies: &Standing) -> Result<Metrics> {
+        self.marks.refresh(self.started.elapsed(), identify);
+        report::metrics(&Parts {
+            skel: &self.skel,
+            placement: &self.placement,
+            marks: self.marks.counts(),
+            sightings: &identify.sightings(),
+            policies,
+        })
+    }
+
     fn serve(
         mut self,
         identify: &mut Identify<'_>,
+        reload: &mut Reload,
         server: &StatsServer<(), Metrics>,
         shutdown: &AtomicBool,
     ) -> Result<Ended> {
         let (response, request) = server.channels();
         while !shutdown.load(Ordering::Relaxed) && !self.exited() {
+            self.follow_policy(identify, reload)?;
             self.follow_machine()?;
             let look = self.placement.next_look(self.started.elapsed());
             let wait = identify.step()?.min(look);
             match request.recv_timeout(wait) {
                 Ok(()) => response
-                    .send(kernel::metrics(
-                        &self.skel,
-                        &self.placement,
-                        &identify.sightings(),
-                    )?)
+                    .send(self.metrics(identify, reload.standing())?)
                     .context("answering a statistics client")?,
                 Err(crossbeam::channel::RecvTimeoutError::Timeout) => {}
                 Err(error) => return Err(error).context("statistics server"),

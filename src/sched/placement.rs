@@ -2,12 +2,13 @@
 //! Follows the machine while the scheduler runs: interrupt load and demand in, the preferred CPUs of
 //! the moment out. What is chosen is `topology::choose`'s business; nothing is changed here.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 use log::{info, warn};
 
-use super::Config;
+use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
 use crate::topology::choose::{Choice, PreferredRules, choose};
 use crate::topology::demand::{Demand, RecentDemand};
@@ -17,6 +18,8 @@ use crate::topology::{SYSFS, Topology};
 
 /// How often the machine is looked at.
 pub const INTERVAL: Duration = Duration::from_secs(1);
+/// Why the preferred CPUs change: other is the slow search for better ones.
+const CAUSES: [&str; 4] = ["demand", "irq", "policy", "other"];
 /// How long a peak of the demand keeps its CPUs.
 const DEMAND_WINDOW: Duration = Duration::from_secs(10);
 
@@ -27,24 +30,24 @@ pub struct Placement {
     rules: PreferredRules,
     irq: IrqLoad,
     demand: RecentDemand,
+    recent_demand: Demand,
     choice: Choice,
+    changes: BTreeMap<&'static str, u64>,
     next_look: Duration,
 }
 
 impl Placement {
     /// The choice for one launcher on a machine whose interrupts are not known yet.
-    pub fn new(config: &Config, topology: Topology) -> Self {
-        let named = named_cpus(config, &topology);
-        let rules = PreferredRules {
-            cpus: named,
-            ..PreferredRules::from(&config.policy)
-        };
+    pub fn new(policy: &Policy, topology: Topology) -> Self {
+        let rules = rules(policy, &topology);
         let devices = Devices::read(Path::new(SYSFS));
         let none = IrqVerdicts::default();
         let choice = choose(&topology, &devices, &none, Demand::ONE, &rules, None);
         Self {
             irq: IrqLoad::new(IrqRules::new(rules.irq_heavy_percent)),
             demand: RecentDemand::new(DEMAND_WINDOW),
+            recent_demand: Demand::ONE,
+            changes: CAUSES.map(|cause| (cause, 0)).into(),
             next_look: INTERVAL,
             topology,
             devices,
@@ -68,6 +71,21 @@ impl Placement {
         &self.choice.ranked
     }
 
+    /// Why these.
+    pub fn reason(&self) -> &str {
+        &self.choice.reason
+    }
+
+    /// How often they have changed, by what had changed before.
+    pub fn changes(&self) -> &BTreeMap<&'static str, u64> {
+        &self.changes
+    }
+
+    /// What interrupts take from each CPU.
+    pub fn irq_verdicts(&self) -> IrqVerdicts {
+        self.irq.verdicts()
+    }
+
     /// CPUs that interrupts take too much of.
     pub fn irq_heavy(&self) -> CpuSet {
         let verdicts = self.irq.verdicts();
@@ -85,6 +103,14 @@ impl Placement {
         now >= self.next_look
     }
 
+    /// Chooses by another policy, as if it had been in force from the start.
+    pub fn follow(&mut self, policy: &Policy) {
+        self.rules = rules(policy, &self.topology);
+        self.irq
+            .set_rules(IrqRules::new(self.rules.irq_heavy_percent));
+        self.choose_again(None, "policy");
+    }
+
     /// Takes what was seen at `now`, time since the load: interrupt time of every online CPU, and the
     /// most threads that were runnable at once since the last look. Is there another choice?
     pub fn look(
@@ -94,18 +120,33 @@ impl Placement {
         demand: Demand,
     ) -> bool {
         self.next_look = now + INTERVAL;
+        let before = (self.irq_heavy(), self.recent_demand);
         self.irq.observe(now, irq);
-        let demand = self.demand.observe(now, demand);
+        self.recent_demand = self.demand.observe(now, demand);
+        let cause = if self.irq_heavy() != before.0 {
+            "irq"
+        } else if self.recent_demand != before.1 {
+            "demand"
+        } else {
+            "other"
+        };
+        let home = self.choice.home.clone();
+        self.choose_again(Some(&home), cause)
+    }
+
+    /// Is there another choice?
+    fn choose_again(&mut self, previous: Option<&CpuSet>, cause: &'static str) -> bool {
         let choice = choose(
             &self.topology,
             &self.devices,
             &self.irq.verdicts(),
-            demand,
+            self.recent_demand,
             &self.rules,
-            Some(&self.choice.home),
+            previous,
         );
         let changed = choice.ranked != self.choice.ranked;
         if choice.cpus != self.choice.cpus {
+            *self.changes.entry(cause).or_default() += 1;
             info!(
                 "launchers prefer CPUs {} now, not {}: {}",
                 choice.cpus, self.choice.cpus, choice.reason
@@ -116,9 +157,16 @@ impl Placement {
     }
 }
 
+fn rules(policy: &Policy, topology: &Topology) -> PreferredRules {
+    PreferredRules {
+        cpus: named_cpus(policy, topology),
+        ..PreferredRules::from(policy)
+    }
+}
+
 /// The CPUs that were named and are still online.
-fn named_cpus(config: &Config, topology: &Topology) -> Option<CpuSet> {
-    let named = config.policy.preferred.cpus.as_ref()?;
+fn named_cpus(policy: &Policy, topology: &Topology) -> Option<CpuSet> {
+    let named = policy.preferred.cpus.as_ref()?;
     let gone = named.difference(&topology.online());
     if !gone.is_empty() {
         warn!("preferred CPUs {gone} went offline");

@@ -1,15 +1,72 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the scheduler reports: the scx_stats server and the monitor that prints from it.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use scx_stats::prelude::*;
 use scx_stats_derive::{Stats, stat_doc};
 use serde::{Deserialize, Serialize};
+
+/// A class. Counters since the previous report, gauges as they are.
+#[stat_doc]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
+pub struct ClassMetrics {
+    #[stat(desc = "tasks that run or wait for a CPU")]
+    pub runnable: u64,
+    #[stat(desc = "tasks that run")]
+    pub running: u64,
+    #[stat(desc = "times that it took a CPU from a lower class")]
+    pub preempts: u64,
+    #[stat(desc = "times that a higher class took its CPU")]
+    pub preempted: u64,
+    #[stat(desc = "CPU time on preferred CPUs in microseconds")]
+    pub run_preferred_us: u64,
+    #[stat(desc = "CPU time on other CPUs in microseconds")]
+    pub run_other_us: u64,
+    #[stat(desc = "longest wait of a runnable task since the start in microseconds")]
+    pub worst_wait_us: u64,
+    #[stat(desc = "time from wakeup to run, all of them together, in microseconds")]
+    pub wakeup_wait_us: u64,
+    #[stat(
+        desc = "wakeups by time to run: the n-th, from 0, below 2^(n + 10) ns, the last the rest"
+    )]
+    pub wakeup_waits: Vec<u64>,
+}
+
+/// A CPU. Times are since the start, all else is of the moment.
+#[stat_doc]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
+pub struct CpuMetrics {
+    #[stat(desc = "what runs: launch, handoff, background, kthread, other")]
+    pub runs: String,
+    #[stat(desc = "1 if launchers prefer it")]
+    pub preferred: u64,
+    #[stat(desc = "1 if interrupts take too much of it")]
+    pub irq_heavy: u64,
+    #[stat(desc = "smoothed part of its time in interrupts in percent")]
+    pub irq_percent: f64,
+    #[stat(desc = "time in hard interrupts in microseconds")]
+    pub irq_hard_us: u64,
+    #[stat(desc = "time in soft interrupts in microseconds")]
+    pub irq_soft_us: u64,
+}
+
+/// Tasks that have a class for the same reason.
+#[stat_doc]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Stats)]
+pub struct MarkMetrics {
+    #[stat(desc = "the class")]
+    pub class: String,
+    #[stat(desc = "who said so")]
+    pub source: String,
+    #[stat(desc = "number of tasks")]
+    pub tasks: u64,
+}
 
 /// Counters since the previous report, gauges as they are.
 #[stat_doc]
@@ -23,11 +80,24 @@ pub struct Metrics {
         _om_skip
     )]
     pub irq_heavy_cpus: String,
+    #[stat(desc = "why these CPUs are preferred", _om_skip)]
+    pub preferred_reason: String,
+    #[stat(
+        desc = "changes of the preferred CPUs, by cause: demand, irq, policy, other",
+        _om_skip
+    )]
+    pub preferred_changes: BTreeMap<String, u64>,
+    #[stat(desc = "the classes", _om_skip)]
+    pub classes: BTreeMap<String, ClassMetrics>,
+    #[stat(desc = "the CPUs that were online at the load, by number", _om_skip)]
+    pub cpus: BTreeMap<u32, CpuMetrics>,
+    #[stat(desc = "tasks that have a class; counted every 10 seconds", _om_skip)]
+    pub marks: Vec<MarkMetrics>,
     #[stat(desc = "launcher wakeups that got a CPU at once")]
     pub launch_wakeups: u64,
     #[stat(desc = "of these, on an idle preferred CPU")]
     pub launch_to_preferred: u64,
-    #[stat(desc = "of these, by throwing background out")]
+    #[stat(desc = "of these, by throwing a lower class out")]
     pub launch_preempts: u64,
     #[stat(desc = "of these, on an idle CPU that is not preferred")]
     pub launch_to_other: u64,
@@ -61,6 +131,8 @@ pub struct Metrics {
     pub holds: u64,
     #[stat(desc = "time that CPUs were held idle in microseconds")]
     pub hold_us: u64,
+    #[stat(desc = "of this, time that background was seen waiting for the CPU in microseconds")]
+    pub hold_waste_us: u64,
     #[stat(desc = "holds that ended before the launcher was back")]
     pub holds_expired: u64,
     #[stat(desc = "longest wait of a runnable task since the start in microseconds")]
@@ -77,9 +149,48 @@ pub struct Metrics {
     pub libraries: u64,
     #[stat(desc = "launching threads found by probes since the start")]
     pub launchers_found: u64,
+    #[stat(desc = "policies that have been in force since the start, this one included")]
+    pub policy_generation: u64,
+    #[stat(desc = "times that a policy was refused while an older one stayed in force")]
+    pub policy_refused: u64,
+    #[stat(
+        desc = "why the last policy was refused; empty: it is in force",
+        _om_skip
+    )]
+    pub policy_error: String,
+}
+
+impl ClassMetrics {
+    fn since(&self, before: &Self) -> Self {
+        let waits = self.wakeup_waits.iter().zip(&before.wakeup_waits);
+        Self {
+            preempts: self.preempts - before.preempts,
+            preempted: self.preempted - before.preempted,
+            run_preferred_us: self.run_preferred_us - before.run_preferred_us,
+            run_other_us: self.run_other_us - before.run_other_us,
+            wakeup_wait_us: self.wakeup_wait_us - before.wakeup_wait_us,
+            wakeup_waits: waits.map(|(now, before)| now - before).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// Its wakeups that have run.
+    pub fn wakeups(&self) -> u64 {
+        self.wakeup_waits.iter().sum()
+    }
+
+    /// CPU time, microseconds.
+    pub fn run_us(&self) -> u64 {
+        self.run_preferred_us + self.run_other_us
+    }
 }
 
 impl Metrics {
+    /// Class `name`, as far as it is known.
+    pub fn class(&self, name: &str) -> ClassMetrics {
+        self.classes.get(name).cloned().unwrap_or_default()
+    }
+
     /// Counters since `before`; gauges and maxima as they are now.
     fn since(&self, before: &Self) -> Self {
         Self {
@@ -101,9 +212,27 @@ impl Metrics {
             lent_run_us: self.lent_run_us - before.lent_run_us,
             holds: self.holds - before.holds,
             hold_us: self.hold_us - before.hold_us,
+            hold_waste_us: self.hold_waste_us - before.hold_waste_us,
             holds_expired: self.holds_expired - before.holds_expired,
             probe_hits: self.probe_hits - before.probe_hits,
             probe_windows: self.probe_windows - before.probe_windows,
+            preferred_changes: self
+                .preferred_changes
+                .iter()
+                .map(|(cause, count)| {
+                    let before = before.preferred_changes.get(cause).copied();
+                    (cause.clone(), count - before.unwrap_or(0))
+                })
+                .collect(),
+            classes: self
+                .classes
+                .iter()
+                .map(|(name, class)| {
+                    let before = before.classes.get(name);
+                    let since = before.map_or_else(|| class.clone(), |before| class.since(before));
+                    (name.clone(), since)
+                })
+                .collect(),
             ..self.clone()
         }
     }
@@ -149,7 +278,38 @@ impl Metrics {
     }
 }
 
-/// The server side: each client gets the counters since its previous request.
+/// What the server calls the counters since the start.
+const TOTALS: &str = "totals";
+
+/// A client of the scheduler that runs.
+pub struct Totals(StatsClient);
+
+impl Totals {
+    /// Connects.
+    ///
+    /// # Errors
+    /// No scx_gpuaware runs here.
+    pub fn connect() -> Result<Self> {
+        const TIMEOUT_MS: u64 = 5000;
+        let client = StatsClient::new().connect(Some(TIMEOUT_MS));
+        client
+            .map(Self)
+            .context("scx_gpuaware does not run: start it first")
+    }
+
+    /// Counters since the start, gauges as they are.
+    ///
+    /// # Errors
+    /// The scheduler has ended.
+    pub fn read(&mut self) -> Result<Metrics> {
+        let target = vec![("target".to_owned(), TOTALS.to_owned())];
+        self.0
+            .request("stats", target)
+            .context("asking the scheduler for its statistics")
+    }
+}
+
+/// The server side: each client gets the counters since its previous request, or since the start.
 pub fn server_data() -> StatsServerData<(), Metrics> {
     let open: Box<dyn StatsOpener<(), Metrics>> = Box::new(move |(request, response)| {
         request.send(())?;
@@ -164,9 +324,17 @@ pub fn server_data() -> StatsServerData<(), Metrics> {
             });
         Ok(read)
     });
+    let totals: Box<dyn StatsReaderSend<(), Metrics>> = Box::new(|_args, (request, response)| {
+        request.send(())?;
+        response.recv()?.to_json()
+    });
     StatsServerData::new()
         .add_meta(Metrics::meta())
+        .add_meta(ClassMetrics::meta())
+        .add_meta(CpuMetrics::meta())
+        .add_meta(MarkMetrics::meta())
         .add_ops("top", StatsOps { open, close: None })
+        .add_stats(TOTALS, totals)
 }
 
 /// Prints what the running scheduler reports, every `interval`, until `shutdown`.

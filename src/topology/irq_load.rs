@@ -111,6 +111,11 @@ impl IrqLoad {
         }
     }
 
+    /// Judges by other rules from the next sample on.
+    pub fn set_rules(&mut self, rules: IrqRules) {
+        self.rules = rules;
+    }
+
     /// Takes a sample of all online CPUs at `now`, on any clock that does not go backwards. CPUs that
     /// are missing went offline and are forgotten.
     pub fn observe(&mut self, now: Duration, times: impl IntoIterator<Item = (u32, IrqTime)>) {

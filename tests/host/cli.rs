@@ -112,6 +112,13 @@ fn marks_without_a_scheduler_says_so() {
 }
 
 #[test]
+fn metrics_are_for_this_machine_only() {
+    let (code, error) = run(&["--metrics", "0.0.0.0:9819"]);
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("expected a loopback address"), "{error}");
+}
+
+#[test]
 fn help_stats_describes_every_metric() {
     let output = scx_gpuaware(&["--help-stats"]).output().unwrap();
     assert!(output.status.success());

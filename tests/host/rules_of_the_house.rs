@@ -73,7 +73,8 @@ fn imports_run_downward() {
         "src/identify",
         &["crate::sched", "crate::trace", "crate::cli"],
     );
-    assert_unused("src/sched", &["crate::trace", "crate::cli"]);
+    assert_unused("src/sched", &["crate::trace", "crate::cli", "crate::top"]);
+    assert_unused("src/top", &["crate::cli", "crate::bpf", "libbpf"]);
     assert_unused("src/trace", &["crate::sched", "crate::cli"]);
 }
 
@@ -92,6 +93,15 @@ fn pure_parts_of_the_tracer_read_no_file_and_no_clock() {
     }
     for file in ["decode.rs", "order.rs", "threads.rs", "window.rs"] {
         let found = uses(&repository().join("src/trace").join(file), &words);
+        assert!(found.is_empty(), "{found:#?}");
+    }
+}
+
+#[test]
+fn what_top_shows_is_pure() {
+    let words = ["std::fs", "std::env", "Instant", "SystemTime", "println!"];
+    for file in ["screen.rs", "view.rs"] {
+        let found = uses(&repository().join("src/top").join(file), &words);
         assert!(found.is_empty(), "{found:#?}");
     }
 }

@@ -9,5 +9,8 @@ mod irq;
 mod launchers;
 mod lifecycle;
 mod machine;
+mod metrics;
 mod policy;
+mod reload;
 mod sharing;
+mod top;

@@ -74,6 +74,11 @@ pub fn check(lab: &Lab) -> Result<()> {
         if lab.smt { " in whole cores" } else { "" }
     );
     ensure!(
+        lab.gpu_node.is_none_or(|node| node < numa_nodes),
+        "the GPU's node must be one of 0 to {}",
+        numa_nodes - 1
+    );
+    ensure!(
         !lab.boot_args.iter().any(|arg| arg.contains('"')),
         "a kernel parameter must not contain a double quote"
     );
@@ -109,7 +114,18 @@ pub fn arguments(lab: &Lab, accel: Accel, parts: &Parts) -> Vec<String> {
     // --qemu-opts takes all that follows.
     args.push("--qemu-opts".to_owned());
     args.extend(qemu_options(accel, parts));
+    args.extend(lab.gpu_node.map(gpu).unwrap_or_default());
     args
+}
+
+/// Firmware tells the node of a PCI root only, so the device gets a root of its own.
+fn gpu(node: usize) -> Vec<String> {
+    let options = format!(
+        "-machine q35 -device pxb-pcie,id=gpu-root,bus_nr=128,numa_node={node} \
+         -device pcie-root-port,id=gpu-port,bus=gpu-root,chassis=1 \
+         -device ati-vga,bus=gpu-port,romfile="
+    );
+    options.split(' ').map(str::to_owned).collect()
 }
 
 /// A word for sh.
@@ -255,6 +271,18 @@ mod tests {
         );
         lab.numa_nodes = 1;
         assert!(numa(&lab).is_empty());
+    }
+
+    #[test]
+    fn puts_the_gpu_on_its_node() {
+        let mut lab = lab(4, false, 2);
+        let args = |lab: &Lab| arguments(lab, Accel::Emulation, &parts(&[], None)).join(" ");
+        assert!(!args(&lab).contains("ati-vga"));
+        lab.gpu_node = Some(1);
+        assert!(args(&lab).contains("numa_node=1"), "{}", args(&lab));
+        assert!(check(&lab).is_ok());
+        lab.gpu_node = Some(2);
+        assert!(check(&lab).is_err());
     }
 
     #[test]

@@ -61,6 +61,9 @@ pub struct Lab {
     pub smt: bool,
     /// NUMA nodes; CPUs and memory are split evenly.
     pub numa_nodes: usize,
+    /// A display device of AMD's on a PCI root of this node, which is a GPU to whoever looks for
+    /// one in sysfs. Nothing can be computed on it.
+    pub gpu_node: Option<usize>,
     /// Kernel parameters beside the lab's own, such as `isolcpus=1`.
     pub boot_args: Vec<String>,
     /// Wall-clock limit from the start of the machine to the end of the command.
@@ -84,6 +87,7 @@ impl Default for Lab {
             cpus: options::default_cpus(),
             smt: false,
             numa_nodes: 1,
+            gpu_node: None,
             boot_args: Vec::new(),
             timeout: Duration::from_secs(600),
             rw_dirs: Vec::new(),
@@ -107,7 +111,7 @@ impl Lab {
         ensure!(!command.is_empty(), "the lab needs a command to run");
         let tools = tools::Tools::find()?;
         let kernel = kernel::obtain(&self.kernel)?;
-        let accel = accel::choose(&tools)?;
+        let accel = accel::choose(&tools, &kernel)?;
         session::run(self, command, &tools, &kernel, accel)
     }
 }

@@ -36,6 +36,10 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=MAX_NUMA_NODES))]
     numa: u64,
 
+    /// NUMA node with a GPU that is seen on PCI and computes nothing [default: no GPU].
+    #[arg(long, value_name = "NODE")]
+    gpu_node: Option<usize>,
+
     /// Kernel parameters to add, such as "isolcpus=1 nohz_full=1".
     #[arg(long, value_name = "ARGS", allow_hyphen_values = true)]
     boot: Vec<String>,
@@ -85,6 +89,7 @@ impl Options {
             cpus: self.cpus.map_or_else(default_cpus, |cpus| cpus as usize),
             smt: self.smt,
             numa_nodes: self.numa as usize,
+            gpu_node: self.gpu_node,
             boot_args: boot_words(&self.boot),
             timeout: Duration::from_secs(self.timeout),
             rw_dirs: self.rwdir.clone(),
@@ -188,6 +193,16 @@ mod tests {
             &["--cpus", "0", "--", "true"],
             &["--cpus", "3", "--smt", "--", "true"],
             &["--cpus", "2", "--numa", "4", "--", "true"],
+            &[
+                "--cpus",
+                "4",
+                "--numa",
+                "2",
+                "--gpu-node",
+                "2",
+                "--",
+                "true",
+            ],
             &["--rwdir", "/no/such/dir", "--", "true"],
             &[],
         ] {

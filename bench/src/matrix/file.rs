@@ -30,6 +30,7 @@ pub struct MatrixFile {
     baseline: Option<String>,
     subject: Option<String>,
     preferred: Option<CpuList>,
+    bpf_stats: Option<bool>,
     lab: Option<LabFile>,
     #[serde(rename = "workload")]
     workloads: Option<Workloads>,
@@ -90,6 +91,7 @@ impl MatrixFile {
             baseline: self.baseline.or(base.baseline),
             subject: self.subject.or(base.subject),
             preferred: self.preferred.or(base.preferred),
+            bpf_stats: self.bpf_stats.or(base.bpf_stats),
             lab,
             workloads: self.workloads.or(base.workloads),
         }
@@ -117,6 +119,7 @@ impl MatrixFile {
             preferred: self
                 .preferred
                 .map_or_else(|| "auto".to_owned(), |list| list.0),
+            bpf_stats: self.bpf_stats.unwrap_or_default(),
             lab: LabSettings {
                 kernel: lab.kernel.unwrap_or(defaults.kernel),
                 disk_mib: lab.disk_mib.map_or(defaults.disk_mib, |mib| mib.0),
@@ -135,7 +138,7 @@ mod tests {
     use super::*;
 
     const BASE: &str = "description = \"base\"\nrounds = 5\nseconds = 2\nneighbours = [\"none\"]\n\
-                        arms = [\"eevdf\"]\nsubject = \"eevdf\"\n[lab]\nkernel = \"7.0\"\ndisk_mib = 64\n\
+                        arms = [\"eevdf\"]\nsubject = \"eevdf\"\nbpf_stats = true\n[lab]\nkernel = \"7.0\"\ndisk_mib = 64\n\
                         [[workload]]\nname = \"q\"\nprofile = \"q\"\n";
 
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -156,7 +159,10 @@ mod tests {
             (matrix.lab.kernel.as_str(), matrix.lab.disk_mib),
             ("7.0", 128)
         );
-        assert_eq!(matrix.description, "base");
+        assert_eq!(
+            (matrix.description.as_str(), matrix.bpf_stats),
+            ("base", true)
+        );
     }
 
     #[test]

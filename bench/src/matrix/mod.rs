@@ -38,6 +38,9 @@ pub struct Matrix {
     pub subject: String,
     /// CPUs that the arms may use for the launcher: "auto" or a list.
     pub preferred: String,
+    /// Count what the schedulers' BPF programs cost. It makes each of their runs dearer.
+    #[serde(default)]
+    pub bpf_stats: bool,
     pub lab: LabSettings,
     #[serde(rename = "workload")]
     pub workloads: Vec<Workload>,

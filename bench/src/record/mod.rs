@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::bpf::Programs;
 use crate::neighbour::{Neighbour, Work};
 #[cfg(test)]
 pub use workload::Switches;
@@ -55,6 +56,17 @@ pub struct Measurement {
     pub neighbours: Vec<Work>,
     pub scheduler: Option<SchedulerSeen>,
     pub marks: Option<MarksSeen>,
+    /// In matrices with `bpf_stats`, for arms with a scheduler.
+    #[serde(default)]
+    pub bpf: Option<BpfCost>,
+}
+
+/// What the scheduler's BPF programs cost in the cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BpfCost {
+    /// From before the workload's start to the end of the measured window.
+    pub seconds: f64,
+    pub programs: Programs,
 }
 
 /// What the CPUs did in the measured window, by the kernel's account.
@@ -245,6 +257,7 @@ pub mod samples {
                 neighbours: Vec::new(),
                 scheduler: None,
                 marks: None,
+                bpf: None,
             }),
             phases_ms: BTreeMap::new(),
         }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use super::sections::{self, Detail};
 use super::table::escape;
-use super::{Report, bars, cdf, scatter};
+use super::{Report, bars, bpf, cdf, scatter};
 use crate::neighbour::Neighbour;
 
 pub(super) const STYLE: &str = include_str!("page.css");
@@ -73,6 +73,10 @@ pub fn render(report: &Report) -> Result<String> {
         escape(&matrix.subject)
     );
     page += &sections::versus(report).to_html();
+    for (heading, table) in bpf::tables(report) {
+        let _ = writeln!(page, "<h2>{}</h2>", escape(&heading));
+        page += &table.to_html();
+    }
     reading(&mut page, report);
     embed(&mut page, report)?;
     Ok(page + "</main>\n</body>\n</html>\n")

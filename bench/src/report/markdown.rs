@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The report as Markdown, for a pull request or a README.
 
-use super::Report;
 use super::sections::{self, Detail};
+use super::{Report, bpf};
 
 pub fn render(report: &Report) -> String {
     let matrix = &report.plan.matrix;
@@ -33,6 +33,9 @@ pub fn render(report: &Report) -> String {
     text += &sections::work(report).to_markdown();
     text += &format!("\n## {} against the others, ratios\n\n", matrix.subject);
     text += &sections::versus(report).to_markdown();
+    for (heading, table) in bpf::tables(report) {
+        text += &format!("\n## {heading}\n\n{}", table.to_markdown());
+    }
     text += "\n## How to read it\n\n";
     for line in sections::LEGEND {
         text += &format!("- {line}\n");

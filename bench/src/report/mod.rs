@@ -3,6 +3,7 @@
 //! summary.json. Says what the study found; computes nothing itself.
 
 mod bars;
+mod bpf;
 mod cdf;
 mod html;
 mod markdown;

@@ -13,11 +13,12 @@ use nix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 
 use crate::arm::Arm;
+use crate::bpf;
 use crate::matrix::Workload;
 use crate::neighbour::{self, Neighbour};
 use crate::process::Supervised;
 use crate::procstat::Snapshot;
-use crate::record::{MarksSeen, Measurement, WorkloadReport};
+use crate::record::{BpfCost, MarksSeen, Measurement, WorkloadReport};
 use crate::run::scheduler::Attached;
 use crate::workload;
 
@@ -40,6 +41,7 @@ pub struct Settings<'a> {
     /// Takes the programs' output; in memory if possible.
     pub scratch: &'a Path,
     pub disk: Option<&'a Path>,
+    pub bpf_stats: bool,
 }
 
 /// Where the time of a cell went.
@@ -90,6 +92,10 @@ pub fn measure(
         settings.preferred,
     )?;
     phases.end_of("neighbours_start");
+    let cost = match scheduler.as_deref() {
+        Some(attached) if settings.bpf_stats => Some(Cost::begin(attached.pid())?),
+        _ => None,
+    };
 
     let Settings {
         workload,
@@ -112,6 +118,7 @@ pub fn measure(
     let mut question = Question::new(settings, began);
     running.wait(seconds, || question.ask_when_due())?;
     let end = Snapshot::take()?;
+    let bpf = cost.map(Cost::end).transpose()?;
     phases.end_of("measure");
 
     let neighbours = neighbours.finish()?;
@@ -128,7 +135,31 @@ pub fn measure(
         neighbours,
         scheduler,
         marks,
+        bpf,
     })
+}
+
+/// What the scheduler's BPF programs cost between two readings.
+struct Cost {
+    pid: u32,
+    began: Instant,
+    before: bpf::Programs,
+}
+
+impl Cost {
+    fn begin(pid: u32) -> Result<Self> {
+        Ok(Self {
+            pid,
+            before: bpf::programs_of(pid)?,
+            began: Instant::now(),
+        })
+    }
+
+    fn end(self) -> Result<BpfCost> {
+        let seconds = self.began.elapsed().as_secs_f64();
+        let programs = bpf::between(&self.before, &bpf::programs_of(self.pid)?);
+        Ok(BpfCost { seconds, programs })
+    }
 }
 
 /// Asks the scheduler once which threads it protects.

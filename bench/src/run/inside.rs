@@ -8,6 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 
 use crate::arm::{Arm, Need};
+use crate::bpf;
 use crate::cpus;
 use crate::interrupt;
 use crate::neighbour::Neighbour;
@@ -63,6 +64,11 @@ pub fn block(run: &RunDir, index: usize, target_dir: &Path) -> Result<()> {
         disk: std::env::var_os("GPUAWARE_LAB_DISK").map(PathBuf::from),
         progress: Progress::new(&plan, run, index),
     };
+    let _counting = plan
+        .matrix
+        .bpf_stats
+        .then(bpf::Counting::start)
+        .transpose()?;
     stage.warm_up()?;
     for round in &block.rounds {
         for turn in &round.turns {
@@ -202,6 +208,7 @@ impl Stage<'_> {
             preferred: &self.plan.preferred,
             scratch: self.scratch.path(),
             disk: self.disk.as_deref(),
+            bpf_stats: self.plan.matrix.bpf_stats,
         };
         cell::measure(&settings, attached, phases)
     }

@@ -79,6 +79,11 @@ impl Attached {
         })
     }
 
+    /// The scheduler's process.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// An error unless the same load of the same scheduler is still in charge.
     pub fn check(&mut self) -> Result<&SchedulerSeen> {
         let name = &self.seen.ops;

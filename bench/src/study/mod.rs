@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From raw cells to the figures of the report. Pure: no clock, no file; can be redone any time.
 
+mod bpf;
 pub mod compare;
 mod distribution;
 mod serving;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::neighbour::{Kind, Neighbour};
 use crate::record::{Cell, Measurement};
 use crate::run::plan::{Plan, SHARED};
+pub use bpf::{Bpf, OPS};
 pub use distribution::Distribution;
 pub use serving::Serving;
 use stats::{Estimate, P99_MIN_SAMPLES};
@@ -34,6 +36,9 @@ pub struct Summary {
     /// What an arm costs where nothing disturbs: its quiet tokens/s over the baseline's.
     pub overhead: Vec<Overhead>,
     pub marks: Vec<Marks>,
+    /// What the schedulers' BPF programs cost; empty unless the matrix has it counted.
+    #[serde(default)]
+    pub bpf: Vec<Bpf>,
     /// Which scheduler each arm ran, by its own account.
     #[serde(default)]
     pub versions: BTreeMap<String, String>,
@@ -113,6 +118,7 @@ pub fn study(plan: &Plan, cells: &[Cell]) -> Summary {
         versus: versus::versus(&measured),
         overhead: overheads(&measured),
         marks: marks(&measured),
+        bpf: bpf::costs(&measured),
         versions: cells.iter().filter_map(version).collect(),
         failed,
     }

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the BPF side has counted since the load, put together over CPUs. What it means is `stats`'s
+//! business.
+
+use std::mem::size_of;
+
+use anyhow::{Context, Result};
+use libbpf_rs::{MapCore, MapFlags, ProgramInput};
+
+use crate::bpf::gpuaware::GpuawareSkel;
+use crate::bpf::gpuaware::types::{gpuaware_class_stats, gpuaware_waiting};
+use crate::bpf::intf;
+use crate::policy::cpuset::CpuSet;
+use crate::topology::irq_load::IrqTime;
+
+/// What runs on a CPU, as `enum occupant` has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runs {
+    /// Nothing, or a task of another scheduling class.
+    Other,
+    /// A kernel thread of this CPU.
+    Kthread,
+    /// Class BACKGROUND.
+    Background,
+    /// Class HANDOFF.
+    Handoff,
+    /// Class LAUNCH.
+    Launch,
+}
+
+impl Runs {
+    fn from_wire(occupant: u32) -> Self {
+        let known = [Self::Kthread, Self::Background, Self::Handoff, Self::Launch];
+        let index = (occupant as usize).checked_sub(1);
+        index
+            .and_then(|index| known.get(index))
+            .copied()
+            .unwrap_or(Self::Other)
+    }
+
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Other => "other",
+            Self::Kthread => "kthread",
+            Self::Background => "background",
+            Self::Handoff => "handoff",
+            Self::Launch => "launch",
+        }
+    }
+}
+
+/// Plain integers, as BPF wrote them; short input gives zeros.
+fn decode<T: Copy + Default>(bytes: &[u8]) -> T {
+    if bytes.len() < size_of::<T>() {
+        return T::default();
+    }
+    // SAFETY: only called with structs of plain integers, valid for any bytes; there are enough of
+    // them, and the read tolerates any alignment.
+    unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) }
+}
+
+/// One counter, summed.
+pub fn counter(skel: &GpuawareSkel<'_>, stat: intf::gpuaware_stat) -> Result<u64> {
+    let values = skel
+        .maps
+        .stats
+        .lookup_percpu(&stat.to_ne_bytes(), MapFlags::ANY)
+        .context("reading the scheduler's counters")?
+        .unwrap_or_default();
+    Ok(values.iter().map(|bytes| decode::<u64>(bytes)).sum())
+}
+
+/// The counters of a class: sums, and the longest wait.
+pub fn of_class(skel: &GpuawareSkel<'_>, class: u32) -> Result<gpuaware_class_stats> {
+    let values = skel
+        .maps
+        .class_stats
+        .lookup_percpu(&class.to_ne_bytes(), MapFlags::ANY)
+        .context("reading the counters of a class")?
+        .unwrap_or_default();
+    let cpus = values
+        .iter()
+        .map(|bytes| decode::<gpuaware_class_stats>(bytes));
+    Ok(cpus.fold(gpuaware_class_stats::default(), |sum, cpu| added(sum, &cpu)))
+}
+
+fn added(mut sum: gpuaware_class_stats, cpu: &gpuaware_class_stats) -> gpuaware_class_stats {
+    sum.run_preferred_ns += cpu.run_preferred_ns;
+    sum.run_other_ns += cpu.run_other_ns;
+    sum.preempts += cpu.preempts;
+    sum.preempted += cpu.preempted;
+    sum.worst_wait_ns = sum.worst_wait_ns.max(cpu.worst_wait_ns);
+    sum.wakeup_wait_ns += cpu.wakeup_wait_ns;
+    for (sum, waits) in sum.wakeup_waits.iter_mut().zip(cpu.wakeup_waits) {
+        *sum += waits;
+    }
+    sum
+}
+
+/// Tasks in dispatch queues now.
+pub fn waiting(skel: &GpuawareSkel<'_>) -> Result<gpuaware_waiting> {
+    skel.progs
+        .count_waiting
+        .test_run(ProgramInput::default())
+        .context("counting the queues")?;
+    let bss = skel.maps.bss_data.as_deref();
+    Ok(bss.context("the BPF object has no data")?.waiting)
+}
+
+/// What runs on each of `cpus` now.
+pub fn occupants(skel: &GpuawareSkel<'_>, cpus: &CpuSet) -> Result<Vec<(u32, Runs)>> {
+    cpus.iter()
+        .map(|cpu| {
+            let value = skel
+                .maps
+                .cpu_ctxs
+                .lookup(&cpu.to_ne_bytes(), MapFlags::ANY)
+                .context("reading what runs")?
+                .unwrap_or_default();
+            // struct cpu_ctx begins with it.
+            Ok((cpu, Runs::from_wire(decode::<u32>(&value))))
+        })
+        .collect()
+}
+
+/// Interrupt time of each of `cpus` since the load.
+pub fn irq_times(skel: &GpuawareSkel<'_>, cpus: &CpuSet) -> Result<Vec<(u32, IrqTime)>> {
+    cpus.iter()
+        .map(|cpu| {
+            let value = skel
+                .maps
+                .irq_ctxs
+                .lookup(&cpu.to_ne_bytes(), MapFlags::ANY)
+                .context("reading interrupt times")?
+                .unwrap_or_default();
+            // The map's value begins with struct gpuaware_irq_time: hard, then soft.
+            let [hard_ns, soft_ns] = decode::<[u64; 2]>(&value);
+            Ok((cpu, IrqTime { hard_ns, soft_ns }))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_counters_and_keeps_the_longest_wait() {
+        let mut cpu = gpuaware_class_stats {
+            run_other_ns: 5,
+            worst_wait_ns: 7,
+            ..gpuaware_class_stats::default()
+        };
+        cpu.wakeup_waits[3] = 2;
+        let twice = added(added(gpuaware_class_stats::default(), &cpu), &cpu);
+        assert_eq!((twice.run_other_ns, twice.worst_wait_ns), (10, 7));
+        assert_eq!(twice.wakeup_waits[3], 4);
+    }
+
+    #[test]
+    fn a_short_value_is_nothing() {
+        assert_eq!(decode::<[u64; 2]>(&[1; 9]), [0, 0]);
+        assert_eq!(decode::<u64>(&7u64.to_ne_bytes()), 7);
+    }
+
+    #[test]
+    fn an_unknown_occupant_is_no_class_of_ours() {
+        assert_eq!(Runs::from_wire(4), Runs::Launch);
+        assert_eq!(Runs::from_wire(0), Runs::Other);
+        assert_eq!(Runs::from_wire(99), Runs::Other);
+    }
+}

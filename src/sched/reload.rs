@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The policy in force, and when another one is to take its place: on SIGHUP, and when its file
+//! changes. What a policy does to the scheduler is not done here.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+use log::{info, warn};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+
+use crate::policy::effective::Effective;
+
+/// The file that a policy is from, and how to read it.
+pub struct PolicyFile {
+    /// As it was named.
+    pub path: PathBuf,
+    /// Reads and validates it, for the CPUs that are online now.
+    pub read: Box<dyn Fn() -> Result<Effective>>,
+}
+
+/// What the statistics say of policies.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Policies that have been in force since the start, this one included.
+    pub generation: u64,
+    /// Times that a policy was refused while an older one stayed.
+    pub refused: u64,
+    /// Why the last one was refused; empty: the last one that was read is in force.
+    pub error: String,
+}
+
+/// The policy in force.
+pub struct Reload {
+    in_force: Effective,
+    file: Option<PolicyFile>,
+    watch: Option<Watch>,
+    asked: Arc<AtomicBool>,
+    standing: Standing,
+}
+
+impl Reload {
+    /// `in_force` is in force; `file` is followed from now on.
+    ///
+    /// # Errors
+    /// SIGHUP cannot be handled. A file that cannot be watched is a warning.
+    pub fn start(in_force: Effective, file: Option<PolicyFile>) -> Result<Self> {
+        let asked = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&asked))
+            .context("handling SIGHUP")?;
+        let watch = file.as_ref().and_then(|file| {
+            Watch::start(&file.path)
+                .inspect_err(|error| warn!("changes are taken on SIGHUP only: {error:#}"))
+                .ok()
+        });
+        Ok(Self {
+            in_force,
+            file,
+            watch,
+            asked,
+            standing: Standing {
+                generation: 1,
+                ..Standing::default()
+            },
+        })
+    }
+
+    /// The policy in force.
+    pub fn in_force(&self) -> &Effective {
+        &self.in_force
+    }
+
+    /// For the statistics.
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// The policy that is to be in force from now on, if there is another one. A file that is no
+    /// policy is refused here.
+    pub fn poll(&mut self) -> Option<Effective> {
+        let changed = self.watch.as_mut().is_some_and(Watch::has_changed);
+        let asked = self.asked.swap(false, Ordering::Relaxed);
+        if !changed && !asked {
+            return None;
+        }
+        let Some(file) = &self.file else {
+            warn!("SIGHUP: the scheduler was started without a policy file, so nothing changes");
+            return None;
+        };
+        match (file.read)() {
+            Ok(policy) if policy.same_values(&self.in_force) => {
+                self.standing.error.clear();
+                if asked {
+                    let name = file.path.display();
+                    info!(
+                        "{name}: reread, generation {} stays",
+                        self.standing.generation
+                    );
+                }
+                None
+            }
+            Ok(policy) => Some(policy),
+            Err(error) => {
+                let error = format!("{error:#}");
+                // The same mistake, seen once by the signal and once by the watch.
+                if asked || error != self.standing.error {
+                    self.refuse(error);
+                }
+                None
+            }
+        }
+    }
+
+    /// `policy` is in force now.
+    pub fn accept(&mut self, policy: Effective) {
+        let changes = policy.changes_since(&self.in_force).join(", ");
+        self.in_force = policy;
+        self.standing.generation += 1;
+        self.standing.error.clear();
+        info!(
+            "{}: generation {} is in force: {changes}",
+            self.name(),
+            self.standing.generation
+        );
+    }
+
+    /// The policy in force stays, because of `error`.
+    pub fn refuse(&mut self, error: String) {
+        let generation = self.standing.generation;
+        warn!(
+            "{}: refused, generation {generation} stays in force: {error}",
+            self.name()
+        );
+        self.standing.refused += 1;
+        self.standing.error = error;
+    }
+
+    fn name(&self) -> String {
+        let path = self.file.as_ref().map(|file| file.path.as_path());
+        path.unwrap_or(Path::new("policy")).display().to_string()
+    }
+}
+
+/// Watches the folder of a file, as a file that is replaced takes its own watch with it.
+struct Watch {
+    inotify: Inotify,
+    /// `None`: the file is a link, and its folder may change it by any name, as Kubernetes does.
+    name: Option<OsString>,
+}
+
+impl Watch {
+    fn start(path: &Path) -> Result<Self> {
+        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)
+            .context("watching for changes of files")?;
+        let mut folders = vec![folder_of(path)];
+        let is_link = path.symlink_metadata().is_ok_and(|data| data.is_symlink());
+        if is_link && let Ok(target) = path.canonicalize() {
+            folders.push(folder_of(&target));
+        }
+        // Not the creation of a file: it has no text yet.
+        let mut events = AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_MOVED_TO;
+        events.set(AddWatchFlags::IN_CREATE, is_link);
+        for folder in folders {
+            inotify
+                .add_watch(&folder, events)
+                .with_context(|| format!("watching {}", folder.display()))?;
+        }
+        let name = path.file_name().filter(|_| !is_link);
+        Ok(Self {
+            inotify,
+            name: name.map(OsStr::to_owned),
+        })
+    }
+
+    /// Has the file changed since this was asked last?
+    fn has_changed(&mut self) -> bool {
+        let mut changed = false;
+        // Ends with EAGAIN when all have been read.
+        while let Ok(events) = self.inotify.read_events() {
+            changed |= events.iter().any(|event| {
+                event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW)
+                    || self.name.is_none()
+                    || event.name == self.name
+            });
+        }
+        changed
+    }
+}
+
+fn folder_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder.to_path_buf(),
+        _ => PathBuf::from("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Document;
+
+    fn effective(text: &str) -> Result<Effective> {
+        let document = Document::parse(text).map_err(anyhow::Error::from)?;
+        Ok(Effective::of(&document, None))
+    }
+
+    /// Follows `path`, which has the default policy.
+    fn follow(path: &Path) -> Reload {
+        std::fs::write(path, "").unwrap();
+        let file = path.to_path_buf();
+        let read = move || effective(&std::fs::read_to_string(&file)?);
+        let file = PolicyFile {
+            path: path.to_path_buf(),
+            read: Box::new(read),
+        };
+        Reload::start(effective("").unwrap(), Some(file)).unwrap()
+    }
+
+    const HOLD_0: &str = "[preferred]\nhold_us = 0\n";
+
+    #[test]
+    fn a_changed_file_is_read_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("policy.toml");
+        let mut reload = follow(&path);
+        assert!(reload.poll().is_none());
+        std::fs::write(&path, HOLD_0).unwrap();
+        let next = reload.poll().expect("a new policy");
+        assert!(next.policy.preferred.hold.cap.is_zero());
+        reload.accept(next);
+        assert!(reload.poll().is_none());
+        assert_eq!(reload.standing().generation, 2);
+    }
+
+    #[test]
+    fn a_replaced_file_and_its_target_are_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("policy.toml");
+        let mut reload = follow(&path);
+        let other = folder.path().join("new.toml");
+        std::fs::write(&other, HOLD_0).unwrap();
+        assert!(reload.poll().is_none(), "another file of the folder");
+        std::fs::rename(&other, &path).unwrap();
+        assert!(reload.poll().is_some());
+
+        let elsewhere = tempfile::tempdir().unwrap();
+        let target = elsewhere.path().join("target.toml");
+        let link = folder.path().join("link.toml");
+        std::fs::write(&target, "").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let mut reload = follow(&link);
+        std::fs::write(&target, HOLD_0).unwrap();
+        assert!(reload.poll().is_some());
+    }
+
+    #[test]
+    fn a_bad_file_is_refused_once_and_the_old_policy_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("policy.toml");
+        let mut reload = follow(&path);
+        for _ in 0..2 {
+            std::fs::write(&path, "[preferred]\nhold_us = true\n").unwrap();
+            assert!(reload.poll().is_none());
+        }
+        assert_eq!(
+            (reload.standing().generation, reload.standing().refused),
+            (1, 1)
+        );
+        assert!(reload.standing().error.contains("hold_us"));
+        assert!(!reload.in_force().policy.preferred.hold.cap.is_zero());
+        // Mended without a change of values: the error is history.
+        std::fs::write(&path, "# nothing\n").unwrap();
+        assert!(reload.poll().is_none());
+        assert_eq!(reload.standing().error, "");
+    }
+}

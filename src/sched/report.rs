@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The statistics of the moment, from all who have some.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use log::warn;
+
+use super::counters::{self, Runs};
+use super::placement::Placement;
+use super::reload::Standing;
+use super::stats::{ClassMetrics, CpuMetrics, MarkMetrics, Metrics};
+use crate::bpf::gpuaware::GpuawareSkel;
+use crate::bpf::gpuaware::types::gpuaware_class_stats;
+use crate::bpf::intf;
+use crate::identify::{Class, Identify, Sightings};
+
+/// Who has statistics.
+pub struct Parts<'a, 'obj> {
+    pub skel: &'a GpuawareSkel<'obj>,
+    pub placement: &'a Placement,
+    pub marks: &'a [MarkMetrics],
+    pub sightings: &'a Sightings,
+    pub policies: &'a Standing,
+}
+
+/// The number of marks by class and source. Counting them walks all tasks of the machine, so it is
+/// not done for every reader.
+#[derive(Default)]
+pub struct MarkCounts {
+    counts: Vec<MarkMetrics>,
+    next: Duration,
+}
+
+/// How old the counts may be.
+const MARKS_INTERVAL: Duration = Duration::from_secs(10);
+
+impl MarkCounts {
+    /// Counts again at `now`, if the last time is long ago.
+    pub fn refresh(&mut self, now: Duration, identify: &Identify<'_>) {
+        if now < self.next {
+            return;
+        }
+        self.next = now + MARKS_INTERVAL;
+        let marks = identify.marks().unwrap_or_else(|error| {
+            warn!("counting marks: {error:#}");
+            Vec::new()
+        });
+        let mut counts = BTreeMap::new();
+        for mark in marks {
+            *counts
+                .entry((mark.class.name(), mark.source.name()))
+                .or_default() += 1;
+        }
+        self.counts = counts
+            .into_iter()
+            .map(|((class, source), tasks)| MarkMetrics {
+                class: class.to_owned(),
+                source,
+                tasks,
+            })
+            .collect();
+    }
+
+    /// As of the last count.
+    pub fn counts(&self) -> &[MarkMetrics] {
+        &self.counts
+    }
+}
+
+/// The statistics of the moment; counters since the load.
+pub fn metrics(parts: &Parts<'_, '_>) -> Result<Metrics> {
+    let placement = parts.placement;
+    let sightings = parts.sightings;
+    let classes = classes(parts)?;
+    let class = |class: Class| classes.get(class.name()).cloned().unwrap_or_default();
+    let (launch, handoff) = (class(Class::Launch), class(Class::Handoff));
+    let background = class(Class::Background);
+    let worst_waits = classes.values().map(|class| class.worst_wait_us);
+    let counted = Metrics {
+        preferred_cpus: placement.cpus().to_string(),
+        preferred_reason: placement.reason().to_owned(),
+        irq_heavy_cpus: placement.irq_heavy().to_string(),
+        preferred_changes: (placement.changes().iter())
+            .map(|(cause, count)| ((*cause).to_owned(), *count))
+            .collect(),
+        worst_wait_us: worst_waits.max().unwrap_or(0),
+        worst_launch_wait_us: launch.worst_wait_us,
+        launch_preempts: launch.preempts,
+        launch_run_us: launch.run_us(),
+        handoff_run_us: handoff.run_us(),
+        background_run_us: background.run_us(),
+        lent_run_us: background.run_preferred_us,
+        classes,
+        cpus: cpus(parts)?,
+        marks: parts.marks.to_vec(),
+        probe_hits: sightings.launch_hits,
+        probe_windows: sightings.windows,
+        probes_armed: u64::from(sightings.armed),
+        libraries: sightings.libraries as u64,
+        launchers_found: sightings.launchers_found,
+        policy_generation: parts.policies.generation,
+        policy_refused: parts.policies.refused,
+        policy_error: parts.policies.error.clone(),
+        ..Metrics::default()
+    };
+    with_decisions(parts.skel, counted)
+}
+
+/// Adds how often the scheduler decided what.
+fn with_decisions(skel: &GpuawareSkel<'_>, rest: Metrics) -> Result<Metrics> {
+    let count = |stat| counters::counter(skel, stat);
+    let us = |stat| count(stat).map(|ns| ns / 1000);
+    Ok(Metrics {
+        launch_wakeups: count(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_WAKEUPS)?,
+        launch_to_preferred: count(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_TO_PREFERRED)?,
+        launch_to_other: count(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_TO_OTHER)?,
+        launch_queued: count(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_QUEUED)?,
+        handoff_wakeups: count(intf::gpuaware_stat_GPUAWARE_STAT_HANDOFF_WAKEUPS)?,
+        handoff_queued: count(intf::gpuaware_stat_GPUAWARE_STAT_HANDOFF_QUEUED)?,
+        background_direct: count(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_DIRECT)?,
+        background_queued: count(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_QUEUED)?,
+        background_turns: count(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_TURNS)?,
+        guard_throttles: count(intf::gpuaware_stat_GPUAWARE_STAT_GUARD_THROTTLES)?,
+        capped: count(intf::gpuaware_stat_GPUAWARE_STAT_CAPPED)?,
+        holds: count(intf::gpuaware_stat_GPUAWARE_STAT_HOLDS)?,
+        hold_us: us(intf::gpuaware_stat_GPUAWARE_STAT_HOLD_NS)?,
+        hold_waste_us: us(intf::gpuaware_stat_GPUAWARE_STAT_HOLD_WASTE_NS)?,
+        holds_expired: count(intf::gpuaware_stat_GPUAWARE_STAT_HOLDS_EXPIRED)?,
+        ..rest
+    })
+}
+
+fn cpus(parts: &Parts<'_, '_>) -> Result<BTreeMap<u32, CpuMetrics>> {
+    let placement = parts.placement;
+    let online = placement.topology().online();
+    let verdicts = placement.irq_verdicts();
+    let irq_times = counters::irq_times(parts.skel, &online)?;
+    let occupants = counters::occupants(parts.skel, &online)?;
+    let cpus = irq_times.into_iter().zip(occupants);
+    Ok(cpus
+        .map(|((cpu, irq), (_, runs))| {
+            let verdict = verdicts.of(cpu).unwrap_or_default();
+            let metrics = CpuMetrics {
+                runs: runs.name().to_owned(),
+                preferred: u64::from(placement.cpus().contains(cpu)),
+                irq_heavy: u64::from(verdict.heavy),
+                irq_percent: verdict.load_percent,
+                irq_hard_us: irq.hard_ns / 1000,
+                irq_soft_us: irq.soft_ns / 1000,
+            };
+            (cpu, metrics)
+        })
+        .collect())
+}
+
+fn classes(parts: &Parts<'_, '_>) -> Result<BTreeMap<String, ClassMetrics>> {
+    let online = parts.placement.topology().online();
+    let occupants = counters::occupants(parts.skel, &online)?;
+    let running = |runs| occupants.iter().filter(|(_, found)| *found == runs).count() as u64;
+    let waiting = counters::waiting(parts.skel)?;
+    [
+        (Class::Launch, Runs::Launch, waiting.launch),
+        (Class::Handoff, Runs::Handoff, waiting.handoff),
+        (Class::Background, Runs::Background, waiting.background),
+    ]
+    .into_iter()
+    .map(|(class, runs, waiting)| {
+        let counted = counters::of_class(parts.skel, class.wire())?;
+        let running = running(runs);
+        let metrics = class_metrics(&counted, running, running + waiting);
+        Ok((class.name().to_owned(), metrics))
+    })
+    .collect()
+}
+
+fn class_metrics(counted: &gpuaware_class_stats, running: u64, runnable: u64) -> ClassMetrics {
+    ClassMetrics {
+        runnable,
+        running,
+        preempts: counted.preempts,
+        preempted: counted.preempted,
+        run_preferred_us: counted.run_preferred_ns / 1000,
+        run_other_us: counted.run_other_ns / 1000,
+        worst_wait_us: counted.worst_wait_ns / 1000,
+        wakeup_wait_us: counted.wakeup_wait_ns / 1000,
+        wakeup_waits: counted.wakeup_waits.to_vec(),
+    }
+}
