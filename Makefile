@@ -7,6 +7,7 @@ BENCH    := $(TARGET)/release/gpuaware-bench
 PREFIX   ?= /usr/local
 DESTDIR  ?=
 RUNNER   := CARGO_TARGET_$(shell rustc -vV 2>/dev/null | sed -n 's/host: //p' | tr 'a-z-' 'A-Z_')_RUNNER
+VM_TESTS := cargo test --release --test integration -- --ignored --test-threads=1
 C_FILES   = $(shell git ls-files '*.c' '*.h' '*.cpp' '*.hpp' '*.cu')
 
 # In CI a tier that cannot run is a failure, not a skip.
@@ -27,6 +28,7 @@ build: setup ## Build the scheduler, the bench harness, the emulated libcuda and
 	cargo build --release --workspace
 	$(MAKE) --no-print-directory -C bench/fakecuda OUT=$(LAB)
 	$(MAKE) --no-print-directory -C bench/workloads/gpu_launch OUT=$(LAB)
+	$(MAKE) --no-print-directory -C bench/workloads/pipeline OUT=$(LAB)
 
 demo: build ## Boot the lab, compare with EEVDF, taskset+nice and isolcpus, print the table
 	$(BENCH) run demo
@@ -36,8 +38,9 @@ peers: setup ## Build the sched_ext schedulers that the matrix peers compares wi
 
 test: build ## Run every tier of tests that this machine can
 	cargo test --release --workspace
-	$(RUNNER)="$(BENCH) lab --timeout 1500 --" \
-		cargo test --release --test integration -- --ignored --test-threads=1 vm::
+	$(RUNNER)="$(BENCH) lab --timeout 1500 --" $(VM_TESTS) vm:: --skip vm::smt:: --skip vm::numa:: --skip vm::pins::
+	$(RUNNER)="$(BENCH) lab --cpus 4 --smt --timeout 300 --" $(VM_TESTS) vm::smt::
+	$(RUNNER)="$(BENCH) lab --cpus 8 --numa 2 --gpu-node 0 --timeout 400 --" $(VM_TESTS) vm::numa:: vm::pins::
 
 lint: setup ## Check formatting and lints: rustfmt, clippy, clang-format, shellcheck
 	cargo fmt --all --check

@@ -10,6 +10,12 @@
 #include "guard.bpf.h"
 
 /*
+ * About the longest that a task of any weight waits in a background queue: as many tasks of the
+ * usual weight as wait move a queue's clock on by this, divided by their number, in this time.
+ */
+#define MAX_WAIT_NS 8000000000ULL
+
+/*
  * The clock of a background queue: the vtime of the last task that it started. Each queue has its
  * own. With one for all, tasks that share one crowded CPU would fall behind those that do not, be
  * pulled up to the clock again and again, and lose their weights on the way.
@@ -43,8 +49,34 @@ static __always_inline u64 background_vtime(struct task_struct *p, struct task_c
 }
 
 /*
- * The two `…_served_ns` say since when a queue waits: when it was last served, or when it became
- * non-empty. That is what a turn is owed for.
+ * What the pinned queue of a CPU runs, in a turn or not, puts its next turn off by as many times as
+ * long as the minimum share asks for. So it gets that share whatever a turn is late or takes. Of
+ * what it is ahead or behind, no more than a few turns count.
+ */
+static __always_inline void charge_pinned(struct cpu_ctx *cctx, u64 ran_ns, u64 now)
+{
+	u64 due = cctx->pinned_due_ns, bound = 4 * tunables.turn_interval_ns;
+
+	if (time_before(due, now - tunables.turn_interval_ns))
+		due = now - tunables.turn_interval_ns;
+	due += ran_ns * (tunables.turn_interval_ns / tunables.background_slice_ns);
+	cctx->pinned_due_ns = time_before(due, now + bound) ? due : now + bound;
+}
+
+/* The first that waits after a pause waits for an interval, in which launchers may well sleep. */
+static __always_inline void start_waiting_pinned(struct cpu_ctx *cctx, u64 enq_flags, u64 now)
+{
+	u64 due = now + tunables.turn_interval_ns;
+
+	if ((enq_flags & SCX_ENQ_WAKEUP)
+		    ? time_before(cctx->pinned_due_ns, due)
+		    : time_before(cctx->pinned_due_ns, now - tunables.turn_interval_ns))
+		cctx->pinned_due_ns = due;
+}
+
+/*
+ * `background_served_ns` says since when the shared queue waits: when it was last served, or when
+ * it became non-empty. That is what a turn is owed for.
  */
 static __always_inline void enqueue_background(struct task_struct *p, struct task_ctx *tctx,
 					       u64 enq_flags, u64 now)
@@ -59,7 +91,7 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 	if (is_pinned(p)) {
 		dsq = pinned_dsq(cpu);
 		if (cctx && !dsq_waiting(dsq))
-			cctx->pinned_served_ns = now;
+			start_waiting_pinned(cctx, enq_flags, now);
 		scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns,
 					 background_vtime(p, tctx, dsq, cpu), enq_flags);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
@@ -93,6 +125,22 @@ static __always_inline void advance_clock(struct task_struct *p, struct task_ctx
 	}
 }
 
+/*
+ * Charges @p for its run, by its weight. A slice ends at a tick, so one that weighs next to nothing
+ * would come out so far ahead of a long queue that the kernel's watchdog bites before its turn:
+ * @lead, in virtual time, is as far as it may be.
+ */
+static __always_inline void charge_vtime(struct task_struct *p, struct task_ctx *tctx, u64 ran_ns,
+					 u64 dsq, s32 cpu, u64 lead, u64 now)
+{
+	u64 vtime = p->scx.dsq_vtime + ran_ns * 100 / share_weight(p, tctx, now);
+	u64 latest = queue_clock(dsq, cpu) + lead;
+
+	if (tctx->vtime_dsq == dsq && time_before(latest, vtime))
+		vtime = latest;
+	scx_bpf_task_set_dsq_vtime(p, vtime);
+}
+
 static __always_inline void charge_background(struct task_struct *p, struct task_ctx *tctx,
 					      struct cpu_ctx *cctx, s32 cpu, u32 llc, u64 now)
 {
@@ -101,12 +149,14 @@ static __always_inline void charge_background(struct task_struct *p, struct task
 	u64 nr;
 
 	count_run(GPUAWARE_CLASS_BACKGROUND, is_preferred(cpu), ran_ns);
-	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime + ran_ns * 100 / share_weight(p, tctx, now));
 	if (is_pinned(p)) {
 		nr = scx_bpf_dsq_nr_queued(pinned_dsq(cpu)) + 1;
+		charge_vtime(p, tctx, ran_ns, pinned_dsq(cpu), cpu, MAX_WAIT_NS / nr, now);
 		cctx->pinned_share_ns += ran_ns / nr;
+		charge_pinned(cctx, ran_ns, now);
 	} else {
 		nr = scx_bpf_dsq_nr_queued(background_dsq(llc)) / nr_cpus + 1;
+		charge_vtime(p, tctx, ran_ns, background_dsq(llc), cpu, MAX_WAIT_NS / nr, now);
 		cctx->shared_share_ns += ran_ns / nr;
 	}
 }
@@ -162,9 +212,7 @@ static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, u6
 	struct llc_ctx *llcx = llc_ctx(llc);
 	u32 nr_cpus = llc < GPUAWARE_MAX_LLCS ? llc_nr_cpus[llc] ?: 1 : 1;
 
-	if (dsq_waiting(pinned_dsq(cpu)) &&
-	    time_after_eq(now, cctx->pinned_served_ns + tunables.turn_interval_ns)) {
-		cctx->pinned_served_ns = now;
+	if (dsq_waiting(pinned_dsq(cpu)) && time_after_eq(now, cctx->pinned_due_ns)) {
 		/* The turn is for these first, whatever the shared queue had less of. */
 		cctx->pinned_share_ns = cctx->shared_share_ns;
 		return true;
@@ -179,8 +227,8 @@ static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, u6
 }
 
 /*
- * The minimum share. Where launchers leave nothing, background that waited for an interval gets
- * the CPU for one slice that no launcher cuts short. Tasks that need less of it share it.
+ * The minimum share. Where launchers leave nothing, background that is owed a turn gets the CPU for
+ * one slice that no launcher cuts short. Tasks that need less of it share it.
  */
 static __always_inline bool dispatch_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, u64 now)
 {

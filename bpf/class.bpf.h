@@ -10,15 +10,28 @@
 
 #include "intf.h"
 
+/* When a thread was seen doing something. */
+struct sighting {
+	u64 first_ns;
+	u64 last_ns;
+	u64 hits;
+};
+
 /* What was said about one task. Gone with the task, so a reused TID inherits nothing. */
 struct task_mark {
-	u32 marked_class;   /* by `scx_gpuaware mark` */
-	u32 observed_class; /* by a probe */
-	u32 symbol;
-	u32 pad;
-	u64 first_seen_ns;
-	u64 last_seen_ns;
-	u64 hits;
+	u32 marked_class; /* by `scx_gpuaware mark` */
+	u32 symbol;	  /* of the first launch: index of the library << 8 | index of the symbol */
+	u64 marked_ns;
+	u32 hinted_class; /* by the thread itself */
+	u32 wake_rate;
+	u64 hinted_ns;
+	u64 named_rules; /* a bit for each rule whose comm, exe and cmdline terms hold */
+	u64 named_ns;
+	u64 observed; /* enum gpuaware_observed */
+	u64 refused;  /* what would be observed if its user were trusted */
+	struct sighting launched;
+	struct sighting woke;
+	struct sighting sent;
 };
 
 struct {
@@ -28,16 +41,24 @@ struct {
 	__type(value, struct task_mark);
 } task_marks SEC(".maps");
 
-/* cgroup id -> class, for the roots of tagged subtrees. User space matches the globs. */
+/* By cgroup id, for the roots of tagged subtrees. User space matches the globs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, GPUAWARE_MAX_TAGGED_CGROUPS);
 	__type(key, u64);
-	__type(value, u32);
-} cgroup_classes SEC(".maps");
+	__type(value, struct gpuaware_cgroup_tag);
+} cgroup_tags SEC(".maps");
+
+/* In the order of precedence. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GPUAWARE_MAX_RULES);
+	__type(key, u32);
+	__type(value, struct gpuaware_rule);
+} class_rules SEC(".maps");
 
 /*
- * Counts every change of the two maps above. The scheduler caches a task's class together with
+ * Counts every change of the maps above. The scheduler caches a task's class together with
  * the generation that it was derived from.
  */
 struct {
@@ -50,6 +71,8 @@ struct {
 struct class_verdict {
 	u32 class;
 	u32 source;
+	u32 rule;   /* that says so; index into texts */
+	u64 tag_id; /* for SOURCE_CGROUP */
 };
 
 static __always_inline u64 *class_generation_ptr(void)
@@ -73,48 +96,93 @@ static __always_inline u64 task_cgroup_id(struct task_struct *p)
 	return BPF_CORE_READ(p, cgroups, dfl_cgrp, kn, id);
 }
 
-/* The class of the nearest tagged cgroup at or above that of @p: children inherit. */
-static __always_inline u32 cgroup_class(struct task_struct *p)
+/*
+ * Puts the class of the nearest tagged cgroup at or above that of @p into @verdict: children
+ * inherit. Without one, returns the rules whose cgroup term holds for @p.
+ */
+static __always_inline u64 judge_cgroup(struct task_struct *p, struct class_verdict *verdict)
 {
 	struct cgroup *cgrp = BPF_CORE_READ(p, cgroups, dfl_cgrp);
+	u64 rules = 0;
 	int level;
 
 	bpf_for (level, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
 		struct cgroup_subsys_state *parent;
-		u32 *class;
+		struct gpuaware_cgroup_tag *tag;
 		u64 id;
 
 		if (!cgrp)
 			break;
 		id = BPF_CORE_READ(cgrp, kn, id);
-		class = bpf_map_lookup_elem(&cgroup_classes, &id);
-		if (class)
-			return *class;
+		tag = bpf_map_lookup_elem(&cgroup_tags, &id);
+		if (tag && tag->class) {
+			verdict->class = tag->class;
+			verdict->source = GPUAWARE_SOURCE_CGROUP;
+			verdict->tag_id = id;
+			verdict->rule = tag->text;
+			return 0;
+		}
+		if (tag)
+			rules |= tag->rules;
 		/* A cgroup's own css is its first member: the parent css is the parent cgroup. */
 		parent = BPF_CORE_READ(cgrp, self.parent);
 		cgrp = (struct cgroup *)parent;
 	}
-	return GPUAWARE_CLASS_NONE;
+	return rules;
+}
+
+static __always_inline u32 source_of(const struct gpuaware_rule *rule)
+{
+	if (!rule->needs)
+		return GPUAWARE_SOURCE_RULE;
+	if (rule->needs & GPUAWARE_OBSERVED_LAUNCH)
+		return GPUAWARE_SOURCE_UPROBE;
+	if (rule->needs & GPUAWARE_OBSERVED_WAKES)
+		return GPUAWARE_SOURCE_WAKES;
+	return GPUAWARE_SOURCE_CONNECTS;
+}
+
+/* The first rule whose terms all hold; @by_cgroup are the rules whose cgroup term does. */
+static __always_inline void judge_rules(const struct task_mark *mark, u64 observed, u64 by_cgroup,
+					struct class_verdict *verdict)
+{
+	u32 i;
+
+	bpf_for (i, 0, GPUAWARE_MAX_RULES) {
+		struct gpuaware_rule *rule = bpf_map_lookup_elem(&class_rules, &i);
+		u64 bit = 1ULL << i;
+
+		if (!rule || !rule->class)
+			break;
+		if ((rule->needs & ~observed) || (rule->by_name && !(mark->named_rules & bit)) ||
+		    (rule->by_cgroup && !(by_cgroup & bit)))
+			continue;
+		verdict->class = rule->class;
+		verdict->source = source_of(rule);
+		verdict->rule = i;
+		break;
+	}
 }
 
 static __always_inline struct class_verdict judge_task(struct task_struct *p)
 {
 	struct task_mark *mark = bpf_task_storage_get(&task_marks, p, NULL, 0);
 	struct class_verdict verdict = {};
+	u64 by_cgroup;
 
 	if (mark && mark->marked_class) {
 		verdict.class = mark->marked_class;
 		verdict.source = GPUAWARE_SOURCE_MARK;
 		return verdict;
 	}
-	verdict.class = cgroup_class(p);
-	if (verdict.class) {
-		verdict.source = GPUAWARE_SOURCE_CGROUP;
+	by_cgroup = judge_cgroup(p, &verdict);
+	if (!mark || verdict.class)
 		return verdict;
-	}
-	if (mark && mark->observed_class) {
-		verdict.class = mark->observed_class;
-		verdict.source = GPUAWARE_SOURCE_UPROBE;
+	judge_rules(mark, mark->observed, by_cgroup, &verdict);
+	/* What it says of itself counts more than what it is seen doing, less than the policy. */
+	if (mark->hinted_class && verdict.source != GPUAWARE_SOURCE_RULE) {
+		verdict.class = mark->hinted_class;
+		verdict.source = GPUAWARE_SOURCE_HINT;
 	}
 	return verdict;
 }

@@ -219,7 +219,7 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 	if (is_reserved(cpu, cctx, now)) {
 		/* Somebody woke this CPU for work that it declines: another one takes it. */
 		if (dsq_waiting(background_dsq(llc))) {
-			if (cctx->hold_until_ns && !cctx->declined_since_ns)
+			if (is_held(cctx, now) && !cctx->declined_since_ns)
 				cctx->declined_since_ns = now;
 			watch_holds(now);
 			kick_idle_for_background();
@@ -356,10 +356,8 @@ void BPF_STRUCT_OPS(gpuaware_stopping, struct task_struct *p, bool runnable)
 		return;
 	}
 	charge_background(p, tctx, cctx, cpu, llc_of(cpu), now);
-	if (is_pinned(p)) {
-		cctx->pinned_served_ns = now;
+	if (is_pinned(p))
 		return;
-	}
 	llcx = llc_ctx(llc_of(cpu));
 	if (llcx)
 		llcx->background_served_ns = now;

@@ -10,7 +10,7 @@
 #include <bpf/bpf_tracing.h>
 #include <linux/errno.h>
 
-#include "class.bpf.h"
+#include "observe.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 
@@ -19,11 +19,16 @@ void bpf_task_release(struct task_struct *p) __ksym;
 
 /* Read by user space, which decides when the launch probes are armed. */
 u64 nr_launch_hits;    /* probed launches, new thread or not */
-u64 nr_new_launchers;  /* threads marked by a probe */
+u64 nr_new_launchers;  /* threads that a probe met for the first time */
 u64 nr_cuda_inits;     /* processes that initialised CUDA */
 u64 nr_gpu_forks;      /* threads started by processes that launch or initialised CUDA */
 u64 nr_cgroup_changes; /* cgroups made, removed or renamed */
-u64 nr_lost_execs;     /* process_events was full: user space looks at every process instead */
+u64 nr_lost_events;    /* events was full: user space looks at every process instead */
+u64 nr_rescans;	       /* asked for by the operator */
+
+/* Set by user space. */
+u64 expire_before_ns; /* what was observed before, and not since, is forgotten */
+u32 rules_changed;    /* what is said by number of rule or endpoint means nothing any more */
 
 /* Processes that initialised CUDA or launched: a new thread of theirs may launch soon. */
 struct {
@@ -33,11 +38,37 @@ struct {
 	__type(value, u8);
 } gpu_tgids SEC(".maps");
 
-/* TGIDs of processes that started another program: they may map libcuda soon. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 64 * 1024);
-} process_events SEC(".maps");
+	__uint(max_entries, 256 * 1024);
+} events SEC(".maps");
+
+/* Rules by number, libraries after them: what `marks` shows as evidence. Pinned. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, GPUAWARE_MAX_TEXTS);
+	__type(key, u32);
+	__type(value, char[GPUAWARE_TEXT_LEN]);
+} texts SEC(".maps");
+
+/*
+ * What threads say of themselves, see hints/gpuaware.h. Pinned; the key is a pidfd. The policy says
+ * who may write to it. Whose word counts is checked when it is taken.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, u32);
+} hints SEC(".maps");
+
+/* Written after hints. Another value than before: there is something to take. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} hint_calls SEC(".maps");
 
 static void remember_gpu_process(void)
 {
@@ -47,28 +78,27 @@ static void remember_gpu_process(void)
 	bpf_map_update_elem(&gpu_tgids, &tgid, &one, BPF_ANY);
 }
 
-/* A launch entry point. The cookie is the index of the symbol. */
+/* User space looks often enough: a compiler farm should not wake it for every process. */
+static void tell(struct gpuaware_event *event)
+{
+	if (bpf_ringbuf_output(&events, event, sizeof(*event), BPF_RB_NO_WAKEUP))
+		__sync_fetch_and_add(&nr_lost_events, 1);
+}
+
+/* A launch entry point. The cookie is the index of the library << 8 | that of the symbol. */
 SEC("uprobe.multi")
 int launch(struct pt_regs *ctx)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
-	u64 now = bpf_ktime_get_ns();
 	struct task_mark *mark;
 
 	__sync_fetch_and_add(&nr_launch_hits, 1);
 	mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!mark)
+	if (!mark || !observe(p, mark, &mark->launched, GPUAWARE_OBSERVED_LAUNCH))
 		return 0;
-	mark->last_seen_ns = now;
-	mark->hits++;
-	if (mark->observed_class == GPUAWARE_CLASS_LAUNCH)
-		return 0;
-	mark->first_seen_ns = now;
 	mark->symbol = bpf_get_attach_cookie(ctx);
-	mark->observed_class = GPUAWARE_CLASS_LAUNCH;
 	remember_gpu_process();
 	__sync_fetch_and_add(&nr_new_launchers, 1);
-	class_changed();
 	return 0;
 }
 
@@ -81,25 +111,59 @@ int cuda_init(struct pt_regs *ctx)
 	return 0;
 }
 
-/* A thread that is started by a GPU process may be one that launches. */
+/*
+ * A thread that is started by a GPU process may be one that launches. What it does by itself is
+ * not inherited; its name, executable and arguments are those of the thread that starts it.
+ */
 SEC("tp_btf/task_newtask")
 int BPF_PROG(task_started, struct task_struct *p, u64 clone_flags)
 {
+	struct task_struct *parent = bpf_get_current_task_btf();
+	struct task_mark *mark, *parents;
 	u32 tgid = p->tgid;
 
 	if (bpf_map_lookup_elem(&gpu_tgids, &tgid))
 		__sync_fetch_and_add(&nr_gpu_forks, 1);
+	parents = bpf_task_storage_get(&task_marks, parent, NULL, 0);
+	if (!parents || !parents->named_rules)
+		return 0;
+	mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (mark) {
+		mark->named_rules = parents->named_rules;
+		mark->named_ns = bpf_ktime_get_ns();
+	}
 	return 0;
 }
 
-/* User space looks often enough: a compiler farm should not wake it for every process. */
+/* Another program: nothing of what is known holds on, but for what the operator said by hand. */
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(process_execed, struct task_struct *p, s32 old_pid, struct linux_binprm *bprm)
 {
+	struct task_mark *mark = bpf_task_storage_get(&task_marks, p, NULL, 0);
+	struct gpuaware_event event = {.tid = p->pid, .tgid = p->tgid};
 	u32 tgid = p->tgid;
 
-	if (bpf_ringbuf_output(&process_events, &tgid, sizeof(tgid), BPF_RB_NO_WAKEUP))
-		__sync_fetch_and_add(&nr_lost_execs, 1);
+	bpf_task_storage_delete(&hints, p);
+	if (mark && (mark->named_rules || mark->observed || mark->refused || mark->hinted_class)) {
+		mark->hinted_class = GPUAWARE_CLASS_NONE;
+		mark->named_rules = 0;
+		mark->observed = 0;
+		mark->refused = 0;
+		class_changed();
+	}
+	bpf_map_delete_elem(&gpu_tgids, &tgid);
+	tell(&event);
+	return 0;
+}
+
+/* Attached where a rule asks for names. */
+SEC("tp_btf/task_rename")
+int BPF_PROG(task_renamed, struct task_struct *p, const char *comm)
+{
+	struct gpuaware_event event = {.tid = p->pid, .tgid = p->tgid, .renamed = 1};
+
+	bpf_probe_read_kernel_str(event.comm, sizeof(event.comm), comm);
+	tell(&event);
 	return 0;
 }
 
@@ -138,11 +202,10 @@ int mark_task(struct gpuaware_mark_request *request)
 	mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (mark) {
 		mark->marked_class = request->class;
-		mark->first_seen_ns = mark->first_seen_ns ?: bpf_ktime_get_ns();
-		mark->last_seen_ns = bpf_ktime_get_ns();
-		/* Taken away by hand: what a probe saw before does not bring it back. */
+		mark->marked_ns = bpf_ktime_get_ns();
+		/* Taken away by hand: what was seen before does not bring it back. */
 		if (!request->class)
-			mark->observed_class = GPUAWARE_CLASS_NONE;
+			mark->observed = 0;
 		class_changed();
 		ret = 0;
 	}
@@ -150,7 +213,133 @@ int mark_task(struct gpuaware_mark_request *request)
 	return ret;
 }
 
-/* Every task that has a class, with the reason. Pinned, so that `marks` only reads a file. */
+/* User space says for which rules the name, executable and arguments of a thread are right. */
+SEC("syscall")
+int name_task(struct gpuaware_name_request *request)
+{
+	struct task_struct *p = bpf_task_from_pid(request->tid);
+	struct task_mark *mark = NULL;
+
+	if (!p)
+		return -ESRCH;
+	if (p->start_boottime / NS_PER_TICK == request->start_ticks)
+		mark = bpf_task_storage_get(&task_marks, p, NULL,
+					    request->rules ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+	if (mark && mark->named_rules != request->rules) {
+		mark->named_rules = request->rules;
+		mark->named_ns = bpf_ktime_get_ns();
+		class_changed();
+	}
+	bpf_task_release(p);
+	return 0;
+}
+
+/* `scx_gpuaware rescan` runs this. */
+SEC("syscall")
+int rescan(void *ctx)
+{
+	__sync_fetch_and_add(&nr_rescans, 1);
+	return 0;
+}
+
+/* Takes what threads have said of themselves. User space reads this iterator when they did. */
+SEC("iter/task")
+int take_hints(struct bpf_iter__task *ctx)
+{
+	u32 *hint, class = GPUAWARE_CLASS_NONE;
+	struct task_struct *p = ctx->task;
+	struct task_mark *mark;
+
+	if (!p)
+		return 0;
+	hint = bpf_task_storage_get(&hints, p, NULL, 0);
+	if (!hint)
+		return 0;
+	/* Nobody can hint another thread away. */
+	if (*hint == GPUAWARE_CLASS_LAUNCH || *hint == GPUAWARE_CLASS_HANDOFF)
+		class = *hint;
+	if (!is_trusted(p)) {
+		class = GPUAWARE_CLASS_NONE;
+		__sync_fetch_and_add(&nr_refused, 1);
+	}
+	mark = bpf_task_storage_get(&task_marks, p, NULL,
+				    class ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+	if (mark && mark->hinted_class != class) {
+		mark->hinted_class = class;
+		mark->hinted_ns = bpf_ktime_get_ns();
+		class_changed();
+	}
+	return 0;
+}
+
+static __always_inline u64 expired(const struct sighting *sighting, u64 bits)
+{
+	return sighting->last_ns < expire_before_ns ? bits : 0;
+}
+
+/* Forgets what is outdated. User space reads this iterator when it is time. */
+SEC("iter/task")
+int forget_outdated(struct bpf_iter__task *ctx)
+{
+	const u64 endpoints = ~(u64)(GPUAWARE_OBSERVED_FIRST_ENDPOINT - 1);
+	struct task_struct *p = ctx->task;
+	struct task_mark *mark;
+	u64 outdated;
+
+	if (!p)
+		return 0;
+	mark = bpf_task_storage_get(&task_marks, p, NULL, 0);
+	if (!mark)
+		return 0;
+	outdated = expired(&mark->launched, GPUAWARE_OBSERVED_LAUNCH) |
+		   expired(&mark->woke, GPUAWARE_OBSERVED_WAKES) | expired(&mark->sent, endpoints);
+	if (rules_changed) {
+		mark->named_rules = 0;
+		mark->refused = 0;
+		mark->hinted_class = GPUAWARE_CLASS_NONE;
+		outdated |= is_trusted(p) ? endpoints : ~0ULL;
+	}
+	if (mark->observed & outdated) {
+		__sync_fetch_and_and(&mark->observed, ~outdated);
+		class_changed();
+	}
+	mark->refused &= ~outdated;
+	return 0;
+}
+
+static __always_inline void record_times(struct gpuaware_mark_record *record,
+					 const struct task_mark *mark)
+{
+	const struct sighting *sighting = &mark->launched;
+
+	record->launches = !!((mark->observed | mark->refused) & GPUAWARE_OBSERVED_LAUNCH);
+	record->symbol = mark->symbol;
+	record->rate = mark->wake_rate;
+	if (record->source == GPUAWARE_SOURCE_MARK) {
+		record->first_seen_ns = record->last_seen_ns = mark->marked_ns;
+		return;
+	}
+	if (record->source == GPUAWARE_SOURCE_HINT) {
+		record->first_seen_ns = record->last_seen_ns = mark->hinted_ns;
+		return;
+	}
+	if (record->source == GPUAWARE_SOURCE_RULE) {
+		record->first_seen_ns = record->last_seen_ns = mark->named_ns;
+		return;
+	}
+	if (record->source == GPUAWARE_SOURCE_WAKES)
+		sighting = &mark->woke;
+	else if (record->source == GPUAWARE_SOURCE_CONNECTS)
+		sighting = &mark->sent;
+	record->first_seen_ns = sighting->first_ns;
+	record->last_seen_ns = sighting->last_ns;
+	record->hits = sighting->hits;
+}
+
+/*
+ * Every task that has a class, was refused one, or launches, with the reason. Pinned, so that
+ * `marks` only reads a file.
+ */
 SEC("iter/task")
 int list_marks(struct bpf_iter__task *ctx)
 {
@@ -162,21 +351,25 @@ int list_marks(struct bpf_iter__task *ctx)
 	if (!p)
 		return 0;
 	verdict = judge_task(p);
-	if (!verdict.class)
+	mark = bpf_task_storage_get(&task_marks, p, NULL, 0);
+	if (!verdict.class && mark && mark->refused) {
+		judge_rules(mark, mark->observed | mark->refused, ~0ULL, &verdict);
+		verdict.class = GPUAWARE_CLASS_NONE;
+		verdict.source = verdict.source ? GPUAWARE_SOURCE_REFUSED : 0;
+	}
+	if (!verdict.source && (!mark || !mark->observed))
 		return 0;
 	record.tid = p->pid;
 	record.tgid = p->tgid;
 	record.class = verdict.class;
 	record.source = verdict.source;
+	record.rule = verdict.rule;
+	record.tag_id = verdict.tag_id;
+	record.uid = BPF_CORE_READ(p, cred, uid.val);
 	record.cgroup_id = task_cgroup_id(p);
 	BPF_CORE_READ_STR_INTO(&record.comm, p, comm);
-	mark = bpf_task_storage_get(&task_marks, p, NULL, 0);
-	if (mark) {
-		record.symbol = mark->symbol;
-		record.first_seen_ns = mark->first_seen_ns;
-		record.last_seen_ns = mark->last_seen_ns;
-		record.hits = mark->hits;
-	}
+	if (mark)
+		record_times(&record, mark);
 	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
 	return 0;
 }

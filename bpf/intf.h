@@ -23,6 +23,11 @@ enum gpuaware_limits {
 	GPUAWARE_COMM_LEN = 16,
 	GPUAWARE_NR_CLASSES = 4,
 	GPUAWARE_WAIT_BUCKETS = 24,
+	GPUAWARE_MAX_RULES = 64,     /* bits of a mask */
+	GPUAWARE_MAX_ENDPOINTS = 32, /* likewise */
+	GPUAWARE_MAX_TEXTS = 1024,
+	GPUAWARE_TEXT_LEN = 256,
+	GPUAWARE_ADDRESS_LEN = 108, /* path of a Unix-domain socket */
 };
 
 /* What a task is to the scheduler. NONE: nobody said anything, scheduled as BACKGROUND. */
@@ -33,12 +38,56 @@ enum gpuaware_class {
 	GPUAWARE_CLASS_BACKGROUND = 3,
 };
 
-/* Who said so, in the order of precedence. */
+/* Who said so, in the order of precedence. REFUSED classifies nobody: see guard.trust_uids. */
 enum gpuaware_source {
 	GPUAWARE_SOURCE_NONE = 0,
 	GPUAWARE_SOURCE_MARK = 1,
 	GPUAWARE_SOURCE_CGROUP = 2,
-	GPUAWARE_SOURCE_UPROBE = 3,
+	GPUAWARE_SOURCE_RULE = 3,
+	GPUAWARE_SOURCE_HINT = 4,
+	GPUAWARE_SOURCE_UPROBE = 5,
+	GPUAWARE_SOURCE_WAKES = 6,
+	GPUAWARE_SOURCE_CONNECTS = 7,
+	GPUAWARE_SOURCE_REFUSED = 8,
+};
+
+/* What a thread was seen doing. Each is a bit of what a rule needs; endpoints follow, a bit each.
+ */
+enum gpuaware_observed {
+	GPUAWARE_OBSERVED_LAUNCH = 1,
+	GPUAWARE_OBSERVED_WAKES = 2,
+	GPUAWARE_OBSERVED_FIRST_ENDPOINT = 4,
+};
+
+/* A rule of the policy as it is judged: all that it asks for must hold. Class NONE ends the list.
+ */
+struct gpuaware_rule {
+	u64 needs; /* enum gpuaware_observed */
+	u32 class;
+	u8 by_name;   /* user space says for whom its comm, exe and cmdline terms hold */
+	u8 by_cgroup; /* it has a cgroup term beside others */
+	u8 pad[2];
+};
+
+/* What the policy, or its xattr, says of a cgroup and those below it. */
+struct gpuaware_cgroup_tag {
+	u64 rules; /* a bit for each rule whose cgroup term holds */
+	u32 class; /* NONE: only the terms above */
+	u32 text;  /* that gave it the class; index into texts */
+};
+
+/* Where threads send to. TCP: IPv6, or IPv4 mapped into it; an address of zeros is any. */
+struct gpuaware_endpoint {
+	u32 port; /* 0: a Unix-domain socket */
+	u8 address[GPUAWARE_ADDRESS_LEN];
+};
+
+/* Something that user space has to look at. */
+struct gpuaware_event {
+	s32 tid;
+	s32 tgid;
+	u32 renamed; /* 0: the process started another program */
+	u8 comm[GPUAWARE_COMM_LEN];
 };
 
 /* Argument of the `mark_task` program. Class NONE takes the mark away. */
@@ -60,6 +109,14 @@ struct gpuaware_tunables {
 	u64 guard_budget_ns;  /* of all CPUs in a window; 0: no guard */
 	u32 hold_us_per_s;    /* that holds may waste on all CPUs */
 	u32 lend;	      /* preferred CPUs, to background? */
+};
+
+/* Argument of the `name_task` program. */
+struct gpuaware_name_request {
+	s32 tid;
+	u32 pad;
+	u64 start_ticks; /* as in /proc/TID/stat: another thread may have the TID by now */
+	u64 rules;	 /* a bit for each whose comm, exe and cmdline terms hold */
 };
 
 /* The preferred CPUs, best first, as the `set_preferred` program takes them. */
@@ -88,8 +145,13 @@ struct gpuaware_mark_record {
 	s32 tgid;
 	u32 class;
 	u32 source;
-	u32 symbol; /* which entry point a uprobe saw; index in the order of attachment */
+	u32 rule;   /* that gave it the class, but for marks by hand; index into texts */
+	u32 symbol; /* that a uprobe saw: index of the library << 8 | index of the symbol */
+	u32 uid;
+	u32 launches; /* a probe has met it, whatever its class */
+	u32 rate;     /* wakeups of launchers a second, when it was last over the limit */
 	u32 pad;
+	u64 tag_id; /* the cgroup that gave it the class */
 	u64 cgroup_id;
 	u64 first_seen_ns;
 	u64 last_seen_ns;
@@ -115,6 +177,11 @@ enum gpuaware_stat {
 	GPUAWARE_STAT_HOLD_WASTE_NS, /* of these, from when the CPU first declined background */
 	GPUAWARE_STAT_HOLDS_EXPIRED, /* the launcher slept longer than was foreseen */
 	GPUAWARE_NR_STATS,
+};
+
+/* What one CPU has counted, by enum gpuaware_stat. */
+struct gpuaware_stats {
+	u64 counts[GPUAWARE_NR_STATS];
 };
 
 /* What one CPU has counted for one class since the load. */

@@ -7,18 +7,18 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, GPUAWARE_NR_STATS);
+	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, u64);
+	__type(value, struct gpuaware_stats);
 } stats SEC(".maps");
 
 static __always_inline void stat_add(enum gpuaware_stat stat, u64 value)
 {
-	u32 key = stat;
-	u64 *sum = bpf_map_lookup_elem(&stats, &key);
+	u32 zero = 0;
+	struct gpuaware_stats *own = bpf_map_lookup_elem(&stats, &zero);
 
-	if (sum)
-		*sum += value;
+	if (own)
+		own->counts[stat] += value;
 }
 
 static __always_inline void stat_inc(enum gpuaware_stat stat)

@@ -79,7 +79,7 @@ struct cpu_ctx {
 	u64 hold_start_ns;
 	u64 declined_since_ns; /* 0: no background has been declined in this hold */
 	u64 turn_until_ns;     /* background runs its minimum share and is not preempted */
-	u64 pinned_served_ns;  /* since when tasks that can only run here wait */
+	u64 pinned_due_ns;     /* when tasks that can only run here are owed a turn */
 	u64 pinned_vtime;      /* clock of the pinned queue */
 	/* CPU time of the pinned and of the shared queue here, each by its number of tasks. */
 	u64 pinned_share_ns;

@@ -3,7 +3,8 @@
 //! neighbours.
 //!
 //! Imports run downward only: `cli` -> `top` -> {`sched`, `doctor`, `trace`} -> `identify` ->
-//! {`policy`, `topology`}. `bpf` holds what the build generated; only `sched`, `identify` and `trace` use it.
+//! {`policy`, `topology`}. `bpf` holds what the build generated; only `sched`, `identify` and
+//! `trace` use it.
 
 mod bpf;
 pub mod cli;

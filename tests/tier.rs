@@ -54,6 +54,37 @@ pub fn vm() -> bool {
     ready("vm", missing)
 }
 
+/// Two hardware threads a core.
+pub fn smt() -> bool {
+    let active = std::fs::read_to_string("/sys/devices/system/cpu/smt/active");
+    let there = active.is_ok_and(|active| active.trim() == "1");
+    ready(
+        "vm",
+        (!there).then_some("SMT: gpuaware-bench lab --cpus 4 --smt"),
+    )
+}
+
+/// Two NUMA nodes and a GPU on one of them.
+pub fn numa() -> bool {
+    let pci = std::fs::read_dir("/sys/bus/pci/devices")
+        .into_iter()
+        .flatten();
+    let is_display = |folder: &Path| {
+        std::fs::read_to_string(folder.join("class")).is_ok_and(|class| class.starts_with("0x03"))
+    };
+    let there = Path::new("/sys/devices/system/node/node1").exists()
+        && pci.flatten().any(|device| is_display(&device.path()));
+    let missing = "NUMA and a GPU: gpuaware-bench lab --cpus 8 --numa 2 --gpu-node 0";
+    ready("vm", (!there).then_some(missing))
+}
+
+/// A kernel with sched_ext and so many CPUs.
+pub fn vm_with_cpus(nr_cpus: usize) -> bool {
+    let there = std::thread::available_parallelism().map_or(1, usize::from);
+    let missing = format!("{nr_cpus} CPUs: gpuaware-bench lab --cpus {nr_cpus}");
+    vm() && ready("vm", (there < nr_cpus).then_some(missing.as_str()))
+}
+
 /// A GPU with its own driver.
 pub fn gpu() -> bool {
     let missing = (!Path::new("/dev/nvidia0").exists()).then_some("a GPU (/dev/nvidia0)");

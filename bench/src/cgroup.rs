@@ -96,6 +96,8 @@ fn mount_point(mounts: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
@@ -112,7 +114,14 @@ mod tests {
         let cgroup = match Cgroup::make(&name) {
             Ok(cgroup) => cgroup,
             Err(error) => {
-                eprintln!("SKIPPED: needs a cgroup v2 hierarchy and root: {error:#}");
+                let required = std::env::var("GPUAWARE_REQUIRE").unwrap_or_default();
+                assert!(
+                    !required.split(',').any(|tier| tier.trim() == "root"),
+                    "tier root is required (GPUAWARE_REQUIRE) and cannot run: {error:#}"
+                );
+                let skipped = "SKIPPED: needs a cgroup v2 hierarchy and root";
+                // Not eprintln!, which the test runner captures.
+                let _ = writeln!(io::stderr(), "{skipped}: {error:#}");
                 return;
             }
         };

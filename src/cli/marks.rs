@@ -51,6 +51,11 @@ pub fn mark(target: &Target, class: Option<Class>) -> Result<()> {
     Ok(())
 }
 
+/// Has the scheduler look at everything again.
+pub fn rescan() -> Result<()> {
+    pins_in_use()?.rescan()
+}
+
 fn threads_of(pid: i32) -> Result<Vec<i32>> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/task"))
         .map_err(|_| anyhow!("no process with PID {pid}"))?;
@@ -67,7 +72,7 @@ pub fn list(json: bool) -> Result<()> {
         return print(&(serde_json::to_string_pretty(&marks)? + "\n"));
     }
     let mut table = format!(
-        "{:>7} {:>7} {:<16} {:<10} {:<7} {:>8}  EVIDENCE\n",
+        "{:>7} {:>7} {:<16} {:<10} {:<8} {:>8}  EVIDENCE\n",
         "TID", "PID", "COMM", "CLASS", "SOURCE", "AGE"
     );
     for mark in &marks {
@@ -83,17 +88,13 @@ fn row(mark: &Mark) -> String {
         || "-".to_owned(),
         |ms| format!("{:.1} s", ms as f64 / 1000.0),
     );
-    let evidence = match mark.symbol {
-        Some(symbol) => symbol.to_owned(),
-        None if mark.age_ms.is_none() => format!("cgroup id {}", mark.cgroup_id),
-        None => "by hand".to_owned(),
-    };
     format!(
-        "{:>7} {:>7} {:<16} {:<10} {:<7} {age:>8}  {evidence}",
+        "{:>7} {:>7} {:<16} {:<10} {:<8} {age:>8}  {}",
         mark.tid,
         mark.tgid,
         mark.comm,
         name(serde_json::to_string(&mark.class)),
         name(serde_json::to_string(&mark.source)),
+        mark.evidence,
     )
 }

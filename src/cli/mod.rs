@@ -3,12 +3,13 @@
 
 mod analyze;
 mod doctor;
+mod log;
 mod marks;
 mod policy;
 mod topology;
 mod trace;
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,10 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ::log::warn;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use log::warn;
-use simplelog::{ColorChoice, ConfigBuilder, LevelFilter, TermLogger, TerminalMode};
 
 use crate::identify::Class;
 use crate::policy::cpuset::CpuSet;
@@ -64,6 +64,9 @@ struct Run {
     /// Size of the kernel's debug dump if it throws the scheduler out, bytes; 0: kernel default.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     exit_dump_len: u32,
+    /// How to log to standard error.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = log::Format::Text)]
+    log_format: log::Format,
     /// Log more, libbpf's debug output included.
     #[arg(short, long)]
     verbose: bool,
@@ -90,6 +93,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Look for libcuda, launching threads and names again, everywhere, now. SIGUSR1 does it too.
+    Rescan,
     /// Check, show and write policies.
     #[command(subcommand)]
     Policy(policy::Action),
@@ -125,7 +130,7 @@ impl From<anyhow::Error> for Failure {
 
 /// Runs what the command line asks for.
 pub fn main(cli: Cli) -> ExitCode {
-    start_log(cli.run.verbose);
+    log::start(cli.run.verbose, cli.run.log_format);
     let result = match cli.command {
         None => run(&cli.run),
         Some(Command::Mark { class, target }) => {
@@ -133,6 +138,7 @@ pub fn main(cli: Cli) -> ExitCode {
         }
         Some(Command::Unmark { target }) => marks::mark(&target, None).map_err(Failure::from),
         Some(Command::Marks { json }) => marks::list(json).map_err(Failure::from),
+        Some(Command::Rescan) => marks::rescan().map_err(Failure::from),
         Some(Command::Policy(action)) => policy::run(&action),
         Some(Command::Topology(options)) => topology::run(&options),
         Some(Command::Doctor(args)) => doctor::run(&args).map_err(Failure::from),
@@ -147,31 +153,6 @@ pub fn main(cli: Cli) -> ExitCode {
     };
     eprintln!("scx_gpuaware: error: {error:#}");
     ExitCode::from(code)
-}
-
-fn start_log(verbose: bool) {
-    let level = if verbose {
-        LevelFilter::Debug
-    } else {
-        LevelFilter::Info
-    };
-    let mut config = ConfigBuilder::new();
-    config
-        .set_target_level(LevelFilter::Off)
-        .set_location_level(LevelFilter::Off)
-        .set_time_level(LevelFilter::Off);
-    if !verbose {
-        config
-            .add_filter_allow_str("scx_gpuaware")
-            .add_filter_allow_str("scx_utils::libbpf_logger");
-    }
-    let color = if std::io::stderr().is_terminal() {
-        ColorChoice::Auto
-    } else {
-        ColorChoice::Never
-    };
-    // Fails only if a logger is set already, which is fine in tests.
-    let _ = TermLogger::init(level, config.build(), TerminalMode::Stderr, color);
 }
 
 fn run(args: &Run) -> Result<(), Failure> {

@@ -12,7 +12,7 @@ use crate::policy::cpuset::CpuSet;
 use crate::policy::effective::{AsToml, entries};
 use crate::policy::report::in_file;
 use crate::policy::template::{Machine, render};
-use crate::policy::{Document, json_schema, pending};
+use crate::policy::{Document, json_schema};
 use crate::topology::choose::{PreferredRules, choose};
 use crate::topology::demand::Demand;
 use crate::topology::irq_load::IrqVerdicts;
@@ -114,24 +114,15 @@ fn check_preferred(cpus: Option<&CpuSet>, online: &CpuSet) -> Result<()> {
     Ok(())
 }
 
-/// Logs the policy's warnings, and once for each key that this build does not act on it.
+/// Logs the policy's warnings.
 pub fn warn_of(path: &Path, document: &Document) {
-    for line in remarks(path, document) {
+    for line in warnings(path, document).lines() {
         warn!("{line}");
     }
 }
 
-fn remarks(path: &Path, document: &Document) -> Vec<String> {
-    let file = path.display();
-    let mut remarks: Vec<_> = in_file(&document.warnings, &file.to_string())
-        .lines()
-        .map(str::to_owned)
-        .collect();
-    for (key, line) in pending::keys(document) {
-        let note = "this build reads the key but does not act on it yet";
-        remarks.push(format!("{file}:{line}: note: {key}: {note}"));
-    }
-    remarks
+fn warnings(path: &Path, document: &Document) -> String {
+    in_file(&document.warnings, &path.display().to_string())
 }
 
 fn check(args: &Check) -> Result<()> {
@@ -143,7 +134,7 @@ fn check(args: &Check) -> Result<()> {
     for path in &args.files {
         match read(path, &online) {
             Ok(document) => {
-                for line in remarks(path, &document) {
+                for line in warnings(path, &document).lines() {
                     eprintln!("{line}");
                 }
                 print(&format!("{}: ok\n", path.display()))?;

@@ -6,11 +6,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-
-use crate::policy::{CgroupGlob, Policy};
+use log::debug;
 
 use super::Class;
+use super::evidence;
+use super::rules::Rules;
 
+/// The xattr of a folder that says the class of its tasks.
+pub const XATTR: &str = "user.scx_gpuaware.class";
+const ROOT: u32 = 0;
 /// Folders that are looked at for a CPU limit before giving up.
 const MAX_LOOKED_AT: usize = 20_000;
 
@@ -23,33 +27,37 @@ pub fn mount_point(mounts: &str) -> Option<PathBuf> {
     })
 }
 
-/// The globs of a policy, with their classes: the first that matches a cgroup wins.
-pub fn rules(policy: &Policy) -> Vec<(CgroupGlob, Class)> {
-    let launch = policy.launch.cgroups().map(|glob| (glob, Class::Launch));
-    let handoff = policy.handoff.cgroups().map(|glob| (glob, Class::Handoff));
-    let background = policy.background.cgroups();
-    launch
-        .chain(handoff)
-        .chain(background.map(|glob| (glob, Class::Background)))
-        .map(|(glob, class)| (glob.clone(), class))
-        .collect()
+/// What is said of a folder, and of those below it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tag {
+    /// The class of its tasks.
+    pub class: Option<Class>,
+    /// Which of [`Rules::texts`] gave it the class.
+    pub text: u32,
+    /// A bit for each rule whose cgroup term holds.
+    pub rules: u64,
 }
 
-/// Walks the hierarchy below `root` and returns the class of every folder that a rule matches, by
+/// Walks the hierarchy below `root` and returns the tag of every folder that a rule matches, by
 /// cgroup id (the inode number of the folder).
 ///
 /// # Errors
 /// `root` itself cannot be read. Folders that vanish on the way are passed over.
-pub fn classify(root: &Path, rules: &[(CgroupGlob, Class)]) -> Result<HashMap<u64, Class>> {
-    let mut classes = HashMap::new();
+pub fn classify(root: &Path, rules: &Rules) -> Result<HashMap<u64, Tag>> {
+    let mut tags = HashMap::new();
     let mut folders = vec![root.to_path_buf()];
     while let Some(folder) = folders.pop() {
         let relative = folder.strip_prefix(root).unwrap_or(&folder);
-        let relative = relative.to_string_lossy();
-        if let Some((_, class)) = rules.iter().find(|(glob, _)| glob.matches(&relative))
+        let mut tag = tag_of(&relative.to_string_lossy(), rules);
+        if tag.class.is_none()
+            && let Some(class) = xattr_of(&folder, rules)
+        {
+            (tag.class, tag.text) = (Some(class), evidence::XATTR);
+        }
+        if tag != Tag::default()
             && let Ok(metadata) = std::fs::metadata(&folder)
         {
-            classes.insert(metadata.ino(), *class);
+            tags.insert(metadata.ino(), tag);
         }
         match std::fs::read_dir(&folder) {
             Ok(entries) => folders.extend(
@@ -64,7 +72,48 @@ pub fn classify(root: &Path, rules: &[(CgroupGlob, Class)]) -> Result<HashMap<u6
             Err(_) => {}
         }
     }
-    Ok(classes)
+    Ok(tags)
+}
+
+/// The class that the xattr of a folder says, if its owner may say so. Who owns a folder can set its
+/// xattrs: delegated ones belong to users.
+fn xattr_of(folder: &Path, rules: &Rules) -> Option<Class> {
+    let value = xattr::get(folder, XATTR).ok()??;
+    let class = class_named(&value);
+    let owner = std::fs::metadata(folder).ok()?.uid();
+    if class.is_none() {
+        debug!(
+            "{}: {XATTR} is {:?}: expected launch, handoff or background",
+            folder.display(),
+            String::from_utf8_lossy(&value)
+        );
+    }
+    class.filter(|_| owner == ROOT || rules.trusts(owner))
+}
+
+fn class_named(value: &[u8]) -> Option<Class> {
+    match value.trim_ascii() {
+        b"launch" => Some(Class::Launch),
+        b"handoff" => Some(Class::Handoff),
+        b"background" => Some(Class::Background),
+        _ => None,
+    }
+}
+
+fn tag_of(folder: &str, rules: &Rules) -> Tag {
+    let mut tag = Tag::default();
+    let mut tags = rules.tags.iter().enumerate();
+    if let Some((number, (_, class))) = tags.find(|(_, (glob, _))| glob.matches(folder)) {
+        tag.class = Some(*class);
+        tag.text = (rules.judged.len() + number) as u32;
+    }
+    for (number, judged) in rules.judged.iter().enumerate() {
+        let glob = judged.rule.cgroup.as_ref();
+        if glob.is_some_and(|glob| glob.matches(folder)) {
+            tag.rules |= 1 << number;
+        }
+    }
+    tag
 }
 
 /// Paths of the cgroups at and below `root` whose `cpu.max` is a limit, relative to it, sorted. A folder
@@ -99,6 +148,7 @@ pub fn limited(root: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Policy;
 
     #[test]
     fn finds_the_unified_hierarchy() {
@@ -114,29 +164,36 @@ mod tests {
         for folder in ["gpu.slice/a/b", "batch", "system.slice"] {
             std::fs::create_dir_all(root.path().join(folder)).unwrap();
         }
-        let rules = [
-            (CgroupGlob::new("gpu.slice/**").unwrap(), Class::Launch),
-            (
-                CgroupGlob::new("{batch,gpu.slice/a}").unwrap(),
-                Class::Background,
-            ),
-        ];
-        let classes = classify(root.path(), &rules).unwrap();
-        let class_of = |folder: &str| {
+        let policy = "[class.launch]\nmatch = [{ cgroup = \"gpu.slice/**\" }]\n\
+                      [class.handoff]\nmatch = [{ comm = \"a\", cgroup = \"batch\" }]\n\
+                      [class.background]\nmatch = [{ cgroup = \"{batch,gpu.slice/a}\" }]\n";
+        let rules = Rules::new(&Policy::parse(policy).unwrap()).unwrap();
+        let tags = classify(root.path(), &rules).unwrap();
+        let tag_of = |folder: &str| {
             let inode = std::fs::metadata(root.path().join(folder)).unwrap().ino();
-            classes.get(&inode).copied()
+            tags.get(&inode).copied()
         };
-        assert_eq!(class_of("gpu.slice"), Some(Class::Launch));
-        assert_eq!(class_of("gpu.slice/a"), Some(Class::Launch));
-        assert_eq!(class_of("gpu.slice/a/b"), Some(Class::Launch));
-        assert_eq!(class_of("batch"), Some(Class::Background));
-        assert_eq!(class_of("system.slice"), None);
-        assert_eq!(classes.len(), 4);
+        for folder in ["gpu.slice", "gpu.slice/a", "gpu.slice/a/b"] {
+            let tag = tag_of(folder).unwrap();
+            assert_eq!(
+                (tag.class, tag.text, tag.rules),
+                (Some(Class::Launch), 1, 0)
+            );
+        }
+        let batch = tag_of("batch").unwrap();
+        assert_eq!(batch.class, Some(Class::Background));
+        assert_eq!(
+            (batch.text, batch.rules),
+            (2, 1),
+            "and a term of the first rule"
+        );
+        assert_eq!(tag_of("system.slice"), None);
+        assert_eq!(tags.len(), 4);
     }
 
     #[test]
     fn names_the_root_that_cannot_be_read() {
-        let error = classify(Path::new("/nonexistent"), &[]).unwrap_err();
+        let error = classify(Path::new("/nonexistent"), &Rules::default()).unwrap_err();
         assert!(format!("{error:#}").contains("/nonexistent"));
     }
 

@@ -2,7 +2,7 @@
 //! Which libcuda files are in use, by the loader's cache and by what processes map, and attaching
 //! to them. When and what to attach is up to the callers.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -22,12 +22,14 @@ use super::processes::Looks;
 const PROC: &str = "/proc";
 
 /// Device and inode number as `stat` has them.
-type FileId = (u64, u64);
+pub type FileId = (u64, u64);
 
 /// A libcuda file in use.
 pub struct Library {
     /// Keeps the inode, so that attaching works after the last path to it is gone.
     file: File,
+    /// Which file it is.
+    pub id: FileId,
     /// What people call it.
     pub path: PathBuf,
     /// Where its functions are.
@@ -38,8 +40,12 @@ pub struct Library {
 #[derive(Default)]
 pub struct Libraries {
     known: HashSet<FileId>,
-    /// Which processes map a libcuda.
-    users: HashSet<u32>,
+    /// In the loader's cache: of use whether or not a process maps them now.
+    installed: HashSet<FileId>,
+    /// Which processes map which libcudas.
+    users: HashMap<u32, Vec<FileId>>,
+    /// Did a process stop to map one since unused libraries were taken?
+    has_lost_users: bool,
     looks: Looks,
 }
 
@@ -50,6 +56,8 @@ impl Libraries {
             .iter()
             .filter_map(|path| self.open(path, path))
             .collect();
+        self.installed
+            .extend(found.iter().map(|library| library.id));
         for tgid in all_processes() {
             found.extend(self.look_at(tgid, Duration::ZERO));
             self.looks.started(tgid, Duration::ZERO);
@@ -92,8 +100,22 @@ impl Libraries {
     }
 
     /// The processes that map a libcuda.
-    pub fn users(&self) -> &HashSet<u32> {
-        &self.users
+    pub fn users(&self) -> impl Iterator<Item = u32> + '_ {
+        self.users.keys().copied()
+    }
+
+    /// Takes out the libraries that no process maps any more: found again, they are new.
+    pub fn take_unused(&mut self) -> HashSet<FileId> {
+        if !std::mem::take(&mut self.has_lost_users) {
+            return HashSet::new();
+        }
+        let used: HashSet<_> = self.users.values().flatten().copied().collect();
+        let is_unused = |id: &FileId| !used.contains(id) && !self.installed.contains(id);
+        self.known.extract_if(is_unused).collect()
+    }
+
+    fn lost_user(&mut self, tgid: u32) {
+        self.has_lost_users |= self.users.remove(&tgid).is_some();
     }
 
     /// Does process `tgid` map a libcuda by now?
@@ -101,23 +123,30 @@ impl Libraries {
         let dir = Path::new(PROC).join(tgid.to_string());
         let Ok(maps) = std::fs::read(dir.join("maps")) else {
             self.looks.ended(tgid);
-            self.users.remove(&tgid);
+            self.lost_user(tgid);
             return Vec::new();
         };
         let mappings = libcuda::mappings(&maps);
         if mappings.is_empty() {
-            self.users.remove(&tgid);
+            self.lost_user(tgid);
             return Vec::new();
         }
-        if self.users.insert(tgid) {
-            debug!("process {tgid} maps libcuda after {now:?}");
-        }
-        mappings
+        let files: Vec<_> = mappings
             .into_iter()
-            .filter_map(|mapping| {
-                let file = dir.join("map_files").join(&mapping.range);
-                self.open(&file, &mapping.path)
-            })
+            .map(|mapping| (dir.join("map_files").join(&mapping.range), mapping.path))
+            .collect();
+        let ids = files.iter().filter_map(|(file, _)| {
+            let metadata = std::fs::metadata(file).ok()?;
+            Some((metadata.dev(), metadata.ino()))
+        });
+        let ids: Vec<_> = ids.collect();
+        match self.users.insert(tgid, ids.clone()) {
+            Some(before) => self.has_lost_users |= before != ids,
+            None => debug!("process {tgid} maps libcuda after {now:?}"),
+        }
+        files
+            .iter()
+            .filter_map(|(file, name)| self.open(file, name))
             .collect()
     }
 
@@ -140,6 +169,7 @@ impl Libraries {
         match libcuda::entry_points(&by_fd(&file)) {
             Ok(entry_points) => Some(Library {
                 file,
+                id,
                 path: name.to_path_buf(),
                 entry_points,
             }),

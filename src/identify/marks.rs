@@ -3,7 +3,7 @@
 
 use std::io::Read;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use serde::Serialize;
 
 use crate::bpf::intf;
 
-use super::libcuda::LAUNCH_SYMBOLS;
+use super::events::text;
+use super::evidence::{Evidence, symbol};
 use super::{Class, Source};
 
 /// Where the running scheduler pins its objects.
@@ -35,15 +36,17 @@ pub struct Mark {
     pub source: Source,
     /// Entry point that a uprobe saw; `null` unless `source` is `uprobe`.
     pub symbol: Option<&'static str>,
+    /// What speaks for it: a library, a rule, a cgroup, a rate. For people.
+    pub evidence: String,
     /// Id of its cgroup: the inode number of the folder.
     pub cgroup_id: u64,
-    /// When it was first marked, nanoseconds of CLOCK_MONOTONIC; `null` for cgroup tags.
+    /// When it was first seen or marked, nanoseconds of CLOCK_MONOTONIC; `null` for cgroup tags.
     pub first_seen_ns: Option<u64>,
     /// Milliseconds since it was first marked; `null` for cgroup tags.
     pub age_ms: Option<u64>,
     /// Milliseconds since it was last seen or marked; `null` for cgroup tags.
     pub last_seen_ms: Option<u64>,
-    /// Probed launches, in armed windows only: not the number of launches.
+    /// Sightings: of launches in armed windows only, so not their number.
     pub hits: u64,
 }
 
@@ -75,6 +78,26 @@ impl Pins {
     /// The program that marks a task.
     pub fn mark_task(&self) -> PathBuf {
         self.dir.join("mark_task")
+    }
+
+    /// The program that has everything looked at again.
+    pub fn rescan_program(&self) -> PathBuf {
+        self.dir.join("rescan")
+    }
+
+    /// What marks are explained with.
+    pub fn texts(&self) -> PathBuf {
+        self.dir.join("texts")
+    }
+
+    /// What threads say of themselves.
+    pub fn hints(&self) -> PathBuf {
+        self.dir.join("hints")
+    }
+
+    /// Written when there is something new in [`Pins::hints`].
+    pub fn hint_calls(&self) -> PathBuf {
+        self.dir.join("hint_calls")
     }
 
     /// The iterator that lists marks.
@@ -109,18 +132,31 @@ impl Pins {
         }
     }
 
-    /// Lists every task that has a class.
+    /// Lists every task that has a class, or was refused one.
     ///
     /// # Errors
     /// No scheduler runs, or not enough rights to read its pins.
     pub fn list(&self) -> Result<Vec<Mark>> {
+        let records = self.records()?;
+        let now = monotonic_now()?;
+        let evidence = Evidence::of(self);
+        let marks = records.iter();
+        Ok(marks
+            .filter_map(|record| mark_of(record, now, &evidence))
+            .collect())
+    }
+
+    /// The tasks that have a class, were refused one or launch.
+    ///
+    /// # Errors
+    /// As [`Pins::list`].
+    pub fn records(&self) -> Result<Vec<intf::gpuaware_mark_record>> {
         let path = self.marks();
         let mut bytes = Vec::new();
         std::fs::File::open(&path)
             .and_then(|mut file| file.read_to_end(&mut bytes))
             .with_context(|| not_running(&path))?;
-        let now = monotonic_now()?;
-        Ok(decode(&bytes, now))
+        Ok(decode(&bytes))
     }
 
     /// Marks thread `tid` as `class`; `None` takes the mark away.
@@ -133,12 +169,26 @@ impl Pins {
             .map_err(anyhow::Error::from)
             .with_context(|| not_running(&path))?;
         let class = class.map_or(intf::gpuaware_class_GPUAWARE_CLASS_NONE, Class::wire);
-        let errno = run_syscall_program(&program, &intf::gpuaware_mark_request { tid, class })?;
+        let errno =
+            run_syscall_program(program.as_fd(), &intf::gpuaware_mark_request { tid, class })?;
         match Errno::from_raw(errno) {
             Errno::UnknownErrno if errno == 0 => Ok(()),
             Errno::ESRCH => bail!("no thread with TID {tid}"),
             errno => bail!("marking TID {tid}: {errno}"),
         }
+    }
+
+    /// Has the scheduler look for libcuda, launching threads and names again, everywhere, now.
+    ///
+    /// # Errors
+    /// No scheduler runs, or not enough rights.
+    pub fn rescan(&self) -> Result<()> {
+        let path = self.rescan_program();
+        let program = Program::fd_from_pinned_path(&path)
+            .map_err(anyhow::Error::from)
+            .with_context(|| not_running(&path))?;
+        // The kernel refuses a context without a size, and the program looks at none.
+        run_syscall_program(program.as_fd(), &0u64).map(|_| ())
     }
 }
 
@@ -150,15 +200,17 @@ fn not_running(pin: &Path) -> String {
 }
 
 /// Runs a `SEC("syscall")` program on `context`; returns the errno that it returned, 0 for none.
-fn run_syscall_program<T>(program: &OwnedFd, context: &T) -> Result<i32> {
+pub fn run_syscall_program<T: Copy>(program: BorrowedFd<'_>, context: &T) -> Result<i32> {
+    // The kernel writes the context back, so it must be in memory that can be written.
+    let mut context = *context;
     let mut opts = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
-        ctx_in: std::ptr::from_ref(context).cast(),
+        ctx_in: std::ptr::from_mut(&mut context).cast(),
         ctx_size_in: size_of::<T>() as _,
         ..Default::default()
     };
     // SAFETY: `opts` and the context that it points to live until the call returns, and the
-    // kernel only reads the context.
+    // kernel reads and writes no more than the size of the context.
     let ret = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut opts) };
     if ret < 0 {
         return Err(std::io::Error::from_raw_os_error(-ret)).context("running the pinned program");
@@ -166,45 +218,48 @@ fn run_syscall_program<T>(program: &OwnedFd, context: &T) -> Result<i32> {
     Ok(-(opts.retval as i32))
 }
 
-fn monotonic_now() -> Result<Duration> {
+/// The clock of sightings.
+///
+/// # Errors
+/// The kernel has none.
+pub fn monotonic_now() -> Result<Duration> {
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
         .map(Duration::from)
         .context("reading the monotonic clock")
 }
 
 /// Decodes what the `list_marks` iterator printed. A truncated record at the end is dropped.
-fn decode(bytes: &[u8], now: Duration) -> Vec<Mark> {
+fn decode(bytes: &[u8]) -> Vec<intf::gpuaware_mark_record> {
     bytes
         .chunks_exact(size_of::<intf::gpuaware_mark_record>())
-        .filter_map(|chunk| {
+        .map(|chunk| {
             // SAFETY: the chunk has the size of the struct, which is plain integers, valid for any
             // bytes; the read tolerates any alignment.
-            let record: intf::gpuaware_mark_record =
-                unsafe { std::ptr::read_unaligned(chunk.as_ptr().cast()) };
-            mark_of(&record, now)
+            unsafe { std::ptr::read_unaligned(chunk.as_ptr().cast()) }
         })
         .collect()
 }
 
-fn mark_of(record: &intf::gpuaware_mark_record, now: Duration) -> Option<Mark> {
+/// `None`: it launches, but no rule gives it a class.
+fn mark_of(
+    record: &intf::gpuaware_mark_record,
+    now: Duration,
+    evidence: &Evidence,
+) -> Option<Mark> {
     let source = Source::from_wire(record.source)?;
-    let name_len = record.comm.iter().position(|&byte| byte == 0);
-    let name = &record.comm[..name_len.unwrap_or(record.comm.len())];
-    let ms_ago = |ns: u64| {
-        (source != Source::Cgroup)
-            .then(|| now.saturating_sub(Duration::from_nanos(ns)).as_millis() as u64)
-    };
+    let is_timed = source != Source::Cgroup;
+    let ms_ago =
+        |ns: u64| is_timed.then(|| now.saturating_sub(Duration::from_nanos(ns)).as_millis() as u64);
     Some(Mark {
         tid: record.tid,
         tgid: record.tgid,
-        comm: String::from_utf8_lossy(name).into_owned(),
-        class: Class::from_wire(record.class)?,
+        comm: text(&record.comm),
+        class: Class::from_wire(record.class).unwrap_or(Class::Background),
         source,
-        symbol: (source == Source::Uprobe)
-            .then(|| LAUNCH_SYMBOLS.get(record.symbol as usize).copied())
-            .flatten(),
+        symbol: (source == Source::Uprobe).then(|| symbol(record)).flatten(),
+        evidence: evidence.in_words(source, record),
         cgroup_id: record.cgroup_id,
-        first_seen_ns: (source != Source::Cgroup).then_some(record.first_seen_ns),
+        first_seen_ns: is_timed.then_some(record.first_seen_ns),
         age_ms: ms_ago(record.first_seen_ns),
         last_seen_ms: ms_ago(record.last_seen_ns),
         hits: record.hits,
@@ -223,8 +278,13 @@ mod tests {
             tgid: 10,
             class: intf::gpuaware_class_GPUAWARE_CLASS_LAUNCH,
             source,
+            rule: 0,
             symbol: 2,
+            uid: 1000,
+            launches: 1,
+            rate: 0,
             pad: 0,
+            tag_id: 77,
             cgroup_id: 77,
             first_seen_ns: 1_000_000_000,
             last_seen_ns: 2_500_000_000,
@@ -244,11 +304,21 @@ mod tests {
         .to_vec()
     }
 
+    fn marks(bytes: &[u8]) -> Vec<Mark> {
+        let evidence = Evidence::of(&Pins::at(Path::new("/nonexistent")));
+        let now = Duration::from_secs(3);
+        let records = decode(bytes);
+        let marks = records.iter();
+        marks
+            .filter_map(|record| mark_of(record, now, &evidence))
+            .collect()
+    }
+
     #[test]
     fn decodes_records_and_drops_a_truncated_one() {
         let mut stream = bytes(&record(intf::gpuaware_source_GPUAWARE_SOURCE_UPROBE));
         stream.extend(&stream.clone()[..20]);
-        let marks = decode(&stream, Duration::from_secs(3));
+        let marks = marks(&stream);
         assert_eq!(marks.len(), 1);
         assert_eq!(marks[0].comm, "eng\u{fffd}");
         assert_eq!(marks[0].symbol, Some("cuLaunchKernelEx"));
@@ -259,12 +329,21 @@ mod tests {
     #[test]
     fn a_cgroup_tag_has_no_age_and_no_symbol() {
         let stream = bytes(&record(intf::gpuaware_source_GPUAWARE_SOURCE_CGROUP));
-        let marks = decode(&stream, Duration::from_secs(3));
+        let marks = marks(&stream);
         assert_eq!((marks[0].age_ms, marks[0].symbol), (None, None));
         assert_eq!(
             serde_json::to_value(&marks[0]).unwrap()["source"],
             serde_json::json!("cgroup")
         );
+    }
+
+    #[test]
+    fn who_is_refused_is_background_and_says_why() {
+        let mut refused = record(intf::gpuaware_source_GPUAWARE_SOURCE_REFUSED);
+        refused.class = intf::gpuaware_class_GPUAWARE_CLASS_NONE;
+        let marks = marks(&bytes(&refused));
+        assert_eq!(marks[0].class, Class::Background);
+        assert!(marks[0].evidence.contains("uid 1000"), "{marks:?}");
     }
 
     #[test]

@@ -4,32 +4,53 @@
 //! Works under any scheduler. What the classes mean is the scheduler's business.
 
 pub mod cgroups;
+mod counters;
+mod events;
+mod evidence;
+mod hints;
 pub mod libcuda;
 pub mod libraries;
 pub mod marks;
+mod names;
+mod observers;
 mod probes;
 mod processes;
+pub mod rules;
+mod store;
+mod tags;
 pub mod window;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
-use log::{debug, info, warn};
+use libbpf_rs::{Iter, OpenObject, ProgramMut};
+use log::{debug, warn};
 use serde::Serialize;
 
 use crate::bpf::identify::{IdentifySkel, IdentifySkelBuilder};
 use crate::bpf::intf;
-use crate::policy::{CgroupGlob, Policy};
+use crate::policy::{Arming, Identify as Bounds, Policy};
 
+use events::{Event, Events};
+use hints::Hints;
 use marks::Pins;
+use names::{Named, Names};
+use observers::Observers;
 use probes::Probes;
+use rules::Rules;
+use tags::Tags;
+
+const PROC: &str = "/proc";
+/// How often cgroups, programs and names are looked after: who needs a class has it within 250 ms.
+const STEP: Duration = Duration::from_millis(100);
+/// Going through all tasks is not cheap.
+const LONGEST_EXPIRY_STEP: Duration = Duration::from_secs(10);
 
 /// What a task is to the scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ValueEnum)]
@@ -51,8 +72,18 @@ pub enum Source {
     Mark,
     /// Its cgroup, by a glob of the policy.
     Cgroup,
+    /// Its name, executable or arguments, by a rule of the policy.
+    Rule,
+    /// The thread itself, by a hint.
+    Hint,
     /// It called a CUDA launch function.
     Uprobe,
+    /// It keeps waking launchers.
+    Wakes,
+    /// It sends to an LLM endpoint.
+    Connects,
+    /// Nobody: it was seen doing what a class is given for, but its user is not trusted.
+    Refused,
 }
 
 impl Class {
@@ -93,7 +124,12 @@ impl Source {
         match source {
             intf::gpuaware_source_GPUAWARE_SOURCE_MARK => Some(Self::Mark),
             intf::gpuaware_source_GPUAWARE_SOURCE_CGROUP => Some(Self::Cgroup),
+            intf::gpuaware_source_GPUAWARE_SOURCE_RULE => Some(Self::Rule),
+            intf::gpuaware_source_GPUAWARE_SOURCE_HINT => Some(Self::Hint),
             intf::gpuaware_source_GPUAWARE_SOURCE_UPROBE => Some(Self::Uprobe),
+            intf::gpuaware_source_GPUAWARE_SOURCE_WAKES => Some(Self::Wakes),
+            intf::gpuaware_source_GPUAWARE_SOURCE_CONNECTS => Some(Self::Connects),
+            intf::gpuaware_source_GPUAWARE_SOURCE_REFUSED => Some(Self::Refused),
             _ => None,
         }
     }
@@ -102,14 +138,17 @@ impl Source {
 /// Identification at work. Detaches and unpins when dropped.
 pub struct Identify<'obj> {
     // Dropped in this order: links before the programs that they attach.
-    _links: Vec<Link>,
+    observers: Observers,
     probes: Option<Probes>,
+    events: Events,
     skel: IdentifySkel<'obj>,
     pins: Pins,
-    rules: Vec<(CgroupGlob, Class)>,
-    cgroup_root: Option<PathBuf>,
-    tagged: HashMap<u64, Class>,
-    cgroup_changes_seen: Option<u64>,
+    rules: Rules,
+    names: Option<Names>,
+    tags: Option<Tags>,
+    hints: Hints,
+    bounds: Bounds,
+    next_expiry: Duration,
     started: Instant,
 }
 
@@ -126,6 +165,8 @@ pub struct Sightings {
     pub armed: bool,
     /// Times that they were armed.
     pub windows: u64,
+    /// Sightings that did not count because the thread's user is not trusted.
+    pub refused: u64,
 }
 
 impl<'obj> Identify<'obj> {
@@ -141,81 +182,85 @@ impl<'obj> Identify<'obj> {
         let open = IdentifySkelBuilder::default()
             .open(object)
             .context("opening the identification programs")?;
-        let skel = open.load().context("loading the identification programs")?;
-        let links = attach_observers(&skel)?;
-        pin(&skel, &pins)?;
+        let mut skel = open.load().context("loading the identification programs")?;
+        pin(&mut skel, &pins)?;
         let mounts = std::fs::read_to_string("/proc/self/mounts").context("reading mounts")?;
-        let rules = cgroups::rules(policy);
-        let cgroup_root = cgroups::mount_point(&mounts);
-        if cgroup_root.is_none() && !rules.is_empty() {
-            warn!("no cgroup v2 hierarchy is mounted: cgroup rules of the policy match nothing");
-        }
-        let started = Instant::now();
-        let probes = policy
-            .launch
-            .cuda_launch()
-            .then(|| Probes::new(&skel))
-            .transpose()?;
         let mut identify = Self {
-            _links: links,
-            probes,
+            observers: Observers::new(&skel)?,
+            probes: None,
+            events: Events::new(&skel)?,
             skel,
             pins,
-            rules,
-            cgroup_root,
-            tagged: HashMap::new(),
-            cgroup_changes_seen: None,
-            started,
+            rules: Rules::default(),
+            names: None,
+            tags: cgroups::mount_point(&mounts).map(Tags::new),
+            hints: Hints::default(),
+            bounds: policy.identify.clone(),
+            next_expiry: Duration::ZERO,
+            started: Instant::now(),
         };
-        identify.step()?;
+        identify.follow(policy)?;
         Ok(identify)
     }
 
-    /// Goes by another policy. Marks stay, except that what probes saw counts no longer where the
-    /// policy does not want it.
+    /// Goes by `policy` from now on. What was said of threads by rules of another one is judged
+    /// anew; marks by hand and known launchers stay.
     ///
     /// # Errors
-    /// The probes cannot be set up, the kernel refuses a change of a map.
+    /// More rules than can be judged: nothing was changed. The kernel refuses: all may be changed.
     pub fn follow(&mut self, policy: &Policy) -> Result<()> {
-        if !policy.launch.cuda_launch() {
-            self.probes = None;
-            self.forget_observed()?;
-        } else if self.probes.is_none() {
-            self.probes = Some(Probes::new(&self.skel)?);
+        let rules = Rules::new(policy)?;
+        if self.tags.is_none() && rules.by_cgroup() {
+            warn!("no cgroup v2 hierarchy is mounted: cgroup rules of the policy match nothing");
         }
-        self.rules = cgroups::rules(policy);
-        self.cgroup_changes_seen = None;
-        if self.rules.is_empty() {
-            self.store_tags(&HashMap::new())?;
-            self.tagged.clear();
+        // First nothing matches, then who does is found: nobody has the number of another rule.
+        let nothing = Rules {
+            trusted_uids: rules.trusted_uids.clone(),
+            ..Rules::default()
+        };
+        store::rules(&mut self.skel, &nothing)?;
+        self.hints = Hints::default();
+        self.forget(None)?;
+        store::rules(&mut self.skel, &rules)?;
+        self.observers.follow(&self.skel, &rules)?;
+        self.names = Names::new(&rules, Path::new(PROC));
+        self.bounds = policy.identify.clone();
+        let window = window::Bounds {
+            always: self.bounds.probes == Arming::Always,
+            sweep: self.bounds.sweep,
+            max_pause: self.bounds.max_pause,
+        };
+        match &mut self.probes {
+            _ if !rules.by_launch() || self.bounds.probes == Arming::Off => self.probes = None,
+            Some(probes) => probes.set_bounds(window),
+            None => self.probes = Some(Probes::new(&self.skel, window)),
         }
+        hints::grant(&self.pins, policy.guard.hint_gid)?;
+        self.rules = rules;
+        if let Some(tags) = &mut self.tags {
+            tags.outdated();
+        }
+        store::bump_generation(&self.skel)?;
+        self.name_all()?;
+        self.step()?;
         Ok(())
     }
 
-    fn forget_observed(&self) -> Result<()> {
-        let marks = self.pins.list()?.into_iter();
-        for mark in marks.filter(|mark| mark.source == Source::Uprobe) {
-            if let Err(error) = self.pins.mark(mark.tid, None) {
-                debug!("a thread that has ended meanwhile: {error:#}");
-            }
-        }
-        Ok(())
-    }
-
-    /// File descriptors of the maps that the scheduler shares: task marks, cgroup classes, the
+    /// File descriptors of the maps that the scheduler shares: task marks, cgroup tags, rules, the
     /// class generation.
-    pub fn shared_maps(&self) -> [BorrowedFd<'_>; 3] {
+    pub fn shared_maps(&self) -> [BorrowedFd<'_>; 4] {
         let maps = &self.skel.maps;
         [
             maps.task_marks.as_fd(),
-            maps.cgroup_classes.as_fd(),
+            maps.cgroup_tags.as_fd(),
+            maps.class_rules.as_fd(),
             maps.class_generation.as_fd(),
         ]
     }
 
     /// Where the cgroup v2 hierarchy is mounted.
     pub fn cgroup_root(&self) -> Option<&Path> {
-        self.cgroup_root.as_deref()
+        self.tags.as_ref().map(Tags::root)
     }
 
     /// Every task that has a class, and why. Walks all tasks of the machine.
@@ -232,20 +277,49 @@ impl<'obj> Identify<'obj> {
     /// # Errors
     /// The kernel refuses a change of a map. Processes and libraries that vanish are no error.
     pub fn step(&mut self) -> Result<Duration> {
-        self.follow_cgroups()?;
+        if let Some(tags) = &mut self.tags {
+            tags.follow(&self.skel, &self.rules)?;
+        }
         let now = self.started.elapsed();
+        self.follow_events(now)?;
+        self.hints.follow(&self.skel)?;
+        self.expire(now)?;
+        let stale_before = self.seen_before(self.bounds.expire / 2)?;
         match &mut self.probes {
-            Some(probes) => probes.step(now, &self.skel, &self.pins),
-            None => Ok(Duration::from_millis(100)),
+            Some(probes) => Ok(probes
+                .step(now, &self.skel, &self.pins, stale_before)
+                .min(STEP)),
+            None => Ok(STEP),
+        }
+    }
+
+    /// The moment that is `ago`, of CLOCK_MONOTONIC; `None` if nothing ever expires.
+    fn seen_before(&self, ago: Duration) -> Result<Option<Duration>> {
+        if self.bounds.expire.is_zero() {
+            return Ok(None);
+        }
+        Ok(Some(marks::monotonic_now()?.saturating_sub(ago)))
+    }
+
+    /// Forgets what was not seen again in time.
+    fn expire(&mut self, now: Duration) -> Result<()> {
+        if now < self.next_expiry || !self.rules.by_sight() {
+            return Ok(());
+        }
+        self.next_expiry = now + (self.bounds.expire / 10).clamp(STEP, LONGEST_EXPIRY_STEP);
+        match self.seen_before(self.bounds.expire)? {
+            Some(expired) => self.forget(Some(expired)),
+            None => Ok(()),
         }
     }
 
     /// Counters for the statistics.
     pub fn sightings(&self) -> Sightings {
-        let counters = probes::counters(&self.skel);
+        let counters = counters::probes(&self.skel);
         let mut sightings = Sightings {
             launch_hits: counters.hits,
             launchers_found: counters.finds,
+            refused: counters::refused(&self.skel),
             ..Sightings::default()
         };
         if let Some(probes) = &self.probes {
@@ -256,44 +330,78 @@ impl<'obj> Identify<'obj> {
         sightings
     }
 
-    /// Matches the policy's globs anew when a cgroup was made, removed or renamed.
-    fn follow_cgroups(&mut self) -> Result<()> {
-        let Some(root) = self
-            .cgroup_root
-            .as_deref()
-            .filter(|_| !self.rules.is_empty())
-        else {
-            return Ok(());
-        };
-        let changes = probes::cgroup_changes(&self.skel);
-        if self.cgroup_changes_seen == Some(changes) {
-            return Ok(());
+    /// Programs that started may map libcuda, and they and threads that were renamed may match
+    /// other rules.
+    fn follow_events(&mut self, now: Duration) -> Result<()> {
+        let mut changed = HashSet::new();
+        let mut renamed = HashMap::new();
+        for event in self.events.take(&self.skel)? {
+            match event {
+                Event::Execed { tgid } => {
+                    if let Some(probes) = &mut self.probes {
+                        probes.execed(tgid, now);
+                    }
+                    changed.insert(tgid);
+                }
+                Event::Renamed { tid, tgid, comm } => {
+                    renamed.insert(tid, comm);
+                    changed.insert(tgid);
+                }
+                Event::Anything => {
+                    if let Some(probes) = &mut self.probes {
+                        probes.rescan(now);
+                    }
+                    self.name_all()?;
+                }
+            }
         }
-        let tagged = cgroups::classify(root, &self.rules)?;
-        self.cgroup_changes_seen = Some(changes);
-        if tagged != self.tagged {
-            self.store_tags(&tagged)?;
-            info!("{} cgroups have a class", tagged.len());
-            self.tagged = tagged;
-        }
-        Ok(())
+        self.name_processes(changed, &renamed)
     }
 
-    fn store_tags(&self, tagged: &HashMap<u64, Class>) -> Result<()> {
-        let map = &self.skel.maps.cgroup_classes;
-        for id in self.tagged.keys().filter(|id| !tagged.contains_key(id)) {
-            map.delete(&id.to_ne_bytes())
-                .with_context(|| format!("forgetting cgroup {id}"))?;
+    /// Looks every thread up that there is.
+    fn name_all(&self) -> Result<()> {
+        let all = self.names.as_ref().map(Names::all_processes);
+        self.name_processes(all.unwrap_or_default(), &HashMap::new())
+    }
+
+    fn name_processes(
+        &self,
+        processes: impl IntoIterator<Item = u32>,
+        renamed: &HashMap<u32, String>,
+    ) -> Result<()> {
+        let Some(names) = &self.names else {
+            return Ok(());
+        };
+        let mut result = Ok(());
+        for tgid in processes {
+            names.of_process(tgid, renamed, |named| {
+                if result.is_ok() {
+                    result = self.name(named);
+                }
+            });
         }
-        for (id, class) in tagged {
-            map.update(
-                &id.to_ne_bytes(),
-                &class.wire().to_ne_bytes(),
-                MapFlags::ANY,
-            )
-            .with_context(|| format!("tagging cgroup {id}"))?;
-        }
-        bump_generation(&self.skel)
+        result
+    }
+
+    fn name(&self, named: Named) -> Result<()> {
+        let request = intf::gpuaware_name_request {
+            tid: named.tid as i32,
+            pad: 0,
+            start_ticks: named.start_ticks,
+            rules: named.rules,
+        };
+        // Threads that vanish meanwhile are no error.
+        let program = self.skel.progs.name_task.as_fd();
+        marks::run_syscall_program(program, &request).map(|_| ())
+    }
+
+    /// Forgets what was observed before `expired` and not since; `None`: what rules said.
+    fn forget(&mut self, expired: Option<Duration>) -> Result<()> {
+        let bss = self.skel.maps.bss_data.as_deref_mut();
+        let bss = bss.context("the BPF object has no data")?;
+        bss.expire_before_ns = expired.map_or(0, |time| time.as_nanos() as u64);
+        bss.rules_changed = expired.is_none().into();
+        run_iterator(&self.skel.progs.forget_outdated)
     }
 }
 
@@ -305,62 +413,38 @@ impl Drop for Identify<'_> {
     }
 }
 
-/// Makes the scheduler derive every task's class anew.
-fn bump_generation(skel: &IdentifySkel<'_>) -> Result<()> {
-    let map = &skel.maps.class_generation;
-    let key = 0u32.to_ne_bytes();
-    let now = map
-        .lookup(&key, MapFlags::ANY)
-        .context("reading the class generation")?
-        .and_then(|bytes| bytes.try_into().ok())
-        .map_or(0, u64::from_ne_bytes);
-    // BPF programs add to it atomically; a step of 2^32 cannot meet a value that a task has seen.
-    let next = now.wrapping_add(1 << 32);
-    map.update(&key, &next.to_ne_bytes(), MapFlags::ANY)
-        .context("changing the class generation")
+/// Runs a task iterator that prints nothing.
+fn run_iterator(program: &ProgramMut<'_>) -> Result<()> {
+    let link = program.attach();
+    let link = link.context("attaching a task iterator")?;
+    let mut iterator = Iter::new(&link).context("starting a task iterator")?;
+    let mut nothing = Vec::new();
+    std::io::Read::read_to_end(&mut iterator, &mut nothing).context("going through tasks")?;
+    Ok(())
 }
 
-fn attach_observers(skel: &IdentifySkel<'_>) -> Result<Vec<Link>> {
-    let progs = &skel.progs;
-    let observers = [
-        (&progs.task_started, "task_newtask"),
-        (&progs.process_execed, "sched_process_exec"),
-        (&progs.cgroup_made, "cgroup_mkdir"),
-        (&progs.cgroup_removed, "cgroup_rmdir"),
-        (&progs.cgroup_renamed, "cgroup_rename"),
-    ];
-    observers
-        .into_iter()
-        .map(|(program, tracepoint)| {
-            program
-                .attach()
-                .with_context(|| format!("attaching to tracepoint {tracepoint}"))
-        })
-        .collect()
-}
-
-fn pin(skel: &IdentifySkel<'_>, pins: &Pins) -> Result<()> {
+fn pin(skel: &mut IdentifySkel<'_>, pins: &Pins) -> Result<()> {
     pins.prepare()?;
-    let pinned = |what: &str, path: &Path| format!("pinning {what} at {}", path.display());
-    // SAFETY: the program is loaded and lives as long as the skeleton; pinning only reads it.
-    let ret = unsafe {
-        let path = std::ffi::CString::new(pins.mark_task().to_string_lossy().as_bytes())?;
-        libbpf_rs::libbpf_sys::bpf_obj_pin(
-            std::os::fd::AsRawFd::as_raw_fd(&skel.progs.mark_task.as_fd()),
-            path.as_ptr(),
-        )
-    };
-    if ret < 0 {
-        return Err(std::io::Error::from_raw_os_error(-ret))
-            .with_context(|| pinned("mark_task", &pins.mark_task()));
+    let pinned = |path: &Path| format!("pinning {}", path.display());
+    let progs = &mut skel.progs;
+    for (program, path) in [
+        (&mut progs.mark_task, pins.mark_task()),
+        (&mut progs.rescan, pins.rescan_program()),
+    ] {
+        program.pin(&path).with_context(|| pinned(&path))?;
     }
-    let mut link = skel
-        .progs
-        .list_marks
-        .attach()
-        .context("attaching the task iterator")?;
+    let maps = &mut skel.maps;
+    for (map, path) in [
+        (&mut maps.texts, pins.texts()),
+        (&mut maps.hints, pins.hints()),
+        (&mut maps.hint_calls, pins.hint_calls()),
+    ] {
+        map.pin(&path).with_context(|| pinned(&path))?;
+    }
+    let link = skel.progs.list_marks.attach();
+    let mut link = link.context("attaching the task iterator")?;
     link.pin(pins.marks())
-        .with_context(|| pinned("list_marks", &pins.marks()))?;
+        .with_context(|| pinned(&pins.marks()))?;
     debug!("pinned below {}", pins.dir().display());
     Ok(())
 }

@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The launch probes on every libcuda in use, and arming them in time.
 
-use std::collections::HashSet;
 use std::path::Path;
-use std::sync::mpsc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use libbpf_rs::{Link, RingBuffer, RingBufferBuilder};
+use anyhow::Result;
+use libbpf_rs::Link;
 use log::{debug, info, warn};
 
 use crate::bpf::identify::IdentifySkel;
+use crate::bpf::intf;
 
-use super::Source;
 use super::libraries::{Libraries, Library};
-use super::marks::{Mark, Pins};
+use super::marks::Pins;
 use super::processes::Strangers;
-use super::window::{Action, Counters, Threads, Window};
-
-const PROC: &str = "/proc";
+use super::window::{Action, Bounds, Threads, Window};
+use super::{PROC, counters, evidence, store};
 
 /// A libcuda file with its probes.
 struct Probed {
     library: Library,
+    /// Its number, in the cookies of its probes.
+    number: usize,
     _init: Option<Link>,
     launches: Option<Link>,
 }
@@ -33,80 +32,50 @@ pub struct Probes {
     probed: Vec<Probed>,
     strangers: Strangers,
     window: Window,
+    /// Libraries that were probed so far.
+    nr_added: usize,
     nr_windows: u64,
-    lost_execs_seen: u64,
-    execs: RingBuffer<'static>,
-    execed: mpsc::Receiver<u32>,
-}
-
-/// What the BPF side has counted. The values are written by the kernel at any time.
-pub fn counters(skel: &IdentifySkel<'_>) -> Counters {
-    let Some(bss) = skel.maps.bss_data.as_deref() else {
-        return Counters::default();
-    };
-    Counters {
-        hits: read(&bss.nr_launch_hits),
-        finds: read(&bss.nr_new_launchers),
-        triggers: read(&bss.nr_cuda_inits) + read(&bss.nr_gpu_forks),
-    }
-}
-
-/// How often cgroups were made, removed or renamed.
-pub fn cgroup_changes(skel: &IdentifySkel<'_>) -> u64 {
-    let bss = skel.maps.bss_data.as_deref();
-    bss.map_or(0, |bss| read(&bss.nr_cgroup_changes))
-}
-
-fn read(counter: &u64) -> u64 {
-    // SAFETY: a valid, aligned reference; volatile because the kernel writes behind our back.
-    unsafe { std::ptr::read_volatile(counter) }
+    nr_rescans: u64,
 }
 
 impl Probes {
     /// Finds the libraries in use and arms the probes.
-    pub fn new(skel: &IdentifySkel<'_>) -> Result<Self> {
-        let (sender, execed) = mpsc::channel();
-        let mut builder = RingBufferBuilder::new();
-        builder
-            .add(&skel.maps.process_events, move |bytes| {
-                if let Ok(tgid) = bytes.try_into() {
-                    // The receiver lives as long as the ring buffer.
-                    let _ = sender.send(u32::from_ne_bytes(tgid));
-                }
-                0
-            })
-            .context("reading process events")?;
+    pub fn new(skel: &IdentifySkel<'_>, bounds: Bounds) -> Self {
         let mut probes = Self {
             libraries: Libraries::default(),
             probed: Vec::new(),
             strangers: Strangers::default(),
-            window: Window::new(Duration::ZERO),
+            window: Window::new(Duration::ZERO, bounds),
+            nr_added: 0,
             nr_windows: 1,
-            lost_execs_seen: 0,
-            execs: builder.build().context("reading process events")?,
-            execed,
+            nr_rescans: 0,
         };
         let found = probes.libraries.find_all();
         probes.add(skel, found);
-        Ok(probes)
+        probes
     }
 
     /// See [`super::Identify::step`].
+    ///
+    /// A launcher that was not seen since `stale_before` is looked for as one that is not known:
+    /// its mark is about to expire.
     pub fn step(
         &mut self,
         now: Duration,
         skel: &IdentifySkel<'_>,
         pins: &Pins,
-    ) -> Result<Duration> {
-        self.follow_execs(now, skel)?;
+        stale_before: Option<Duration>,
+    ) -> Duration {
         let found = self.libraries.look(now);
         self.add(skel, found);
-        let mut counters = counters(skel);
-        counters.triggers += self.probed.len() as u64;
+        self.drop_unused(skel);
+        let mut counters = counters::probes(skel);
+        counters.triggers += self.nr_added as u64 + self.nr_rescans;
         let mut threads = KnownThreads {
             pins,
             strangers: &mut self.strangers,
-            users: self.libraries.users(),
+            users: self.libraries.users().collect(),
+            stale_before,
         };
         let action = self.window.step(now, counters, &mut threads);
         if let Some(action) = action {
@@ -126,7 +95,7 @@ impl Probes {
             }
             None => {}
         }
-        Ok(self.window.next_step(now))
+        self.window.next_step(now)
     }
 
     /// Number of libcuda files that are probed.
@@ -144,25 +113,44 @@ impl Probes {
         self.window.is_armed()
     }
 
-    fn follow_execs(&mut self, now: Duration, skel: &IdentifySkel<'_>) -> Result<()> {
-        self.execs.consume().context("reading process events")?;
-        while let Ok(tgid) = self.execed.try_recv() {
-            self.libraries.started(tgid, now);
+    /// Process `tgid` started a program at `now`: it may map a libcuda.
+    pub fn execed(&mut self, tgid: u32, now: Duration) {
+        self.libraries.started(tgid, now);
+    }
+
+    /// Any process may have started a program at `now`: looks at all, and at launches at once.
+    pub fn rescan(&mut self, now: Duration) {
+        self.libraries.any_started(now);
+        self.nr_rescans += 1;
+    }
+
+    /// Goes by `bounds` from now on.
+    pub fn set_bounds(&mut self, bounds: Bounds) {
+        self.window.set_bounds(bounds);
+    }
+
+    /// Stops to probe what nobody maps any more.
+    fn drop_unused(&mut self, skel: &IdentifySkel<'_>) {
+        let unused = self.libraries.take_unused();
+        if unused.is_empty() {
+            return;
         }
-        let lost = skel.maps.bss_data.as_deref();
-        let lost = lost.map_or(0, |bss| read(&bss.nr_lost_execs));
-        if lost != self.lost_execs_seen {
-            self.lost_execs_seen = lost;
-            self.libraries.any_started(now);
-        }
-        Ok(())
+        self.probed.retain(|probed| {
+            let is_used = !unused.contains(&probed.library.id);
+            if !is_used {
+                info!("nobody maps {} any more", probed.library.path.display());
+                store::forget_text(skel, evidence::library_key(probed.number));
+            }
+            is_used
+        });
     }
 
     /// Starts to probe these libraries.
     fn add(&mut self, skel: &IdentifySkel<'_>, found: Vec<Library>) {
         for library in found {
             let name = library.path.display().to_string();
-            match Probed::new(skel, library) {
+            self.nr_added += 1;
+            match Probed::new(skel, library, self.nr_added) {
                 Ok(mut probed) => {
                     info!(
                         "probing {name} ({} launch entry points)",
@@ -183,12 +171,13 @@ impl Probes {
 struct KnownThreads<'a> {
     pins: &'a Pins,
     strangers: &'a mut Strangers,
-    users: &'a HashSet<u32>,
+    users: Vec<u32>,
+    stale_before: Option<Duration>,
 }
 
 impl KnownThreads<'_> {
-    fn marks(&self) -> Vec<Mark> {
-        self.pins.list().unwrap_or_else(|error| {
+    fn records(&self) -> Vec<intf::gpuaware_mark_record> {
+        self.pins.records().unwrap_or_else(|error| {
             warn!("listing marks: {error:#}");
             Vec::new()
         })
@@ -197,22 +186,30 @@ impl KnownThreads<'_> {
 
 impl Threads for KnownThreads<'_> {
     fn strangers_ran(&mut self) -> bool {
-        let marked = self.marks().iter().map(|mark| mark.tid as u32).collect();
+        let records = self.records();
+        let stale_ns = self.stale_before.map_or(0, |time| time.as_nanos() as u64);
+        let known = records.iter().filter(|record| {
+            record.source != intf::gpuaware_source_GPUAWARE_SOURCE_UPROBE
+                || record.last_seen_ns >= stale_ns
+        });
+        let known = known.map(|record| record.tid as u32).collect();
         let users = self.users.iter().copied();
-        self.strangers.ran(Path::new(PROC), users, &marked)
+        self.strangers.ran(Path::new(PROC), users, &known)
     }
 
     fn launchers_alive(&mut self) -> bool {
-        let marks = self.marks();
-        marks.iter().any(|mark| mark.source == Source::Uprobe)
+        self.records().iter().any(|record| record.launches != 0)
     }
 }
 
 impl Probed {
-    fn new(skel: &IdentifySkel<'_>, library: Library) -> Result<Self> {
+    fn new(skel: &IdentifySkel<'_>, library: Library, number: usize) -> Result<Self> {
         let init = library.attach_to_init(&skel.progs.cuda_init)?;
+        let name = library.path.display().to_string();
+        store::text(skel, evidence::library_key(number), &name)?;
         Ok(Self {
             library,
+            number,
             _init: init,
             launches: None,
         })
@@ -223,7 +220,11 @@ impl Probed {
         if self.launches.is_some() || launches.is_empty() {
             return;
         }
-        match self.library.attach(&skel.progs.launch, launches) {
+        let points: Vec<_> = launches
+            .iter()
+            .map(|&(symbol, offset)| (evidence::cookie(self.number, symbol), offset))
+            .collect();
+        match self.library.attach(&skel.progs.launch, &points) {
             Ok(link) => self.launches = Some(link),
             Err(error) => warn!("cannot arm: {error:#}"),
         }

@@ -14,12 +14,12 @@ const AFTER_TRIGGER: Duration = Duration::from_millis(100);
 const AFTER_FIND: Duration = Duration::from_millis(30);
 /// How often to look while nothing can be missed by looking late.
 const IDLE_STEP: Duration = Duration::from_millis(100);
-/// How long a sweep looks. Longer than the burst interval of a fast decoder.
-const SWEEP: Duration = Duration::from_millis(10);
+/// How often to look while probes are armed.
+const ARMED_STEP: Duration = Duration::from_millis(10);
 /// First pause after probes were taken away.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// Longest pause while unknown threads of a GPU process run: what bounds the time to a mark.
-const LONGEST_PAUSE: Duration = Duration::from_millis(800);
+/// Pauses double up to this, while threads are young, and grow by an eighth from then on.
+const KEEN_PAUSE: Duration = Duration::from_millis(800);
 /// A sweep for good measure when every thread that runs is known.
 const IDLE_PAUSE: Duration = Duration::from_secs(30);
 
@@ -52,9 +52,21 @@ pub trait Threads {
     fn launchers_alive(&mut self) -> bool;
 }
 
+/// What the policy sets.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Are probes armed all the time?
+    pub always: bool,
+    /// How long a sweep looks. Longer than the burst interval of a fast decoder.
+    pub sweep: Duration,
+    /// Longest pause while unknown threads of a GPU process run: what bounds the time to a mark.
+    pub max_pause: Duration,
+}
+
 /// The controller.
 #[derive(Debug)]
 pub struct Window {
+    bounds: Bounds,
     seen: Counters,
     hits_at_arming: u64,
     state: State,
@@ -71,8 +83,9 @@ enum State {
 
 impl Window {
     /// The controller of probes that are armed at `now`.
-    pub fn new(now: Duration) -> Self {
+    pub fn new(now: Duration, bounds: Bounds) -> Self {
         Self {
+            bounds,
             seen: Counters::default(),
             hits_at_arming: 0,
             state: State::Armed {
@@ -80,6 +93,11 @@ impl Window {
             },
             pause: FIRST_PAUSE,
         }
+    }
+
+    /// Goes by `bounds` from now on.
+    pub fn set_bounds(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
     }
 
     /// Are the probes on?
@@ -99,6 +117,10 @@ impl Window {
         self.seen = counters;
         if triggered || found {
             self.pause = FIRST_PAUSE;
+        }
+        if self.bounds.always {
+            let is_paused = !self.is_armed();
+            return is_paused.then(|| self.arm(now, counters, AFTER_TRIGGER));
         }
         match self.state {
             State::Armed { until } if triggered => {
@@ -122,7 +144,7 @@ impl Window {
             State::Paused { .. } if triggered => Some(self.arm(now, counters, AFTER_TRIGGER)),
             State::Paused { at, at_latest } if now >= at => {
                 if now >= at_latest || threads.strangers_ran() {
-                    return Some(self.arm(now, counters, SWEEP));
+                    return Some(self.arm(now, counters, self.bounds.sweep));
                 }
                 self.state = State::Paused {
                     at: now + self.pause,
@@ -137,7 +159,7 @@ impl Window {
     /// How long until [`Window::step`] has to be called again.
     pub fn next_step(&self, now: Duration) -> Duration {
         match self.state {
-            State::Armed { until } if now < until => (until - now).min(SWEEP),
+            State::Armed { until } if now < until => (until - now).min(ARMED_STEP),
             // At rest: nobody pays for a probe that nobody hits.
             State::Armed { .. } => IDLE_STEP,
             State::Paused { at, .. } => at.saturating_sub(now).min(IDLE_STEP),
@@ -157,7 +179,11 @@ impl Window {
             at: now + self.pause,
             at_latest: now + IDLE_PAUSE,
         };
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        let longer = match self.pause < KEEN_PAUSE {
+            true => self.pause * 2,
+            false => self.pause * 9 / 8,
+        };
+        self.pause = longer.min(self.bounds.max_pause);
         Action::Disarm
     }
 }
@@ -194,6 +220,11 @@ mod tests {
         }
     }
 
+    const BOUNDS: Bounds = Bounds {
+        always: false,
+        sweep: Duration::from_millis(10),
+        max_pause: Duration::from_secs(5),
+    };
     const NOBODY: Fixed = Fixed {
         strangers: false,
         launchers: false,
@@ -209,7 +240,7 @@ mod tests {
 
     /// A window at 200 ms whose one launcher was found at once and whose probes were taken away.
     fn paused() -> Window {
-        let mut window = Window::new(ms(0));
+        let mut window = Window::new(ms(0), BOUNDS);
         assert_eq!(
             window.step(ms(10), counters(1, 1, 1), &mut { ALL_KNOWN }),
             None
@@ -223,7 +254,7 @@ mod tests {
 
     #[test]
     fn rests_armed_while_nobody_launches() {
-        let mut window = Window::new(ms(0));
+        let mut window = Window::new(ms(0), BOUNDS);
         for second in 1..100 {
             let now = ms(second * 1000);
             assert_eq!(window.step(now, counters(0, 0, 0), &mut { NOBODY }), None);
@@ -234,7 +265,7 @@ mod tests {
 
     #[test]
     fn keeps_looking_after_a_find() {
-        let mut window = Window::new(ms(0));
+        let mut window = Window::new(ms(0), BOUNDS);
         let mut step =
             |at, hits, finds| window.step(ms(at), counters(hits, finds, 0), &mut { ALL_KNOWN });
         assert_eq!(step(500, 1, 1), None);
@@ -244,21 +275,48 @@ mod tests {
         assert_eq!(step(556, 99, 2), Some(Action::Disarm));
     }
 
-    #[test]
-    fn sweeps_within_a_second_while_strangers_run() {
+    /// The longest pause between two sweeps from `from` to `to` seconds, beside a hot launcher.
+    fn longest_pause(from: u64, to: u64) -> Duration {
         let mut window = paused();
-        let (mut now, mut hits, mut longest) = (ms(200), 900, ms(0));
-        let mut disarmed_at = now;
-        for _ in 0..2000 {
-            now += ms(5);
+        let (mut hits, mut longest) = (900, ms(0));
+        let mut disarmed_at = ms(200);
+        for now in (205..to * 1000).step_by(5).map(ms) {
             hits += u64::from(window.is_armed());
             match window.step(now, counters(hits, 1, 1), &mut { STRANGERS }) {
-                Some(Action::Arm) => longest = longest.max(now - disarmed_at),
+                Some(Action::Arm) if now >= ms(from * 1000) => {
+                    longest = longest.max(now - disarmed_at);
+                }
                 Some(Action::Disarm) => disarmed_at = now,
-                None => {}
+                _ => {}
             }
         }
-        assert!(longest >= ms(700) && longest < ms(1000), "{longest:?}");
+        longest
+    }
+
+    #[test]
+    fn backs_off_while_strangers_run_and_nobody_is_found() {
+        assert!(longest_pause(0, 3) < ms(1000), "{:?}", longest_pause(0, 3));
+        let later = longest_pause(100, 200);
+        assert!(later >= ms(4900) && later < ms(5100), "{later:?}");
+    }
+
+    #[test]
+    fn always_is_always() {
+        let always = Bounds {
+            always: true,
+            ..BOUNDS
+        };
+        let mut window = Window::new(ms(0), always);
+        assert_eq!(
+            window.step(ms(9000), counters(9000, 1, 1), &mut { ALL_KNOWN }),
+            None
+        );
+        let mut window = paused();
+        window.set_bounds(always);
+        assert_eq!(
+            window.step(ms(300), counters(900, 1, 1), &mut { ALL_KNOWN }),
+            Some(Action::Arm)
+        );
     }
 
     #[test]
@@ -303,7 +361,7 @@ mod tests {
             window.step(ms(201), counters(900, 1, 2), &mut { ALL_KNOWN }),
             Some(Action::Arm)
         );
-        assert_eq!(window.next_step(ms(201)), SWEEP);
+        assert_eq!(window.next_step(ms(201)), ARMED_STEP);
         // A hot launcher beside it does not end the window early.
         assert_eq!(
             window.step(ms(290), counters(5000, 1, 2), &mut { ALL_KNOWN }),

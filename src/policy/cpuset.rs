@@ -5,11 +5,14 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// Largest CPU number that the scheduler handles, `GPUAWARE_MAX_CPUS - 1` in `bpf/intf.h`.
 pub const MAX_CPU: u32 = 1023;
 
 /// A set of CPU numbers.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct CpuSet(BTreeSet<u32>);
 
 /// Why a text is not a CPU list.
@@ -76,6 +79,25 @@ impl CpuSet {
     /// The CPUs of `self` that are not in `other`.
     pub fn difference(&self, other: &Self) -> Self {
         Self(self.0.difference(&other.0).copied().collect())
+    }
+
+    /// The CPUs that are in both.
+    pub fn intersection(&self, other: &Self) -> Self {
+        Self(self.0.intersection(&other.0).copied().collect())
+    }
+}
+
+impl From<CpuSet> for String {
+    fn from(cpus: CpuSet) -> Self {
+        cpus.to_string()
+    }
+}
+
+impl TryFrom<String> for CpuSet {
+    type Error = CpuListError;
+
+    fn try_from(list: String) -> Result<Self, CpuListError> {
+        list.parse()
     }
 }
 
@@ -177,7 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn subtracts() {
+    fn subtracts_and_intersects() {
         assert_eq!(set("0-7").difference(&set("2-3,9")), set("0-1,4-7"));
+        assert_eq!(set("0-7").intersection(&set("2-3,9")), set("2-3"));
     }
 }

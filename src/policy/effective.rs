@@ -10,7 +10,7 @@ use toml::map::Map;
 
 use super::cpuset::CpuSet;
 use super::file::FF_AFFINITY;
-use super::{AUTO_HOLD, Class, Document, Max, Pin, Policy, Rule, Smt};
+use super::{AUTO_HOLD, Arming, Class, Document, Identify, Max, Pin, Policy, Rule, Smt};
 
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -136,6 +136,7 @@ pub fn entries(document: &Document, preferred: Option<&CpuSet>) -> Vec<Entry> {
     list.add("irq.avoid", Value::from(policy.irq.avoid));
     list.add("irq.heavy_percent", number(policy.irq.heavy_percent));
     list.add("irq.steer", Value::from(policy.irq.steer));
+    list.identify(&policy.identify);
     list.class("class.launch", &policy.launch);
     list.class("class.handoff", &policy.handoff);
     list.add("class.background.slice_us", micros(policy.background.slice));
@@ -149,6 +150,8 @@ pub fn entries(document: &Document, preferred: Option<&CpuSet>) -> Vec<Entry> {
         "guard.trust_uids",
         uids.map(|uids| Value::from(uids.clone())),
     );
+    let gid = policy.guard.hint_gid;
+    list.maybe("guard.hint_gid", gid.map(|gid| Value::from(i64::from(gid))));
     list.add("guard.max_share", percent(policy.guard.max_share));
     for (index, pin) in policy.pins.iter().enumerate() {
         list.pin(policy, index, pin);
@@ -201,6 +204,19 @@ impl List<'_> {
     fn class(&mut self, key: &str, class: &Class) {
         self.add(&format!("{key}.slice_us"), micros(class.slice));
         self.add(&format!("{key}.match"), rules(&class.rules));
+    }
+
+    fn identify(&mut self, identify: &Identify) {
+        let probes = match identify.probes {
+            Arming::Auto => "auto",
+            Arming::Always => "always",
+            Arming::Off => "off",
+        };
+        self.add("identify.probes", Value::from(probes));
+        self.add("identify.sweep_us", micros(identify.sweep));
+        self.add("identify.max_pause_us", micros(identify.max_pause));
+        let expire_s = identify.expire.as_secs() as i64;
+        self.add("identify.expire_s", Value::from(expire_s));
     }
 
     fn pin(&mut self, policy: &Policy, index: usize, pin: &Pin) {

@@ -11,8 +11,9 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::scalar::{
-    At, CgroupTerm, EndpointTerm, Flag, HeavyPercent, HoldUs, MaxCpus, MaxShare, MinShare,
-    NameTerm, PathTerm, SliceUs, SmtUse, Text, Uid, Version, Wakes,
+    At, CgroupTerm, EndpointTerm, ExpireS, Flag, Gid, HeavyPercent, HoldUs, MaxCpus, MaxShare,
+    MinShare, NameTerm, PathTerm, PauseUs, Probes, SliceUs, SmtUse, SweepUs, Text, Uid, Version,
+    Wakes,
 };
 
 /// What an operator wants of scx_gpuaware. Every key is optional.
@@ -31,6 +32,9 @@ pub struct File {
     /// CPUs that serve many interrupts.
     #[serde(default)]
     pub irq: IrqFile,
+    /// How launching threads are found.
+    #[serde(default)]
+    pub identify: IdentifyFile,
     /// The classes and who belongs to them.
     #[serde(default)]
     pub class: ClassesFile,
@@ -105,6 +109,20 @@ pub struct IrqFile {
     pub steer: Option<At<Flag>>,
 }
 
+/// `[identify]`
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IdentifyFile {
+    /// When launches are probed: "auto", "always" or "off".
+    pub probes: Option<At<Probes>>,
+    /// How long one sweep probes, microseconds.
+    pub sweep_us: Option<At<SweepUs>>,
+    /// Longest pause between two sweeps while a thread could still be new, microseconds.
+    pub max_pause_us: Option<At<PauseUs>>,
+    /// What was observed is forgotten this long after the last sighting, seconds; 0: never.
+    pub expire_s: Option<At<ExpireS>>,
+}
+
 /// `[class]`
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -150,6 +168,8 @@ pub struct BackgroundFile {
 pub struct GuardFile {
     /// Users whose observed marks count; absent: everybody's.
     pub trust_uids: Option<At<Vec<At<Uid>>>>,
+    /// Group whose members may hint what their threads do; absent: only root.
+    pub hint_gid: Option<At<Gid>>,
     /// Part of all CPUs that launch and handoff together get while others wait.
     pub max_share: Option<At<MaxShare>>,
 }

@@ -13,7 +13,6 @@ pub mod effective;
 pub mod file;
 mod glob;
 mod groups;
-pub mod pending;
 pub mod pin;
 pub mod report;
 pub mod rule;
@@ -44,6 +43,8 @@ pub struct Policy {
     pub preferred: Preferred,
     /// IRQ-heavy CPUs.
     pub irq: Irq,
+    /// How launching threads are found.
+    pub identify: Identify,
     /// Class LAUNCH.
     pub launch: Class,
     /// Class HANDOFF.
@@ -109,6 +110,30 @@ pub struct Irq {
     pub steer: bool,
 }
 
+/// `[identify]`
+#[derive(Debug, Clone)]
+pub struct Identify {
+    /// When launches are probed.
+    pub probes: Arming,
+    /// How long one sweep probes.
+    pub sweep: Duration,
+    /// Longest pause between two sweeps while a thread could still be new.
+    pub max_pause: Duration,
+    /// What was observed is forgotten this long after the last sighting; zero: never.
+    pub expire: Duration,
+}
+
+/// `identify.probes`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arming {
+    /// While it finds something new.
+    Auto,
+    /// All the time.
+    Always,
+    /// Never.
+    Off,
+}
+
 /// `[class.launch]` and `[class.handoff]`
 #[derive(Debug, Clone)]
 pub struct Class {
@@ -134,6 +159,8 @@ pub struct Background {
 pub struct Guard {
     /// Users whose observed marks count; `None`: everybody's.
     pub trust_uids: Option<Vec<u32>>,
+    /// Group whose members may hint what their threads do; `None`: only root.
+    pub hint_gid: Option<u32>,
     /// Part of all CPUs that launch and handoff together get while others wait, 0.01 to 1.
     pub max_share: f64,
 }
@@ -142,7 +169,7 @@ pub struct Guard {
 /// warm cache.
 const AUTO_HOLD: Hold = Hold {
     cap: Duration::from_micros(2_000),
-    share: 0.06,
+    share: 0.08,
 };
 
 impl Default for Policy {
@@ -165,6 +192,12 @@ impl Default for Policy {
                 heavy_percent: 5.0,
                 steer: false,
             },
+            identify: Identify {
+                probes: Arming::Auto,
+                sweep: Duration::from_millis(10),
+                max_pause: Duration::from_secs(5),
+                expire: Duration::from_secs(600),
+            },
             launch: Class {
                 slice: Duration::from_micros(20_000),
                 rules: vec![cuda_launch],
@@ -181,6 +214,7 @@ impl Default for Policy {
             pins: Vec::new(),
             guard: Guard {
                 trust_uids: None,
+                hint_gid: None,
                 max_share: 0.5,
             },
         }
@@ -205,25 +239,6 @@ impl Max {
             Self::Percent(share) => ((online as f64 * share + 1e-6) as usize).max(1),
             Self::Count(count) => (count as usize).min(online).max(1),
         }
-    }
-}
-
-impl Class {
-    /// Does launching CUDA work suffice to belong to the class?
-    pub fn cuda_launch(&self) -> bool {
-        self.rules.iter().any(Rule::is_cuda_launch)
-    }
-
-    /// Cgroups whose tasks belong to the class.
-    pub fn cgroups(&self) -> impl Iterator<Item = &CgroupGlob> {
-        self.rules.iter().filter_map(Rule::only_cgroup)
-    }
-}
-
-impl Background {
-    /// Cgroups whose tasks stay background.
-    pub fn cgroups(&self) -> impl Iterator<Item = &CgroupGlob> {
-        self.rules.iter().filter_map(Rule::only_cgroup)
     }
 }
 

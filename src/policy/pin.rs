@@ -2,7 +2,7 @@
 //! Threads that stay on given CPUs, and which CPUs the next of them gets.
 
 use super::Policy;
-use super::affinity::{Assignment, CpuGroup};
+use super::affinity::CpuGroup;
 use super::cpuset::CpuSet;
 use super::rule::{Rule, ThreadFacts};
 
@@ -24,38 +24,82 @@ pub struct Pin {
     pub groups: Vec<usize>,
 }
 
+/// What a pinned thread was dealt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deal {
+    /// Index of [`Policy::pins`].
+    pub pin: usize,
+    /// Index of [`Policy::groups`].
+    group: usize,
+    /// The CPUs that it stays on.
+    pub cpus: CpuSet,
+}
+
 /// Deals CPUs to threads in the order in which they appear. The turn belongs to the group, so
-/// that pins with the same label go on where the other stopped, as in FastFlow.
-#[derive(Debug, Clone)]
+/// that pins with the same label go on where the other stopped, as in FastFlow. It starts anew when the
+/// last thread is gone, so that a program that is started again gets the same CPUs.
+#[derive(Debug, Clone, Default)]
 pub struct Dealer {
-    next_group: Vec<usize>,
-    next_cpu: Vec<usize>,
+    pins: Vec<Turn>,
+    groups: Vec<Turn>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Turn {
+    next: usize,
+    nr_threads: usize,
+}
+
+impl Turn {
+    fn take(&mut self) -> usize {
+        self.nr_threads += 1;
+        self.next += 1;
+        self.next - 1
+    }
+
+    fn give_back(&mut self) {
+        self.nr_threads = self.nr_threads.saturating_sub(1);
+        if self.nr_threads == 0 {
+            self.next = 0;
+        }
+    }
+}
+
+impl Policy {
+    /// The pin of a thread, an index of [`Policy::pins`]: the first that matches it.
+    pub fn pin_of(&self, thread: &ThreadFacts<'_>) -> Option<usize> {
+        self.pins.iter().position(|pin| {
+            let mut rules = pin.rules.iter();
+            rules.any(|rule| rule.static_terms_hold(thread))
+        })
+    }
 }
 
 impl Dealer {
     /// A dealer that has dealt nothing yet.
     pub fn new(policy: &Policy) -> Self {
         Self {
-            next_group: vec![0; policy.pins.len()],
-            next_cpu: vec![0; policy.groups.len()],
+            pins: vec![Turn::default(); policy.pins.len()],
+            groups: vec![Turn::default(); policy.groups.len()],
         }
     }
 
-    /// The CPUs of a new thread: `None` if no pin matches it.
-    pub fn deal(&mut self, policy: &Policy, thread: &ThreadFacts<'_>) -> Option<CpuSet> {
-        let index = policy.pins.iter().position(|pin| {
-            let mut rules = pin.rules.iter();
-            rules.any(|rule| rule.static_terms_hold(thread))
-        })?;
-        let pin = &policy.pins[index];
-        let group = pin.groups[self.next_group[index] % pin.groups.len()];
-        self.next_group[index] += 1;
-        let cpus = &policy.groups[group].cpus;
-        let share = cpus.share_of(self.next_cpu[group]);
-        if cpus.assignment() == Assignment::RoundRobin {
-            self.next_cpu[group] += 1;
+    /// The CPUs of a new thread that pin number `pin` of `policy` matches.
+    pub fn deal(&mut self, policy: &Policy, pin: usize) -> Deal {
+        let groups = &policy.pins[pin].groups;
+        let group = groups[self.pins[pin].take() % groups.len()];
+        let turn = self.groups[group].take();
+        Deal {
+            pin,
+            group,
+            cpus: policy.groups[group].cpus.share_of(turn),
         }
-        Some(share)
+    }
+
+    /// The thread is gone, or is not pinned any more.
+    pub fn take_back(&mut self, deal: &Deal) {
+        self.pins[deal.pin].give_back();
+        self.groups[deal.group].give_back();
     }
 }
 
@@ -71,7 +115,8 @@ mod tests {
                 comm,
                 ..ThreadFacts::default()
             };
-            dealer.deal(&policy, &thread)
+            let pin = policy.pin_of(&thread)?;
+            Some(dealer.deal(&policy, pin).cpus)
         };
         threads
             .iter()
@@ -108,5 +153,19 @@ mod tests {
             dealt(policy, &["map0", "map1", "map2"]),
             ["1,3,5,7", "0,2,4,6", "1,3,5,7"]
         );
+    }
+
+    #[test]
+    fn turns_start_anew_when_the_last_thread_is_gone() {
+        let policy = r#"pin = [{ match = { comm = "*" }, cpus = "[0:4]rr" }]"#;
+        let policy = Policy::parse(policy).unwrap();
+        let mut dealer = Dealer::new(&policy);
+        let [first, second] = [dealer.deal(&policy, 0), dealer.deal(&policy, 0)];
+        dealer.take_back(&first);
+        let third = dealer.deal(&policy, 0);
+        assert_eq!(third.cpus, CpuSet::new([2]), "one is left");
+        dealer.take_back(&second);
+        dealer.take_back(&third);
+        assert_eq!(dealer.deal(&policy, 0).cpus, CpuSet::new([0]));
     }
 }

@@ -77,11 +77,6 @@ impl Rule {
         self.values().into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Is launching CUDA work all that it asks for?
-    pub fn is_cuda_launch(&self) -> bool {
-        self.terms() == ["cuda_launch"]
-    }
-
     /// The cgroup glob, if that is all that it asks for.
     pub fn only_cgroup(&self) -> Option<&CgroupGlob> {
         (self.terms() == ["cgroup"])
@@ -94,10 +89,14 @@ impl Rule {
         self.cgroup
             .as_ref()
             .is_none_or(|glob| glob.matches(thread.cgroup))
-            && self
-                .comm
-                .as_ref()
-                .is_none_or(|glob| glob.matches(thread.comm))
+            && self.names_hold(thread)
+    }
+
+    /// Do the terms hold that ask for names, executables and arguments?
+    pub fn names_hold(&self, thread: &ThreadFacts<'_>) -> bool {
+        self.comm
+            .as_ref()
+            .is_none_or(|glob| glob.matches(thread.comm))
             && self
                 .exe
                 .as_ref()

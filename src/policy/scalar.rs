@@ -13,10 +13,13 @@ use toml::Spanned;
 use super::glob::{CgroupGlob, NameGlob, PathGlob};
 use super::rule::Endpoint;
 use super::spelling::none_of;
-use super::{AUTO_HOLD, Hold, Max, Smt};
+use super::{AUTO_HOLD, Arming, Hold, Max, Smt};
 
 /// Longest slice that the policy accepts: a tenth of the shortest wait that anybody notices.
 const MAX_SLICE_US: i64 = 100_000;
+
+/// Longest time without a sighting that the policy accepts: a day.
+const MAX_EXPIRE_S: i64 = 86_400;
 
 /// A value and where it stands in the text.
 #[derive(Debug, Clone)]
@@ -316,6 +319,43 @@ scalar!(
     }
 );
 scalar!(
+    /// `identify.probes`
+    Probes(Arming),
+    { "enum": ["auto", "always", "off"] },
+    |scalar| match scalar {
+        Scalar::Text(text) if text == "auto" => Ok(Arming::Auto),
+        Scalar::Text(text) if text == "always" => Ok(Arming::Always),
+        Scalar::Text(text) if text == "off" => Ok(Arming::Off),
+        Scalar::Text(text) => Err(none_of(text, &["auto", "always", "off"])),
+        other => Err(format!("{other}: expected \"auto\", \"always\" or \"off\"")),
+    }
+);
+scalar!(
+    /// `identify.sweep_us`
+    SweepUs(Duration),
+    { "type": "integer", "minimum": 1_000, "maximum": 1_000_000 },
+    |scalar| scalar.micros(1_000..1_000_001, "")
+);
+scalar!(
+    /// `identify.max_pause_us`
+    PauseUs(Duration),
+    { "type": "integer", "minimum": 10_000, "maximum": 60_000_000 },
+    |scalar| scalar.micros(10_000..60_000_001, "")
+);
+scalar!(
+    /// `identify.expire_s`
+    ExpireS(Duration),
+    { "type": "integer", "minimum": 0, "maximum": MAX_EXPIRE_S },
+    |scalar| match scalar {
+        Scalar::Integer(seconds) if (0..=MAX_EXPIRE_S).contains(seconds) => {
+            Ok(Duration::from_secs(*seconds as u64))
+        }
+        other => Err(format!(
+            "{other}: expected a whole number of seconds from 0 (never) to {MAX_EXPIRE_S}"
+        )),
+    }
+);
+scalar!(
     /// `wakes` of a rule.
     Wakes(()),
     { "const": "launch" },
@@ -331,6 +371,17 @@ scalar!(
     |scalar| match scalar {
         Scalar::Integer(uid) if u32::try_from(*uid).is_ok() => Ok(*uid as u32),
         other => Err(format!("{other}: expected a user id, a number: id -u NAME prints it")),
+    }
+);
+scalar!(
+    /// A group id.
+    Gid(u32),
+    { "type": "integer", "minimum": 0, "maximum": u32::MAX },
+    |scalar| match scalar {
+        Scalar::Integer(gid) if u32::try_from(*gid).is_ok() => Ok(*gid as u32),
+        other => Err(format!(
+            "{other}: expected a group id, a number: getent group NAME prints it"
+        )),
     }
 );
 scalar!(

@@ -42,6 +42,15 @@ cpus = "auto"
 # Move movable interrupts off the preferred CPUs?
 #steer = false
 
+[identify]
+# When launches are probed: while that finds something new, "always" or "off".
+#probes = "auto"
+# How long one sweep probes, and the longest pause between two, microseconds.
+#sweep_us = 10000
+#max_pause_us = 5000000
+# What was observed is forgotten this long after the last sighting, seconds. 0: never.
+#expire_s = 600
+
 # Threads that feed the GPU.
 [class.launch]
 # How long one runs before another launcher's turn, microseconds.
@@ -66,6 +75,8 @@ match = [{ cuda_launch = true }]
 [guard]
 # Users whose observed marks count. Absent: everybody's.
 #trust_uids = [0]
+# Group whose members may hint what their threads do (hints/gpuaware.h). Absent: only root.
+#hint_gid = 0
 # Part of all CPUs that launch and handoff together get while others wait.
 #max_share = "50%"
 "##;

@@ -40,6 +40,11 @@ hold_us = 500
 avoid = false
 heavy_percent = 7.5
 steer = true
+[identify]
+probes = "auto"
+sweep_us = 20000
+max_pause_us = 1000000
+expire_s = 60
 [class.launch]
 slice_us = 10000
 match = [{ cuda_launch = true }, { cgroup = "gpu.slice/**" }]
@@ -52,6 +57,7 @@ min_share = "10%"
 match = { exe = "/usr/bin/make", cmdline = "make -j*" }
 [guard]
 trust_uids = [0, 1000]
+hint_gid = 44
 max_share = "60%"
 [[pin]]
 match = { comm = "map*" }
@@ -64,7 +70,7 @@ cpus = "tag2"
 #[test]
 fn empty_policy_is_the_default() {
     let policy = Policy::parse("").unwrap();
-    assert!(policy.launch.cuda_launch());
+    assert!(policy.launch.rules[0].cuda_launch);
     assert!(policy.preferred.cpus.is_none());
     assert_eq!(policy.preferred.hold, AUTO_HOLD);
     assert_eq!(policy.preferred.max.cpus(32), 8);
@@ -84,7 +90,13 @@ fn reads_every_key() {
     assert_eq!(policy.irq.heavy_percent, 7.5);
     assert!(policy.irq.steer && !policy.irq.avoid && policy.preferred.lend);
     assert_eq!(policy.launch.slice, Duration::from_millis(10));
-    let globs: Vec<_> = policy.launch.cgroups().map(CgroupGlob::text).collect();
+    let globs: Vec<_> = policy
+        .launch
+        .rules
+        .iter()
+        .filter_map(Rule::only_cgroup)
+        .map(CgroupGlob::text)
+        .collect();
     assert_eq!(globs, ["gpu.slice/**"]);
     assert_eq!(policy.handoff.rules.len(), 3);
     assert!(policy.handoff.rules[0].needs_watching());

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use super::conflict::Conflicts;
 use super::document::CpusNamed;
-use super::file::{BackgroundFile, ClassFile, File, GuardFile, IrqFile, PinFile, PreferredFile};
+use super::file::{
+    BackgroundFile, ClassFile, File, GuardFile, IdentifyFile, IrqFile, PinFile, PreferredFile,
+};
 use super::groups::Groups;
 use super::pin::Pin;
 use super::report::Report;
 use super::scalar::{At, Flag};
 use super::terms::{Owner, rules};
-use super::{Background, Class, Guard, Irq, Max, Policy, Preferred};
+use super::{Arming, Background, Class, Guard, Identify, Irq, Max, Policy, Preferred};
 
 /// Longest that background may have to wait for its minimum share, far below the 20 s after which
 /// the kernel throws a scheduler out.
@@ -27,6 +29,7 @@ pub fn policy(file: File, report: &mut Report<'_>) -> (Policy, Vec<CpusNamed>) {
     limits(&file, report);
     preferred(&file.preferred, &mut policy.preferred, &mut groups, report);
     irq(file.irq, &mut policy.irq);
+    identify(file.identify, &mut policy.identify, report);
     let (launch, handoff) = (file.class.launch, file.class.handoff);
     class(
         launch,
@@ -172,6 +175,33 @@ fn irq(file: IrqFile, irq: &mut Irq) {
     }
 }
 
+fn identify(file: IdentifyFile, identify: &mut Identify, report: &mut Report<'_>) {
+    if let Some(probes) = file.probes {
+        identify.probes = probes.value.0;
+    }
+    if let Some(expire) = file.expire_s {
+        identify.expire = expire.value.0;
+    }
+    for (key, target) in [
+        (
+            file.sweep_us.map(|at| (at.value.0, at.span)),
+            &mut identify.sweep,
+        ),
+        (
+            file.max_pause_us.map(|at| (at.value.0, at.span)),
+            &mut identify.max_pause,
+        ),
+    ] {
+        let Some((duration, span)) = key else {
+            continue;
+        };
+        *target = duration;
+        if identify.probes != Arming::Auto {
+            report.warning(span, "has no effect: it bounds identify.probes = \"auto\"");
+        }
+    }
+}
+
 fn guard(file: GuardFile, guard: &mut Guard, by_launches: bool, report: &mut Report<'_>) {
     if let Some(uids) = file.trust_uids {
         if uids.value.is_empty() && by_launches {
@@ -182,6 +212,9 @@ fn guard(file: GuardFile, guard: &mut Guard, by_launches: bool, report: &mut Rep
             );
         }
         guard.trust_uids = Some(uids.value.iter().map(|uid| uid.value.0).collect());
+    }
+    if let Some(gid) = file.hint_gid {
+        guard.hint_gid = Some(gid.value.0);
     }
     if let Some(share) = file.max_share {
         guard.max_share = share.value.0;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use libbpf_rs::{MapCore, MapFlags, ProgramInput};
 
 use crate::bpf::gpuaware::GpuawareSkel;
-use crate::bpf::gpuaware::types::{gpuaware_class_stats, gpuaware_waiting};
+use crate::bpf::gpuaware::types::{gpuaware_class_stats, gpuaware_stats, gpuaware_waiting};
 use crate::bpf::intf;
 use crate::policy::cpuset::CpuSet;
 use crate::topology::irq_load::IrqTime;
@@ -60,15 +60,32 @@ fn decode<T: Copy + Default>(bytes: &[u8]) -> T {
     unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) }
 }
 
-/// One counter, summed.
-pub fn counter(skel: &GpuawareSkel<'_>, stat: intf::gpuaware_stat) -> Result<u64> {
-    let values = skel
-        .maps
-        .stats
-        .lookup_percpu(&stat.to_ne_bytes(), MapFlags::ANY)
-        .context("reading the scheduler's counters")?
-        .unwrap_or_default();
-    Ok(values.iter().map(|bytes| decode::<u64>(bytes)).sum())
+/// The counters, summed; by `intf::gpuaware_stat`.
+pub struct Counts(gpuaware_stats);
+
+impl Counts {
+    /// Reads them all at once.
+    pub fn read(skel: &GpuawareSkel<'_>) -> Result<Self> {
+        let values = skel
+            .maps
+            .stats
+            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .context("reading the scheduler's counters")?
+            .unwrap_or_default();
+        let mut sum = gpuaware_stats::default();
+        for bytes in values {
+            let cpu = decode::<gpuaware_stats>(&bytes);
+            for (sum, count) in sum.counts.iter_mut().zip(cpu.counts) {
+                *sum += count;
+            }
+        }
+        Ok(Self(sum))
+    }
+
+    /// One of them.
+    pub fn of(&self, stat: intf::gpuaware_stat) -> u64 {
+        self.0.counts.get(stat as usize).copied().unwrap_or(0)
+    }
 }
 
 /// The counters of a class: sums, and the longest wait.

@@ -104,14 +104,17 @@ fn configure(
 
 /// Gives the scheduler identification's maps instead of its own.
 fn share_maps(open: &mut OpenGpuawareSkel<'_>, identify: &Identify<'_>) -> Result<()> {
-    let [task_marks, cgroup_classes, class_generation] = identify.shared_maps();
+    let [task_marks, cgroup_tags, class_rules, class_generation] = identify.shared_maps();
     let maps = &mut open.maps;
     maps.task_marks
         .reuse_fd(task_marks)
         .context("sharing task_marks")?;
-    maps.cgroup_classes
-        .reuse_fd(cgroup_classes)
-        .context("sharing cgroup_classes")?;
+    maps.cgroup_tags
+        .reuse_fd(cgroup_tags)
+        .context("sharing cgroup_tags")?;
+    maps.class_rules
+        .reuse_fd(class_rules)
+        .context("sharing class_rules")?;
     maps.class_generation
         .reuse_fd(class_generation)
         .context("sharing class_generation")

@@ -8,9 +8,11 @@ mod counters;
 pub mod export;
 mod kernel;
 mod load;
+pub mod pin;
 mod placement;
 pub mod reload;
 mod report;
+mod state_file;
 pub mod stats;
 pub mod steer;
 mod tunables;
@@ -36,6 +38,7 @@ use crate::policy::cpuset::CpuSet;
 use crate::policy::effective::Effective;
 use crate::topology::{SYSFS, Topology};
 
+use pin::Pinning;
 use placement::Placement;
 use reload::{PolicyFile, Reload, Standing};
 use report::{MarkCounts, Parts};
@@ -132,13 +135,27 @@ pub fn run(
     if let Some(address) = config.metrics {
         export::http::serve(address)?;
     }
+    let mut pinning = None;
     loop {
         let mut object = MaybeUninit::uninit();
         let policy = &reload.in_force().policy;
         let scheduler = Scheduler::start(config, policy, &identify, &mut object)?;
-        match scheduler.serve(&mut identify, &mut reload, &server, shutdown)? {
-            Ended::Asked => return Ok(()),
-            Ended::Restart => info!("restarting: the kernel asked for it"),
+        // Threads stay on their CPUs when the scheduler starts anew.
+        let pinning = pinning.get_or_insert_with(|| start_pinning(policy));
+        match scheduler.serve(
+            &mut identify,
+            pinning.as_mut(),
+            &mut reload,
+            &server,
+            shutdown,
+        )? {
+            Ended::Asked => {
+                info!(event = "detached"; "detached: every task is back on the kernel's scheduler");
+                return Ok(());
+            }
+            Ended::Restart => {
+                info!(event = "restarting"; "restarting: the kernel asked for it");
+            }
         }
     }
 }
@@ -187,11 +204,14 @@ impl<'obj> Scheduler<'obj> {
         if !load::kernel_tells_limits() {
             warn_of_limits(identify.cgroup_root());
         }
-        let steer = policy.irq.steer.then(start_steering).flatten();
-        eprintln!(
-            "scx_gpuaware: attached, launchers prefer CPUs {}",
-            placement.cpus()
-        );
+        // What a killed run has changed is put back even where this one changes nothing.
+        let left_over = Path::new(steer::STATE_FILE).exists();
+        let steer = (policy.irq.steer || left_over)
+            .then(start_steering)
+            .flatten()
+            .filter(|_| policy.irq.steer);
+        let cpus = placement.cpus().to_string();
+        info!(event = "attached", cpus = cpus; "scx_gpuaware: attached, launchers prefer CPUs {cpus}");
         Ok(Self {
             link: Some(link),
             steer,
@@ -224,18 +244,18 @@ impl<'obj> Scheduler<'obj> {
     }
 
     /// Puts another policy into force, if one is asked for: all of it or nothing.
-    fn follow_policy(&mut self, identify: &mut Identify<'_>, reload: &mut Reload) -> Result<()> {
+    fn follow_policy(&mut self, identify: &mut Identify<'_>, reload: &mut Reload) -> Result<bool> {
         let Some(wanted) = reload.poll() else {
-            return Ok(());
+            return Ok(false);
         };
         if let Err(error) = self.put_into_force(&wanted.policy, identify) {
             reload.refuse(format!("{error:#}"));
-            return self
-                .put_into_force(&reload.in_force().policy, identify)
-                .context("going back to the policy that was in force");
+            self.put_into_force(&reload.in_force().policy, identify)
+                .context("going back to the policy that was in force")?;
+            return Ok(false);
         }
         reload.accept(wanted);
-        Ok(())
+        Ok(true)
     }
 
     fn put_into_force(&mut self, policy: &Policy, identify: &mut Identify<'_>) -> Result<()> {
@@ -276,16 +296,30 @@ impl<'obj> Scheduler<'obj> {
     fn serve(
         mut self,
         identify: &mut Identify<'_>,
+        mut pinning: Option<&mut Pinning>,
         reload: &mut Reload,
         server: &StatsServer<(), Metrics>,
         shutdown: &AtomicBool,
     ) -> Result<Ended> {
         let (response, request) = server.channels();
+        let mut next_step = Duration::ZERO;
         while !shutdown.load(Ordering::Relaxed) && !self.exited() {
-            self.follow_policy(identify, reload)?;
+            if self.follow_policy(identify, reload)?
+                && let Some(pinning) = pinning.as_mut()
+            {
+                pinning.set_policy(&reload.in_force().policy)?;
+            }
             self.follow_machine()?;
-            let look = self.placement.next_look(self.started.elapsed());
-            let wait = identify.step()?.min(look);
+            // Not for every statistics client that asks.
+            if self.started.elapsed() >= next_step {
+                next_step = self.started.elapsed() + identify.step()?;
+            }
+            let threads = pinning.as_mut().map_or(Duration::MAX, |pins| pins.step());
+            let now = self.started.elapsed();
+            let wait = next_step
+                .saturating_sub(now)
+                .min(self.placement.next_look(now))
+                .min(threads);
             match request.recv_timeout(wait) {
                 Ok(()) => response
                     .send(self.metrics(identify, reload.standing())?)
@@ -337,13 +371,15 @@ fn start_steering() -> Option<Steering> {
     }
 }
 
+/// Nor is not being able to pin.
+fn start_pinning(policy: &Policy) -> Option<Pinning> {
+    Pinning::start(policy, Path::new(pin::STATE_FILE))
+        .inspect_err(|error| warn!("pin: threads stay as they are: {error:#}"))
+        .ok()
+}
+
 /// The CPUs that this process may use: fewer than are online in a container or a slice with a
 /// cpuset. Empty if the kernel will not say.
 pub fn allowed_cpus() -> CpuSet {
-    let own = nix::unistd::Pid::from_raw(0);
-    let Ok(mask) = nix::sched::sched_getaffinity(own) else {
-        return CpuSet::default();
-    };
-    let allowed = |&cpu: &u32| mask.is_set(cpu as usize).unwrap_or(false);
-    CpuSet::new((0..nix::sched::CpuSet::count() as u32).filter(allowed))
+    pin::threads::affinity(0).unwrap_or_default()
 }

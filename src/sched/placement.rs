@@ -147,9 +147,11 @@ impl Placement {
         let changed = choice.ranked != self.choice.ranked;
         if choice.cpus != self.choice.cpus {
             *self.changes.entry(cause).or_default() += 1;
+            let (cpus, before) = (choice.cpus.to_string(), self.choice.cpus.to_string());
+            let reason = choice.reason.as_str();
             info!(
-                "launchers prefer CPUs {} now, not {}: {}",
-                choice.cpus, self.choice.cpus, choice.reason
+                event = "preferred_changed", cpus = cpus, before = before, cause = cause, reason = reason;
+                "launchers prefer CPUs {cpus} now, not {before}: {reason}"
             );
         }
         self.choice = choice;

@@ -119,19 +119,19 @@ impl Reload {
         self.in_force = policy;
         self.standing.generation += 1;
         self.standing.error.clear();
+        let (file, generation) = (self.name(), self.standing.generation);
         info!(
-            "{}: generation {} is in force: {changes}",
-            self.name(),
-            self.standing.generation
+            event = "policy_in_force", file = file, generation = generation, changes = changes;
+            "{file}: generation {generation} is in force: {changes}"
         );
     }
 
     /// The policy in force stays, because of `error`.
     pub fn refuse(&mut self, error: String) {
-        let generation = self.standing.generation;
+        let (file, generation) = (self.name(), self.standing.generation);
         warn!(
-            "{}: refused, generation {generation} stays in force: {error}",
-            self.name()
+            event = "policy_refused", file = file, generation = generation, error = error;
+            "{file}: refused, generation {generation} stays in force: {error}"
         );
         self.standing.refused += 1;
         self.standing.error = error;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use log::warn;
 
-use super::counters::{self, Runs};
+use super::counters::{self, Counts, Runs};
 use super::placement::Placement;
 use super::reload::Standing;
 use super::stats::{ClassMetrics, CpuMetrics, MarkMetrics, Metrics};
@@ -73,7 +73,9 @@ impl MarkCounts {
 pub fn metrics(parts: &Parts<'_, '_>) -> Result<Metrics> {
     let placement = parts.placement;
     let sightings = parts.sightings;
-    let classes = classes(parts)?;
+    let online = placement.topology().online();
+    let occupants = counters::occupants(parts.skel, &online)?;
+    let classes = classes(parts, &occupants)?;
     let class = |class: Class| classes.get(class.name()).cloned().unwrap_or_default();
     let (launch, handoff) = (class(Class::Launch), class(Class::Handoff));
     let background = class(Class::Background);
@@ -93,7 +95,7 @@ pub fn metrics(parts: &Parts<'_, '_>) -> Result<Metrics> {
         background_run_us: background.run_us(),
         lent_run_us: background.run_preferred_us,
         classes,
-        cpus: cpus(parts)?,
+        cpus: cpus(parts, &occupants)?,
         marks: parts.marks.to_vec(),
         probe_hits: sightings.launch_hits,
         probe_windows: sightings.windows,
@@ -110,34 +112,34 @@ pub fn metrics(parts: &Parts<'_, '_>) -> Result<Metrics> {
 
 /// Adds how often the scheduler decided what.
 fn with_decisions(skel: &GpuawareSkel<'_>, rest: Metrics) -> Result<Metrics> {
-    let count = |stat| counters::counter(skel, stat);
-    let us = |stat| count(stat).map(|ns| ns / 1000);
+    let counts = Counts::read(skel)?;
+    let count = |stat| counts.of(stat);
+    let us = |stat| count(stat) / 1000;
     Ok(Metrics {
-        launch_wakeups: count(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_WAKEUPS)?,
-        launch_to_preferred: count(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_TO_PREFERRED)?,
-        launch_to_other: count(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_TO_OTHER)?,
-        launch_queued: count(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_QUEUED)?,
-        handoff_wakeups: count(intf::gpuaware_stat_GPUAWARE_STAT_HANDOFF_WAKEUPS)?,
-        handoff_queued: count(intf::gpuaware_stat_GPUAWARE_STAT_HANDOFF_QUEUED)?,
-        background_direct: count(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_DIRECT)?,
-        background_queued: count(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_QUEUED)?,
-        background_turns: count(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_TURNS)?,
-        guard_throttles: count(intf::gpuaware_stat_GPUAWARE_STAT_GUARD_THROTTLES)?,
-        capped: count(intf::gpuaware_stat_GPUAWARE_STAT_CAPPED)?,
-        holds: count(intf::gpuaware_stat_GPUAWARE_STAT_HOLDS)?,
-        hold_us: us(intf::gpuaware_stat_GPUAWARE_STAT_HOLD_NS)?,
-        hold_waste_us: us(intf::gpuaware_stat_GPUAWARE_STAT_HOLD_WASTE_NS)?,
-        holds_expired: count(intf::gpuaware_stat_GPUAWARE_STAT_HOLDS_EXPIRED)?,
+        launch_wakeups: count(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_WAKEUPS),
+        launch_to_preferred: count(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_TO_PREFERRED),
+        launch_to_other: count(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_TO_OTHER),
+        launch_queued: count(intf::gpuaware_stat_GPUAWARE_STAT_LAUNCH_QUEUED),
+        handoff_wakeups: count(intf::gpuaware_stat_GPUAWARE_STAT_HANDOFF_WAKEUPS),
+        handoff_queued: count(intf::gpuaware_stat_GPUAWARE_STAT_HANDOFF_QUEUED),
+        background_direct: count(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_DIRECT),
+        background_queued: count(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_QUEUED),
+        background_turns: count(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_TURNS),
+        guard_throttles: count(intf::gpuaware_stat_GPUAWARE_STAT_GUARD_THROTTLES),
+        capped: count(intf::gpuaware_stat_GPUAWARE_STAT_CAPPED),
+        holds: count(intf::gpuaware_stat_GPUAWARE_STAT_HOLDS),
+        hold_us: us(intf::gpuaware_stat_GPUAWARE_STAT_HOLD_NS),
+        hold_waste_us: us(intf::gpuaware_stat_GPUAWARE_STAT_HOLD_WASTE_NS),
+        holds_expired: count(intf::gpuaware_stat_GPUAWARE_STAT_HOLDS_EXPIRED),
         ..rest
     })
 }
 
-fn cpus(parts: &Parts<'_, '_>) -> Result<BTreeMap<u32, CpuMetrics>> {
+fn cpus(parts: &Parts<'_, '_>, occupants: &[(u32, Runs)]) -> Result<BTreeMap<u32, CpuMetrics>> {
     let placement = parts.placement;
     let online = placement.topology().online();
     let verdicts = placement.irq_verdicts();
     let irq_times = counters::irq_times(parts.skel, &online)?;
-    let occupants = counters::occupants(parts.skel, &online)?;
     let cpus = irq_times.into_iter().zip(occupants);
     Ok(cpus
         .map(|((cpu, irq), (_, runs))| {
@@ -155,9 +157,10 @@ fn cpus(parts: &Parts<'_, '_>) -> Result<BTreeMap<u32, CpuMetrics>> {
         .collect())
 }
 
-fn classes(parts: &Parts<'_, '_>) -> Result<BTreeMap<String, ClassMetrics>> {
-    let online = parts.placement.topology().online();
-    let occupants = counters::occupants(parts.skel, &online)?;
+fn classes(
+    parts: &Parts<'_, '_>,
+    occupants: &[(u32, Runs)],
+) -> Result<BTreeMap<String, ClassMetrics>> {
     let running = |runs| occupants.iter().filter(|(_, found)| *found == runs).count() as u64;
     let waiting = counters::waiting(parts.skel)?;
     [

@@ -164,12 +164,16 @@ impl ClassMetrics {
     fn since(&self, before: &Self) -> Self {
         let waits = self.wakeup_waits.iter().zip(&before.wakeup_waits);
         Self {
-            preempts: self.preempts - before.preempts,
-            preempted: self.preempted - before.preempted,
-            run_preferred_us: self.run_preferred_us - before.run_preferred_us,
-            run_other_us: self.run_other_us - before.run_other_us,
-            wakeup_wait_us: self.wakeup_wait_us - before.wakeup_wait_us,
-            wakeup_waits: waits.map(|(now, before)| now - before).collect(),
+            preempts: self.preempts.saturating_sub(before.preempts),
+            preempted: self.preempted.saturating_sub(before.preempted),
+            run_preferred_us: self
+                .run_preferred_us
+                .saturating_sub(before.run_preferred_us),
+            run_other_us: self.run_other_us.saturating_sub(before.run_other_us),
+            wakeup_wait_us: self.wakeup_wait_us.saturating_sub(before.wakeup_wait_us),
+            wakeup_waits: waits
+                .map(|(now, before)| now.saturating_sub(*before))
+                .collect(),
             ..self.clone()
         }
     }
@@ -191,37 +195,48 @@ impl Metrics {
         self.classes.get(name).cloned().unwrap_or_default()
     }
 
-    /// Counters since `before`; gauges and maxima as they are now.
+    /// Counters since `before`; gauges and maxima as they are now. A scheduler that was loaded anew
+    /// counts from zero.
     fn since(&self, before: &Self) -> Self {
         Self {
-            launch_wakeups: self.launch_wakeups - before.launch_wakeups,
-            launch_to_preferred: self.launch_to_preferred - before.launch_to_preferred,
-            launch_preempts: self.launch_preempts - before.launch_preempts,
-            launch_to_other: self.launch_to_other - before.launch_to_other,
-            launch_queued: self.launch_queued - before.launch_queued,
-            launch_run_us: self.launch_run_us - before.launch_run_us,
-            handoff_wakeups: self.handoff_wakeups - before.handoff_wakeups,
-            handoff_queued: self.handoff_queued - before.handoff_queued,
-            handoff_run_us: self.handoff_run_us - before.handoff_run_us,
-            guard_throttles: self.guard_throttles - before.guard_throttles,
-            capped: self.capped - before.capped,
-            background_direct: self.background_direct - before.background_direct,
-            background_queued: self.background_queued - before.background_queued,
-            background_run_us: self.background_run_us - before.background_run_us,
-            background_turns: self.background_turns - before.background_turns,
-            lent_run_us: self.lent_run_us - before.lent_run_us,
-            holds: self.holds - before.holds,
-            hold_us: self.hold_us - before.hold_us,
-            hold_waste_us: self.hold_waste_us - before.hold_waste_us,
-            holds_expired: self.holds_expired - before.holds_expired,
-            probe_hits: self.probe_hits - before.probe_hits,
-            probe_windows: self.probe_windows - before.probe_windows,
+            launch_wakeups: self.launch_wakeups.saturating_sub(before.launch_wakeups),
+            launch_to_preferred: self
+                .launch_to_preferred
+                .saturating_sub(before.launch_to_preferred),
+            launch_preempts: self.launch_preempts.saturating_sub(before.launch_preempts),
+            launch_to_other: self.launch_to_other.saturating_sub(before.launch_to_other),
+            launch_queued: self.launch_queued.saturating_sub(before.launch_queued),
+            launch_run_us: self.launch_run_us.saturating_sub(before.launch_run_us),
+            handoff_wakeups: self.handoff_wakeups.saturating_sub(before.handoff_wakeups),
+            handoff_queued: self.handoff_queued.saturating_sub(before.handoff_queued),
+            handoff_run_us: self.handoff_run_us.saturating_sub(before.handoff_run_us),
+            guard_throttles: self.guard_throttles.saturating_sub(before.guard_throttles),
+            capped: self.capped.saturating_sub(before.capped),
+            background_direct: self
+                .background_direct
+                .saturating_sub(before.background_direct),
+            background_queued: self
+                .background_queued
+                .saturating_sub(before.background_queued),
+            background_run_us: self
+                .background_run_us
+                .saturating_sub(before.background_run_us),
+            background_turns: self
+                .background_turns
+                .saturating_sub(before.background_turns),
+            lent_run_us: self.lent_run_us.saturating_sub(before.lent_run_us),
+            holds: self.holds.saturating_sub(before.holds),
+            hold_us: self.hold_us.saturating_sub(before.hold_us),
+            hold_waste_us: self.hold_waste_us.saturating_sub(before.hold_waste_us),
+            holds_expired: self.holds_expired.saturating_sub(before.holds_expired),
+            probe_hits: self.probe_hits.saturating_sub(before.probe_hits),
+            probe_windows: self.probe_windows.saturating_sub(before.probe_windows),
             preferred_changes: self
                 .preferred_changes
                 .iter()
                 .map(|(cause, count)| {
                     let before = before.preferred_changes.get(cause).copied();
-                    (cause.clone(), count - before.unwrap_or(0))
+                    (cause.clone(), count.saturating_sub(before.unwrap_or(0)))
                 })
                 .collect(),
             classes: self

@@ -70,15 +70,14 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, theme: Theme) {
     .areas(frame.area());
     frame.render_widget(Paragraph::new(title_text(view, theme)), title);
     section(frame, cpus, heading("CPUS", theme), map);
-    let head = "CLASS       RUNNABLE  RUNS  ON PREF  ELSEWHERE      P50      P99    WORST  TAKES/s  LOSES/s";
+    let head = "CLASS      TASKS  RUN   PREF  OTHER      P50      P99    WORST  TAKES/s  LOSES/s";
     section(
         frame,
         classes,
         heading(head, theme),
         classes_text(view, theme),
     );
-    let head =
-        "    TID  NAME             CLASS       SOURCE    CPU    RUN%   WAIT%  WAIT BEFORE A RUN";
+    let head = "    TID  NAME             CLASS       SOURCE    CPU    RUN%   WAIT%      WAIT";
     section(
         frame,
         threads,
@@ -86,7 +85,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, theme: Theme) {
         threads_text(view, theme, threads),
     );
     section(frame, events, heading("EVENTS", theme), events_text(view));
-    let help = "q quit   L launch  H handoff  b background  k kernel  . idle or other   * preferred  ! IRQ-heavy  # both";
+    let help = "q quit  L launch H handoff b background k kernel . other  *preferred !IRQ #both";
     frame.render_widget(
         Paragraph::new(Line::styled(help, theme.colour(Color::DarkGray))),
         keys,
@@ -112,15 +111,16 @@ fn title_text(view: &View, theme: Theme) -> Text<'_> {
     };
     let mut state = vec![
         Span::styled("scx_gpuaware", theme.heading()),
-        Span::raw(format!(
-            "  policy {}  probes {probes}, {} libraries, {} launchers found",
-            metrics.policy_generation, metrics.libraries, metrics.launchers_found
-        )),
+        Span::raw(format!("  policy {}", metrics.policy_generation)),
     ];
     if !metrics.policy_error.is_empty() {
         let style = theme.colour(Color::Red).add_modifier(Modifier::BOLD);
-        state.push(Span::styled("  THE LAST POLICY WAS REFUSED", style));
+        state.push(Span::styled(" (LAST ONE REFUSED)", style));
     }
+    state.push(Span::raw(format!(
+        "  probes {probes}: {} libraries, {} launchers found",
+        metrics.libraries, metrics.launchers_found
+    )));
     let reason = format!(
         "preferred CPUs {}: {}",
         metrics.preferred_cpus, metrics.preferred_reason
@@ -166,14 +166,14 @@ fn cell(cpu: &CpuMetrics, theme: Theme) -> Span<'static> {
 fn classes_text(view: &View, theme: Theme) -> Text<'_> {
     let line = |class: &ClassRates| {
         let numbers = format!(
-            "{:>9} {:>5} {:>8.2} {:>10.2} {:>8} {:>8} {:>8} {:>8.0} {:>8.0}",
+            "{:>6} {:>4} {:>6.2} {:>6.2} {:>8} {:>8} {:>8} {:>8.0} {:>8.0}",
             class.runnable,
             class.running,
             class.cpus_preferred,
             class.cpus_other,
             time(class.p50),
             time(class.p99),
-            time(Some(class.worst)),
+            time(Some(class.worst).filter(|worst| !worst.is_zero())),
             class.preempts,
             class.preempted
         );

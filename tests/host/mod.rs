@@ -6,6 +6,7 @@ mod cli;
 mod doctor;
 mod fakecuda;
 mod lab;
+mod pin;
 mod policy;
 mod rules_of_the_house;
 mod topology;

@@ -193,7 +193,7 @@ fn every_key_of_the_schema_is_documented() {
     assert!(found.len() > 30, "{found:?}");
     let manual = std::fs::read_to_string(repository().join("docs/policy.md")).unwrap();
     for key in found {
-        let tables = ["preferred", "irq", "class", "guard"];
+        let tables = ["preferred", "irq", "identify", "class", "guard"];
         let is_table = tables.contains(&key.as_str())
             || key.starts_with("class.") && key.matches('.').count() == 1;
         let row = match key.split_once(".match.") {

@@ -73,7 +73,7 @@ fn imports_run_downward() {
         "src/identify",
         &["crate::sched", "crate::trace", "crate::cli"],
     );
-    assert_unused("src/sched", &["crate::trace", "crate::cli", "crate::top"]);
+    assert_unused("src/sched", &["crate::trace", "crate::cli", "crate::top::"]);
     assert_unused("src/top", &["crate::cli", "crate::bpf", "libbpf"]);
     assert_unused("src/trace", &["crate::sched", "crate::cli"]);
 }

@@ -4,58 +4,13 @@
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 use std::process::Stdio;
-use std::sync::MutexGuard;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use scx_gpuaware::identify::marks::{Mark, Pins};
 use scx_gpuaware::identify::{Class, Identify, Source};
 use scx_gpuaware::policy::Policy;
 
-use crate::bpffs::Bpffs;
-use crate::process::{Process, alone_with_cuda, busy_loop, gpu_launch};
-use crate::tier;
-
-/// Where a test runs identification: alone with CUDA, pinning where nobody else does.
-struct Place {
-    bpffs: Bpffs,
-    _alone: MutexGuard<'static, ()>,
-}
-
-impl Place {
-    /// `None`: the tier cannot run here, and said so.
-    fn new() -> Option<Self> {
-        tier::root().then(|| Self {
-            _alone: alone_with_cuda(),
-            bpffs: Bpffs::mount(),
-        })
-    }
-
-    fn pins(&self) -> Pins {
-        Pins::at(&self.bpffs.pins())
-    }
-}
-
-/// Runs `check` beside identification with `policy` until it returns true, at most `limit`.
-fn identify_until(
-    identify: &mut Identify<'_>,
-    limit: Duration,
-    mut check: impl FnMut(&Identify<'_>) -> bool,
-) -> bool {
-    let end = Instant::now() + limit;
-    while Instant::now() < end {
-        let wait = identify.step().expect("a step of identification");
-        if check(identify) {
-            return true;
-        }
-        std::thread::sleep(wait.min(Duration::from_millis(20)));
-    }
-    false
-}
-
-fn marks_of(pins: &Pins, pid: i32) -> Vec<Mark> {
-    let marks = pins.list().expect("listing marks");
-    marks.into_iter().filter(|mark| mark.tgid == pid).collect()
-}
+use super::place::{Place, identify_until, marks_of};
+use crate::process::{Process, busy_loop, gpu_launch, lab_folder};
 
 #[test]
 fn marks_launching_threads_and_not_their_siblings() {
@@ -152,4 +107,72 @@ fn ends_without_a_trace() {
     std::fs::create_dir(pins.dir()).unwrap();
     let mut object = MaybeUninit::uninit();
     Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+}
+
+#[test]
+fn a_rescan_arms_the_probes_at_once() {
+    let Some(place) = Place::new() else { return };
+    let mut object = MaybeUninit::uninit();
+    let pins = place.pins();
+    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    let mut command = gpu_launch("--profile eager --duration 6");
+    command.stdout(Stdio::null());
+    let _workload = Process::start(command);
+    let rests = identify_until(&mut identify, Duration::from_secs(3), |identify| {
+        let sightings = identify.sightings();
+        sightings.launchers_found == 1 && !sightings.armed
+    });
+    assert!(rests, "{:?}", identify.sightings());
+    pins.rescan().unwrap();
+    identify.step().unwrap();
+    assert!(identify.sightings().armed);
+}
+
+#[test]
+fn a_copied_library_is_probed_while_somebody_maps_it() {
+    let Some(place) = Place::new() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("libcuda.so.1");
+    std::fs::copy(lab_folder().join("libcuda.so.1"), &copy).unwrap();
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    let before = identify.sightings().libraries;
+    let mut command = gpu_launch("--profile eager --duration 2");
+    command
+        .env("LD_LIBRARY_PATH", folder.path())
+        .stdout(Stdio::null());
+    let mut workload = Process::start(command);
+    let found = identify_until(&mut identify, Duration::from_secs(2), |_| {
+        !marks_of(&pins, workload.pid()).is_empty()
+    });
+    assert!(found, "{:?}", identify.sightings());
+    let evidence = &marks_of(&pins, workload.pid())[0].evidence;
+    assert!(evidence.contains(copy.to_str().unwrap()), "{evidence}");
+    // Gone but mapped.
+    std::fs::remove_file(&copy).unwrap();
+    workload.wait(Duration::from_secs(10));
+    let dropped = identify_until(&mut identify, Duration::from_secs(4), |identify| {
+        identify.sightings().libraries == before
+    });
+    assert!(dropped, "{:?}", identify.sightings());
+}
+
+#[test]
+fn a_policy_may_probe_always_or_never() {
+    let Some(place) = Place::new() else { return };
+    for (probes, expected) in [("always", true), ("off", false)] {
+        let policy = format!("[identify]\nprobes = \"{probes}\"\n");
+        let policy = Policy::parse(&policy).unwrap();
+        let pins = place.pins();
+        let mut object = MaybeUninit::uninit();
+        let mut identify = Identify::start(&policy, pins.clone(), &mut object).unwrap();
+        let mut command = gpu_launch("--profile eager --duration 2");
+        command.stdout(Stdio::null());
+        let workload = Process::start(command);
+        identify_until(&mut identify, Duration::from_millis(1500), |_| false);
+        let is_marked = !marks_of(&pins, workload.pid()).is_empty();
+        assert_eq!(is_marked, expected, "{probes}");
+        assert_eq!(identify.sightings().armed, expected, "{probes}");
+    }
 }

@@ -21,8 +21,21 @@ fn read(path: &Path) -> String {
     text.trim().to_owned()
 }
 
+/// Those of [`affinities`] that matter and can be changed: somebody handles the interrupt, and the
+/// kernel takes what it has already.
+pub fn movable() -> BTreeMap<PathBuf, String> {
+    let is_handled = |file: &Path| {
+        let entries = file.parent().and_then(|irq| std::fs::read_dir(irq).ok());
+        let mut entries = entries.into_iter().flatten().flatten();
+        file.ends_with("smp_affinity_list") && entries.any(|entry| entry.path().is_dir())
+    };
+    let mut all = affinities();
+    all.retain(|file, affinity| is_handled(file) && std::fs::write(file, affinity).is_ok());
+    all
+}
+
 /// Every affinity of the machine, by its file.
-fn affinities() -> BTreeMap<PathBuf, String> {
+pub fn affinities() -> BTreeMap<PathBuf, String> {
     let default = Path::new("/proc/irq/default_smp_affinity").to_owned();
     let irqs = std::fs::read_dir("/proc/irq").unwrap().flatten();
     let lists = irqs.map(|irq| irq.path().join("smp_affinity_list"));

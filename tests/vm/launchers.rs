@@ -4,10 +4,10 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::process::{Process, busy_loop, eventually, gpu_launch};
+use crate::process::{Process, busy_loop, gpu_launch};
 use crate::tier;
 
-use super::machine::{Scheduler, mark_launch, marks, nr_cpus, preferred_cpu};
+use super::machine::{Scheduler, cpu_of, launching_threads, mark_launch, nr_cpus, preferred_cpu};
 
 fn result_of(args: &str) -> serde_json::Value {
     let mut command = gpu_launch(args);
@@ -24,13 +24,6 @@ fn preempted(result: &serde_json::Value) -> u64 {
         .expect("a count")
 }
 
-/// The CPU that thread `tid` of process `pid` runs on or ran on last.
-fn cpu_of(pid: i32, tid: &serde_json::Value) -> Option<usize> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(36)?.parse().ok()
-}
-
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn launcher_stays_on_a_preferred_cpu_beside_busy_neighbours() {
@@ -44,18 +37,13 @@ fn launcher_stays_on_a_preferred_cpu_beside_busy_neighbours() {
     let mut command = gpu_launch("--profile eager --duration 8");
     command.stdout(Stdio::null());
     let workload = Process::start(command);
-    let mark = eventually(Duration::from_secs(5), || {
-        marks()
-            .into_iter()
-            .find(|mark| mark["tgid"] == workload.pid())
-    });
-    let tid = mark.expect("a mark")["tid"].clone();
+    let tid = launching_threads(workload.pid(), 1)[0];
     // A move to a preferred CPU is made at a wakeup.
     std::thread::sleep(Duration::from_millis(500));
     let samples: Vec<_> = (0..100)
         .filter_map(|_| {
             std::thread::sleep(Duration::from_millis(20));
-            cpu_of(workload.pid(), &tid)
+            cpu_of(workload.pid(), tid)
         })
         .collect();
     let preferred = samples

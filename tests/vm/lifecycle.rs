@@ -78,6 +78,9 @@ fn restarts_after_cpu_hotplug() {
         return;
     }
     let mut scheduler = Scheduler::start(&[]);
+    let _busy: Vec<_> = (0..4).map(|_| Process::start(busy_loop())).collect();
+    let spinner = Process::start(busy_loop());
+    super::machine::mark_launch(spinner.pid());
     let online = format!(
         "/sys/devices/system/cpu/cpu{}/online",
         super::machine::preferred_cpu()
@@ -88,6 +91,6 @@ fn restarts_after_cpu_hotplug() {
             .process
             .wait_for_line("attached", super::machine::LOAD_LIMIT);
     }
-    scheduler.assert_loaded();
+    scheduler.assert_starves_nobody();
     scheduler.stop();
 }

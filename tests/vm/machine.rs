@@ -6,6 +6,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use scx_gpuaware::sched::stats::Metrics;
+use scx_stats::prelude::StatsClient;
+use tempfile::TempDir;
 
 use crate::process::{Process, code, eventually, scx_gpuaware};
 
@@ -35,6 +38,7 @@ pub fn preferred_cpu() -> usize {
 /// scx_gpuaware, attached.
 pub struct Scheduler {
     pub process: Process,
+    _policy: Option<TempDir>,
 }
 
 impl Scheduler {
@@ -43,7 +47,21 @@ impl Scheduler {
         process.wait_for_line("attached", LOAD_LIMIT);
         let name = loaded().expect("a scheduler is loaded");
         assert!(name.starts_with("gpuaware"), "{name}");
-        Self { process }
+        Self {
+            process,
+            _policy: None,
+        }
+    }
+
+    /// With the policy `text`.
+    pub fn with_policy(text: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let policy = folder.path().join("policy.toml");
+        std::fs::write(&policy, text).expect("writing the policy");
+        Self {
+            _policy: Some(folder),
+            ..Self::start(&["--policy", policy.to_str().expect("UTF-8")])
+        }
     }
 
     /// Ends it and expects a clean end.
@@ -62,6 +80,27 @@ impl Scheduler {
             self.process.log
         );
     }
+
+    /// Fails if the kernel threw it out, or if by its own account somebody who could run has waited
+    /// for longer than a second.
+    pub fn assert_starves_nobody(&mut self) {
+        self.assert_longest_wait(Duration::from_secs(1));
+    }
+
+    /// The same with another limit.
+    pub fn assert_longest_wait(&mut self, limit: Duration) {
+        self.assert_loaded();
+        let worst = Duration::from_micros(metrics().worst_wait_us);
+        assert!(worst <= limit, "somebody waited {worst:?}");
+    }
+}
+
+/// What the running scheduler reports. Counters are zero: they are since the last question of the
+/// same client.
+pub fn metrics() -> Metrics {
+    let client = StatsClient::new().connect(Some(10_000));
+    let mut client = client.expect("connecting to the statistics server");
+    client.request("stats", Vec::new()).expect("statistics")
 }
 
 /// `scx_gpuaware marks --json`.
@@ -82,11 +121,33 @@ pub fn mark_of(tid: i32) -> Option<serde_json::Value> {
 
 /// Marks a process by hand.
 pub fn mark_launch(pid: i32) {
-    let status = scx_gpuaware(&["mark", "--class", "launch", "--pid", &pid.to_string()])
+    mark(pid, "launch");
+}
+
+/// Marks a process by hand.
+pub fn mark(pid: i32, class: &str) {
+    let status = scx_gpuaware(&["mark", "--class", class, "--pid", &pid.to_string()])
         .stdout(Stdio::null())
         .status()
         .expect("mark");
     assert!(status.success());
+}
+
+/// The `count` threads of process `pid` that were seen launching.
+pub fn launching_threads(pid: i32, count: usize) -> Vec<i64> {
+    let seen = eventually(Duration::from_secs(20), || {
+        let marks = marks().into_iter().filter(|mark| mark["tgid"] == pid);
+        let tids: Vec<_> = marks.filter_map(|mark| mark["tid"].as_i64()).collect();
+        (tids.len() == count).then_some(tids)
+    });
+    seen.unwrap_or_else(|| panic!("not {count} threads of {pid}: {:?}", marks()))
+}
+
+/// The CPU that thread `tid` of process `pid` runs on or ran on last; `None` once it is gone.
+pub fn cpu_of(pid: i32, tid: i64) -> Option<usize> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(36)?.parse().ok()
 }
 
 /// Keeps `process` on `cpu`.
@@ -97,7 +158,7 @@ pub fn pin(process: &Process, cpu: usize) {
         .expect("affinity");
 }
 
-/// A cgroup that is removed when dropped, once its tasks are gone.
+/// A cgroup that is removed when dropped; tasks that are in it still are killed.
 pub struct Cgroup {
     path: PathBuf,
 }
@@ -107,6 +168,10 @@ impl Cgroup {
         let path = Path::new(CGROUPS).join(relative);
         std::fs::create_dir(&path).expect("making a cgroup");
         Self { path }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Writes one of its files.
@@ -126,6 +191,8 @@ pub fn add_to_cgroup(path: &Path, process: &Process) {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
+        // What a test that failed has left.
+        let _ = std::fs::write(self.path.join("cgroup.kill"), "1");
         let removed = eventually(Duration::from_secs(5), || {
             std::fs::remove_dir(&self.path).ok()
         });

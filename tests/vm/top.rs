@@ -39,7 +39,7 @@ fn top(columns: u32, rows: u32, environment: &str, keys: &[u8]) -> (String, i32)
 
 const ENTER_SCREEN: &str = "\u{1b}[?1049h";
 const LEAVE_SCREEN: &str = "\u{1b}[?1049l";
-const GREEN: &str = "\u{1b}[38;5;2m";
+const GREEN: &str = "\u{1b}[38;5;2;";
 
 #[test]
 #[ignore = "runs in the lab: make test"]

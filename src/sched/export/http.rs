@@ -46,11 +46,10 @@ pub fn serve(address: SocketAddr) -> Result<()> {
     std::thread::Builder::new()
         .name("metrics".to_owned())
         .spawn(move || {
+            let mut source = Source::default();
             for stream in listener.incoming() {
-                if let Err(error) = stream
-                    .map_err(Into::into)
-                    .and_then(|stream| answer(&stream))
-                {
+                let stream = stream.context("accepting a client");
+                if let Err(error) = stream.and_then(|stream| answer(&stream, &mut source)) {
                     debug!("metrics: {error:#}");
                 }
             }
@@ -59,10 +58,10 @@ pub fn serve(address: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-fn answer(mut stream: &TcpStream) -> Result<()> {
+fn answer(mut stream: &TcpStream, source: &mut Source) -> Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let (status, kind, body) = match read_path(stream)?.as_deref() {
-        Some("/metrics") => page(),
+        Some("/metrics") => source.page(),
         Some(_) => ("404 Not Found", "text/plain", b"try /metrics\n".to_vec()),
         None => (
             "405 Method Not Allowed",
@@ -79,15 +78,31 @@ fn answer(mut stream: &TcpStream) -> Result<()> {
     Ok(())
 }
 
-fn page() -> (&'static str, &'static str, Vec<u8>) {
-    let read = Totals::connect().and_then(|mut totals| totals.read());
-    match read.and_then(|metrics| Ok(super::page(&metrics)?)) {
-        Ok(page) => ("200 OK", prometheus::TEXT_FORMAT, page),
-        Err(error) => {
-            warn!("metrics: {error:#}");
-            let body = format!("{error:#}\n").into_bytes();
-            ("503 Service Unavailable", "text/plain", body)
+/// The statistics server of this process, connected to when it is needed.
+#[derive(Default)]
+struct Source {
+    totals: Option<Totals>,
+}
+
+impl Source {
+    fn page(&mut self) -> (&'static str, &'static str, Vec<u8>) {
+        match self.try_page() {
+            Ok(page) => ("200 OK", prometheus::TEXT_FORMAT, page),
+            Err(error) => {
+                self.totals = None;
+                warn!("metrics: {error:#}");
+                let body = format!("{error:#}\n").into_bytes();
+                ("503 Service Unavailable", "text/plain", body)
+            }
         }
+    }
+
+    fn try_page(&mut self) -> Result<Vec<u8>> {
+        let totals = match &mut self.totals {
+            Some(totals) => totals,
+            None => self.totals.insert(Totals::connect()?),
+        };
+        Ok(super::page(&totals.read()?)?)
     }
 }
 
@@ -129,7 +144,7 @@ mod tests {
         client.write_all(request.as_bytes()).unwrap();
         client.shutdown(std::net::Shutdown::Write).unwrap();
         let (stream, _) = listener.accept().unwrap();
-        answer(&stream)?;
+        answer(&stream, &mut Source::default())?;
         drop(stream);
         let mut text = String::new();
         client.read_to_string(&mut text).unwrap();

@@ -105,6 +105,10 @@ fn decisions(list: &mut Families, metrics: &Metrics) {
         placements
             .map(|(class, how, count)| (labels([("class", class), ("how", how)]), count as f64)),
     );
+    shares_and_holds(list, metrics);
+}
+
+fn shares_and_holds(list: &mut Families, metrics: &Metrics) {
     for (name, help, value) in [
         (
             "background_turns_total",

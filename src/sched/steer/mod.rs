@@ -16,11 +16,12 @@ use std::path::Path;
 use anyhow::Result;
 use log::{info, warn};
 
+use super::state_file::StateFile;
 use crate::policy::cpuset::CpuSet;
 
 use ledger::{Ledger, Wish, Write};
 use proc_irq::ProcIrq;
-use state::StateFile;
+use state::Affinity;
 
 /// Where Linux mounts procfs.
 pub const PROCFS: &str = "/proc";
@@ -31,7 +32,7 @@ pub const STATE_FILE: &str = "/run/scx_gpuaware/irq-affinity.json";
 #[derive(Debug)]
 pub struct Steer {
     proc_irq: ProcIrq,
-    state: StateFile,
+    state: StateFile<Affinity>,
     ledger: Ledger,
     /// The last problem, which is said once and not at every call.
     problem: Option<String>,
@@ -76,6 +77,7 @@ impl Steer {
         };
         let lines = steer.proc_irq.read()?;
         if let Some(left) = steer.state.load()? {
+            let left = state::ledger(left);
             let restored = steer.restore(&left.restoration(&lines));
             info!("restored {restored} interrupt affinities that a killed run had changed");
             steer.state.remove()?;
@@ -148,7 +150,7 @@ impl Steer {
 
     fn remember(&self, ledger: &Ledger) -> Result<()> {
         if ledger.has_changes() {
-            self.state.save(ledger)
+            self.state.save(state::entries(ledger))
         } else {
             self.state.remove()
         }

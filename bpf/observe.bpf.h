@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What a thread is seen doing: launching, waking launchers, sending to an LLM endpoint. Each
+ * program is attached only while a rule of the policy asks for it.
+ */
+#ifndef __GPUAWARE_OBSERVE_BPF_H
+#define __GPUAWARE_OBSERVE_BPF_H
+
+#include <bpf/bpf_endian.h>
+
+#include "class.bpf.h"
+
+#define NS_PER_TICK 10000000ULL /* of the times in /proc */
+
+/* A thread that wakes launchers this often is one that hands work over. */
+#define WAKE_WINDOW_NS 1000000000ULL
+#define MIN_WAKES      10
+
+#define PF_KTHREAD 0x00200000
+
+#define AF_UNIX	    1
+#define AF_INET	    2
+#define AF_INET6    10
+#define SOCK_STREAM 1
+#define THREAD_SIZE (16 << 10)
+
+/* Set by user space. */
+u32 trust_by_uid;   /* 0: everybody is trusted */
+u32 unix_endpoints; /* how many endpoints are Unix-domain sockets */
+
+u64 nr_refused; /* sightings that guard.trust_uids does not let count */
+
+/* Users whose sightings count. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u32);
+	__type(value, u8);
+} trusted_uids SEC(".maps");
+
+static __always_inline bool is_trusted(struct task_struct *p)
+{
+	u32 uid = BPF_CORE_READ(p, cred, uid.val);
+
+	return !trust_by_uid || bpf_map_lookup_elem(&trusted_uids, &uid);
+}
+
+/*
+ * @p, whose mark is @mark, was seen doing what @bits say. True if that is new; whether it may count
+ * is checked then and not at every sighting.
+ */
+static __always_inline bool observe(struct task_struct *p, struct task_mark *mark,
+				    struct sighting *sighting, u64 bits)
+{
+	bool is_new;
+
+	sighting->last_ns = bpf_ktime_get_ns();
+	sighting->hits++;
+	if ((mark->observed & bits) == bits)
+		return false;
+	if (!((mark->observed | mark->refused) & bits))
+		sighting->first_ns = sighting->last_ns;
+	if (!is_trusted(p)) {
+		is_new = (mark->refused & bits) != bits;
+		mark->refused |= bits;
+		__sync_fetch_and_add(&nr_refused, 1);
+		return is_new;
+	}
+	/* Atomic: user space may have forget_outdated() run on another CPU. */
+	__sync_fetch_and_or(&mark->observed, bits);
+	class_changed();
+	return true;
+}
+
+/* Of a thread as one that is woken, and as one that wakes. */
+struct wake_ctx {
+	u64 class_generation; /* of the cached class */
+	u64 cgroup_id;
+	u64 window_start_ns;
+	u32 class;
+	u32 nr_wakes; /* of launchers, in the window */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct wake_ctx);
+} wake_ctxs SEC(".maps");
+
+/*
+ * In an interrupt or a softirq, the current task is the one that was interrupted. x86 runs them on
+ * stacks of their own, which @ctx is then on, unless they come from user space: then the task is in
+ * no system call. The preempt count would say it too, but not every kernel shows its address.
+ */
+static __always_inline bool in_interrupt(struct task_struct *p, void *ctx)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
+	u64 at, stack = (u64)BPF_CORE_READ(p, stack);
+
+	/* Read from memory, a pointer is a number to the verifier. */
+	bpf_probe_read_kernel(&at, sizeof(at), &ctx);
+	return at - stack >= THREAD_SIZE || (s64)BPF_CORE_READ(regs, orig_ax) < 0;
+}
+
+static __always_inline bool is_launcher(struct task_struct *p)
+{
+	u64 *generation = class_generation_ptr();
+	u64 cgroup_id = task_cgroup_id(p);
+	struct wake_ctx *wctx;
+
+	wctx = bpf_task_storage_get(&wake_ctxs, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!wctx || !generation)
+		return false;
+	/* The first generation is 1: a new context has none. */
+	if (wctx->class_generation != *generation || wctx->cgroup_id != cgroup_id) {
+		wctx->class_generation = *generation;
+		wctx->cgroup_id = cgroup_id;
+		wctx->class = judge_task(p).class;
+	}
+	return wctx->class == GPUAWARE_CLASS_LAUNCH;
+}
+
+/* `wakes = "launch"`: the current thread wakes @p. */
+SEC("tp_btf/sched_waking")
+int BPF_PROG(thread_waking, struct task_struct *p)
+{
+	struct task_struct *waker = bpf_get_current_task_btf();
+	struct task_mark *mark;
+	struct wake_ctx *wctx;
+	u64 now;
+
+	if ((waker->flags & PF_KTHREAD) || waker == p || !is_launcher(p) ||
+	    in_interrupt(waker, ctx))
+		return 0;
+	wctx = bpf_task_storage_get(&wake_ctxs, waker, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!wctx)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (now - wctx->window_start_ns > WAKE_WINDOW_NS) {
+		wctx->window_start_ns = now;
+		wctx->nr_wakes = 0;
+	}
+	if (++wctx->nr_wakes < MIN_WAKES)
+		return 0;
+	mark = bpf_task_storage_get(&task_marks, waker, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!mark)
+		return 0;
+	mark->wake_rate = wctx->nr_wakes * WAKE_WINDOW_NS / (now - wctx->window_start_ns + 1);
+	observe(waker, mark, &mark->woke, GPUAWARE_OBSERVED_WAKES);
+	return 0;
+}
+
+/* Address -> number of the endpoint. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, GPUAWARE_MAX_ENDPOINTS);
+	__type(key, struct gpuaware_endpoint);
+	__type(value, u32);
+} endpoints SEC(".maps");
+
+static __always_inline u32 *inet_endpoint(struct sock *sk, u32 family)
+{
+	struct gpuaware_endpoint endpoint = {};
+	u32 *number;
+
+	if (sk->sk_type != SOCK_STREAM)
+		return NULL;
+	endpoint.port = bpf_ntohs(sk->__sk_common.skc_dport);
+	if (family == AF_INET6) {
+		bpf_core_read(&endpoint.address, sizeof(struct in6_addr),
+			      &sk->__sk_common.skc_v6_daddr);
+	} else {
+		u32 address = sk->__sk_common.skc_daddr;
+
+		endpoint.address[10] = endpoint.address[11] = 0xff;
+		__builtin_memcpy(&endpoint.address[12], &address, sizeof(address));
+	}
+	number = bpf_map_lookup_elem(&endpoints, &endpoint);
+	if (number)
+		return number;
+	__builtin_memset(endpoint.address, 0, 16);
+	return bpf_map_lookup_elem(&endpoints, &endpoint);
+}
+
+/* What the server bound: an accepted socket has the address of the one that listened. */
+static __always_inline u32 *unix_endpoint(struct sock *sk)
+{
+	struct gpuaware_endpoint endpoint = {};
+	struct unix_address *address;
+	struct sock *peer;
+
+	peer = BPF_CORE_READ((struct unix_sock *)sk, peer);
+	address = BPF_CORE_READ((struct unix_sock *)peer, addr);
+	if (!peer || !address)
+		return NULL;
+	bpf_probe_read_kernel_str(endpoint.address, sizeof(endpoint.address),
+				  (void *)&address->name[0].sun_path);
+	return bpf_map_lookup_elem(&endpoints, &endpoint);
+}
+
+/* `connects_to`: the current thread has sent to @sk. */
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(socket_sent, struct sock *sk, int ret, int flags)
+{
+	u32 family = sk->__sk_common.skc_family, *number = NULL;
+	struct task_struct *p;
+	struct task_mark *mark;
+
+	if (ret <= 0)
+		return 0;
+	if (family == AF_INET || family == AF_INET6)
+		number = inet_endpoint(sk, family);
+	else if (family == AF_UNIX && unix_endpoints)
+		number = unix_endpoint(sk);
+	if (!number)
+		return 0;
+	p = bpf_get_current_task_btf();
+	mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (mark)
+		observe(p, mark, &mark->sent, (u64)GPUAWARE_OBSERVED_FIRST_ENDPOINT << *number);
+	return 0;
+}
+
+#endif /* __GPUAWARE_OBSERVE_BPF_H */

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the BPF side counts. The kernel writes these at any time.
+
+use crate::bpf::identify::IdentifySkel;
+
+use super::window::Counters;
+
+/// What drives the launch probes.
+pub fn probes(skel: &IdentifySkel<'_>) -> Counters {
+    let Some(bss) = skel.maps.bss_data.as_deref() else {
+        return Counters::default();
+    };
+    Counters {
+        hits: read(&bss.nr_launch_hits),
+        finds: read(&bss.nr_new_launchers),
+        triggers: read(&bss.nr_cuda_inits) + read(&bss.nr_gpu_forks),
+    }
+}
+
+/// How often cgroups were made, removed or renamed.
+pub fn cgroup_changes(skel: &IdentifySkel<'_>) -> u64 {
+    let bss = skel.maps.bss_data.as_deref();
+    bss.map_or(0, |bss| read(&bss.nr_cgroup_changes))
+}
+
+/// Events that found no room.
+pub fn lost_events(skel: &IdentifySkel<'_>) -> u64 {
+    let bss = skel.maps.bss_data.as_deref();
+    bss.map_or(0, |bss| read(&bss.nr_lost_events))
+}
+
+/// Sightings of users that are not trusted.
+pub fn refused(skel: &IdentifySkel<'_>) -> u64 {
+    let bss = skel.maps.bss_data.as_deref();
+    bss.map_or(0, |bss| read(&bss.nr_refused))
+}
+
+/// How often the operator asked for a new look at everything.
+pub fn rescans(skel: &IdentifySkel<'_>) -> u64 {
+    let bss = skel.maps.bss_data.as_deref();
+    bss.map_or(0, |bss| read(&bss.nr_rescans))
+}
+
+fn read(counter: &u64) -> u64 {
+    // SAFETY: a valid, aligned reference; volatile because the kernel writes behind our back.
+    unsafe { std::ptr::read_volatile(counter) }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the kernel tells: programs that start, threads that are renamed.
+
+use std::mem::size_of;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+
+use anyhow::{Context, Result};
+use libbpf_rs::{RingBuffer, RingBufferBuilder};
+
+use crate::bpf::identify::IdentifySkel;
+use crate::bpf::intf;
+
+use super::counters;
+
+/// One thing that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A process started a program.
+    Execed {
+        /// The process.
+        tgid: u32,
+    },
+    /// A thread is named otherwise.
+    Renamed {
+        /// The thread.
+        tid: u32,
+        /// Its process.
+        tgid: u32,
+        /// Its new name.
+        comm: String,
+    },
+    /// Events were lost, or the operator asks: any process may have started a program or be named
+    /// otherwise.
+    Anything,
+}
+
+/// The events since the last time.
+pub struct Events {
+    ring: RingBuffer<'static>,
+    received: mpsc::Receiver<Event>,
+    lost_seen: u64,
+    rescans_seen: u64,
+    signalled: Arc<AtomicBool>,
+}
+
+impl Events {
+    /// Of the programs of `skel`. From now on SIGUSR1 asks for a look at everything.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn new(skel: &IdentifySkel<'_>) -> Result<Self> {
+        let (sender, received) = mpsc::channel();
+        let mut builder = RingBufferBuilder::new();
+        builder
+            .add(&skel.maps.events, move |bytes| {
+                if let Some(event) = decode(bytes) {
+                    // The receiver lives as long as the ring buffer.
+                    let _ = sender.send(event);
+                }
+                0
+            })
+            .context("reading events")?;
+        let signalled = Arc::default();
+        signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&signalled))
+            .context("handling SIGUSR1")?;
+        Ok(Self {
+            ring: builder.build().context("reading events")?,
+            received,
+            lost_seen: 0,
+            rescans_seen: 0,
+            signalled,
+        })
+    }
+
+    /// Takes what has happened.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn take(&mut self, skel: &IdentifySkel<'_>) -> Result<Vec<Event>> {
+        self.ring.consume().context("reading events")?;
+        let mut events: Vec<_> = self.received.try_iter().collect();
+        let (lost, rescans) = (counters::lost_events(skel), counters::rescans(skel));
+        let signalled = self.signalled.swap(false, Ordering::Relaxed);
+        if signalled || lost != self.lost_seen || rescans != self.rescans_seen {
+            (self.lost_seen, self.rescans_seen) = (lost, rescans);
+            events.push(Event::Anything);
+        }
+        Ok(events)
+    }
+}
+
+fn decode(bytes: &[u8]) -> Option<Event> {
+    if bytes.len() < size_of::<intf::gpuaware_event>() {
+        return None;
+    }
+    // SAFETY: long enough, and the struct is plain integers, valid for any bytes; the read
+    // tolerates any alignment.
+    let event: intf::gpuaware_event = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
+    let tgid = event.tgid.try_into().ok()?;
+    Some(match event.renamed {
+        0 => Event::Execed { tgid },
+        _ => Event::Renamed {
+            tid: event.tid.try_into().ok()?,
+            tgid,
+            comm: text(&event.comm),
+        },
+    })
+}
+
+/// The text of a C string.
+pub fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0);
+    String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decodes_names_that_are_no_text_and_drops_what_is_too_short() {
+        let mut bytes = Vec::new();
+        for number in [7u32, 5, 1] {
+            bytes.extend(number.to_ne_bytes());
+        }
+        assert_eq!(decode(&bytes), None);
+        bytes.extend(*b"a\xff\nb\0garbage\0\0\0\0");
+        assert_eq!(
+            decode(&bytes),
+            Some(Event::Renamed {
+                tid: 7,
+                tgid: 5,
+                comm: "a\u{fffd}\nb".to_owned()
+            })
+        );
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Why a thread has its class, in words.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+
+use crate::bpf::intf;
+
+use super::events::text;
+use super::libcuda::LAUNCH_SYMBOLS;
+use super::marks::Pins;
+use super::{PROC, Source, cgroups};
+
+/// Where the texts of libraries begin, after those of rules.
+const FIRST_LIBRARY: u32 = 1 << 16;
+/// Key of the text that says that an xattr gave a cgroup its class.
+pub const XATTR: u32 = FIRST_LIBRARY - 1;
+const SYMBOL_BITS: usize = 8;
+
+/// Key of the text that names library `number`.
+pub fn library_key(number: usize) -> u32 {
+    FIRST_LIBRARY + number as u32
+}
+
+/// What a probe at symbol `symbol` of library `number` says of a thread.
+pub fn cookie(number: usize, symbol: usize) -> usize {
+    number << SYMBOL_BITS | symbol
+}
+
+/// The entry point that a uprobe saw.
+pub fn symbol(record: &intf::gpuaware_mark_record) -> Option<&'static str> {
+    let index = record.symbol as usize & ((1 << SYMBOL_BITS) - 1);
+    LAUNCH_SYMBOLS.get(index).copied()
+}
+
+/// What explains records.
+pub struct Evidence {
+    texts: Option<MapHandle>,
+    cgroup_root: Option<PathBuf>,
+}
+
+impl Evidence {
+    /// Of the scheduler with these pins. What cannot be read is not explained.
+    pub fn of(pins: &Pins) -> Self {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        Self {
+            texts: MapHandle::from_pinned_path(pins.texts()).ok(),
+            cgroup_root: cgroups::mount_point(&mounts),
+        }
+    }
+
+    /// What speaks for `record`.
+    pub fn in_words(&self, source: Source, record: &intf::gpuaware_mark_record) -> String {
+        let rule = || self.text(record.rule);
+        match source {
+            Source::Mark => "by hand".to_owned(),
+            Source::Hint => "by itself".to_owned(),
+            Source::Cgroup => match self.tagged_folder(record) {
+                Some(folder) => format!("{folder} by {}", rule()),
+                None => format!("cgroup id {} by {}", record.tag_id, rule()),
+            },
+            Source::Rule | Source::Connects => rule(),
+            Source::Uprobe => format!("{} by {}", self.launch(record), rule()),
+            Source::Wakes => format!("{} a second by {}", record.rate, rule()),
+            Source::Refused => {
+                let what = match record.launches {
+                    0 => rule(),
+                    _ => self.launch(record),
+                };
+                format!("{what}: uid {} is not in guard.trust_uids", record.uid)
+            }
+        }
+    }
+
+    fn launch(&self, record: &intf::gpuaware_mark_record) -> String {
+        let library = self.text(library_key((record.symbol >> SYMBOL_BITS) as usize));
+        format!("{} of {library}", symbol(record).unwrap_or("?"))
+    }
+
+    fn text(&self, key: u32) -> String {
+        let value = self
+            .texts
+            .as_ref()
+            .and_then(|texts| texts.lookup(&key.to_ne_bytes(), MapFlags::ANY).ok()?);
+        value.map_or_else(|| "?".to_owned(), |value| text(&value))
+    }
+
+    /// The folder at or above that of the thread which has its tag.
+    fn tagged_folder(&self, record: &intf::gpuaware_mark_record) -> Option<String> {
+        let text = std::fs::read_to_string(format!("{PROC}/{}/cgroup", record.tid)).ok()?;
+        let root = self.cgroup_root.as_deref()?;
+        tagged_above(root, own_folder(&text)?, record.tag_id)
+    }
+}
+
+/// The folder in the cgroup v2 hierarchy, from the text of a `/proc/TID/cgroup`.
+fn own_folder(text: &str) -> Option<&Path> {
+    let line = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    Some(Path::new(line))
+}
+
+fn tagged_above(root: &Path, folder: &Path, id: u64) -> Option<String> {
+    folder.ancestors().find_map(|folder| {
+        let metadata = std::fs::metadata(root.join(folder)).ok()?;
+        (metadata.ino() == id).then(|| format!("/{}", folder.display()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_folder_that_has_the_tag() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = Path::new("gpu.slice/a b/c");
+        std::fs::create_dir_all(root.path().join(folder)).unwrap();
+        let id = |folder: &str| std::fs::metadata(root.path().join(folder)).unwrap().ino();
+        let found = tagged_above(root.path(), folder, id("gpu.slice/a b"));
+        assert_eq!(found.as_deref(), Some("/gpu.slice/a b"));
+        assert_eq!(
+            tagged_above(root.path(), folder, id("")).as_deref(),
+            Some("/")
+        );
+        assert_eq!(tagged_above(root.path(), folder, 1), None);
+    }
+
+    #[test]
+    fn reads_the_folder_of_the_unified_hierarchy() {
+        let text = "5:cpu:/x\n0::/gpu.slice/a b\n";
+        assert_eq!(own_folder(text), Some(Path::new("gpu.slice/a b")));
+        assert_eq!(own_folder("5:cpu:/x\n"), None);
+    }
+
+    #[test]
+    fn symbols_and_libraries_share_a_cookie() {
+        let cookie = cookie(3, 6);
+        assert_eq!((cookie >> 8, cookie & 0xff), (3, 6));
+    }
+}

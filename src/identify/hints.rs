@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What programs say of themselves through a pinned map: `hints/gpuaware.h`, `hints/gpuaware.py`.
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use libbpf_rs::{MapCore, MapFlags};
+
+use crate::bpf::identify::IdentifySkel;
+
+use super::marks::Pins;
+use super::run_iterator;
+
+/// The hints that were taken so far.
+#[derive(Debug, Default)]
+pub struct Hints {
+    calls_seen: u64,
+}
+
+impl Hints {
+    /// Takes new hints, if there are any.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn follow(&mut self, skel: &IdentifySkel<'_>) -> Result<()> {
+        let calls = skel.maps.hint_calls.lookup(&[0; 4], MapFlags::ANY);
+        let calls = calls.context("looking for hints")?;
+        let calls = calls.and_then(|bytes| bytes.try_into().ok());
+        let calls = calls.map_or(0, u64::from_ne_bytes);
+        if calls == self.calls_seen {
+            return Ok(());
+        }
+        self.calls_seen = calls;
+        run_iterator(&skel.progs.take_hints)
+    }
+}
+
+/// Lets members of group `gid` hint; `None`: only root.
+///
+/// # Errors
+/// The pins are not there.
+pub fn grant(pins: &Pins, gid: Option<u32>) -> Result<()> {
+    let mode = if gid.is_some() { 0o660 } else { 0o600 };
+    for pin in [pins.hints(), pins.hint_calls()] {
+        let let_in = |pin: &Path| {
+            chown(pin, Some(0), Some(gid.unwrap_or(0)))?;
+            std::fs::set_permissions(pin, std::fs::Permissions::from_mode(mode))
+        };
+        let_in(&pin).with_context(|| format!("setting who may write to {}", pin.display()))?;
+    }
+    Ok(())
+}

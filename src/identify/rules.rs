@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The rules of a policy as they are judged: what BPF compares itself, what user space has to look
+//! up, and in which order. Pure.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+
+use anyhow::{Result, bail};
+
+use crate::bpf::intf;
+use crate::policy::rule::Endpoint;
+use crate::policy::{CgroupGlob, Policy, Rule};
+
+use super::Class;
+
+const MAX_RULES: usize = intf::gpuaware_limits_GPUAWARE_MAX_RULES as usize;
+const MAX_ENDPOINTS: usize = intf::gpuaware_limits_GPUAWARE_MAX_ENDPOINTS as usize;
+
+/// The rules, numbered in the order of precedence.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    /// What BPF judges, in the order of precedence; its index is the number of the rule.
+    pub judged: Vec<Judged>,
+    /// Rules by cgroup alone: the first that matches a folder gives it its class.
+    pub tags: Vec<(CgroupGlob, Class)>,
+    /// Where clients send to; the index is the number of the endpoint.
+    pub endpoints: Vec<Endpoint>,
+    /// Users whose sightings count; `None`: everybody's.
+    pub trusted_uids: Option<Vec<u32>>,
+}
+
+/// A rule that is not by cgroup alone.
+#[derive(Debug, Clone)]
+pub struct Judged {
+    /// As the policy has it.
+    pub rule: Rule,
+    /// What it makes of a thread.
+    pub class: Class,
+    /// Bits of what it must be seen doing: `enum gpuaware_observed`, then endpoints.
+    pub needs: u64,
+}
+
+impl Rules {
+    /// Numbers the rules of `policy`.
+    ///
+    /// # Errors
+    /// More rules or endpoints than a mask has bits.
+    pub fn new(policy: &Policy) -> Result<Self> {
+        let of_classes = [
+            (Class::Launch, &policy.launch.rules),
+            (Class::Handoff, &policy.handoff.rules),
+            (Class::Background, &policy.background.rules),
+        ];
+        let mut rules = Self {
+            trusted_uids: policy.guard.trust_uids.clone(),
+            ..Self::default()
+        };
+        for (class, list) in of_classes {
+            for rule in list {
+                match rule.only_cgroup() {
+                    Some(glob) => rules.tags.push((glob.clone(), class)),
+                    None => {
+                        let (rule, needs) = (rule.clone(), rules.needs(rule));
+                        rules.judged.push(Judged { rule, class, needs });
+                    }
+                }
+            }
+        }
+        // What the operator knows comes before what is observed. The sort keeps the order of classes.
+        rules.judged.sort_by_key(|judged| judged.needs != 0);
+        if rules.judged.len() > MAX_RULES || rules.endpoints.len() > MAX_ENDPOINTS {
+            bail!(
+                "the policy has {} rules by other terms than a cgroup and {} endpoints: expected at \
+                 most {MAX_RULES} and {MAX_ENDPOINTS}, so join globs with {{a,b}}",
+                rules.judged.len(),
+                rules.endpoints.len()
+            );
+        }
+        Ok(rules)
+    }
+
+    fn needs(&mut self, rule: &Rule) -> u64 {
+        let mut needs = 0;
+        if rule.cuda_launch {
+            needs |= u64::from(intf::gpuaware_observed_GPUAWARE_OBSERVED_LAUNCH);
+        }
+        if rule.wakes_launch {
+            needs |= u64::from(intf::gpuaware_observed_GPUAWARE_OBSERVED_WAKES);
+        }
+        if let Some(endpoint) = &rule.connects_to {
+            let known = self.endpoints.iter().position(|known| known == endpoint);
+            let number = known.unwrap_or_else(|| {
+                self.endpoints.push(endpoint.clone());
+                self.endpoints.len() - 1
+            });
+            let first = u64::from(intf::gpuaware_observed_GPUAWARE_OBSERVED_FIRST_ENDPOINT);
+            needs |= first.checked_shl(number as u32).unwrap_or(0);
+        }
+        needs
+    }
+
+    /// Does a rule ask who launches?
+    pub fn by_launch(&self) -> bool {
+        self.judged.iter().any(|judged| judged.rule.cuda_launch)
+    }
+
+    /// Does a rule ask who wakes launchers?
+    pub fn by_wakes(&self) -> bool {
+        self.judged.iter().any(|judged| judged.rule.wakes_launch)
+    }
+
+    /// Does a rule ask for anything that threads are seen doing?
+    pub fn by_sight(&self) -> bool {
+        self.judged.iter().any(|judged| judged.needs != 0)
+    }
+
+    /// Does a rule ask for names, executables or arguments?
+    pub fn by_name(&self) -> bool {
+        self.judged.iter().any(Judged::by_name)
+    }
+
+    /// Do the sightings of threads of `uid` count?
+    pub fn trusts(&self, uid: u32) -> bool {
+        let trusted = self.trusted_uids.as_ref();
+        trusted.is_none_or(|uids| uids.contains(&uid))
+    }
+
+    /// Does a rule ask for cgroups?
+    pub fn by_cgroup(&self) -> bool {
+        !self.tags.is_empty() || self.judged.iter().any(Judged::by_cgroup)
+    }
+
+    /// The rules in words, in the order of their numbers; those of [`Rules::tags`] come last.
+    pub fn texts(&self) -> Vec<String> {
+        let judged = self.judged.iter().map(|judged| judged.rule.to_string());
+        let tags = self.tags.iter().map(|(glob, _)| {
+            let rule = Rule {
+                cgroup: Some(glob.clone()),
+                ..Rule::default()
+            };
+            rule.to_string()
+        });
+        judged.chain(tags).collect()
+    }
+}
+
+impl Judged {
+    /// Does it ask for names, executables or arguments?
+    pub fn by_name(&self) -> bool {
+        self.rule.comm.is_some() || self.rule.exe.is_some() || self.rule.cmdline.is_some()
+    }
+
+    /// Does it ask for a cgroup, beside other things?
+    pub fn by_cgroup(&self) -> bool {
+        self.rule.cgroup.is_some()
+    }
+
+    /// As BPF has it.
+    pub fn wire(&self) -> intf::gpuaware_rule {
+        intf::gpuaware_rule {
+            needs: self.needs,
+            class: self.class.wire(),
+            by_name: self.by_name().into(),
+            by_cgroup: self.by_cgroup().into(),
+            pad: [0; 2],
+        }
+    }
+}
+
+/// As BPF looks it up: TCP addresses are IPv6, IPv4 is mapped into it.
+pub fn wire_endpoint(endpoint: &Endpoint) -> intf::gpuaware_endpoint {
+    let mut wire = intf::gpuaware_endpoint {
+        port: 0,
+        address: [0; intf::gpuaware_limits_GPUAWARE_ADDRESS_LEN as usize],
+    };
+    match endpoint {
+        Endpoint::Inet(address) => {
+            wire.port = address.port().into();
+            if !address.ip().is_unspecified() {
+                wire.address[..16].copy_from_slice(&octets(address));
+            }
+        }
+        Endpoint::Unix(path) => {
+            let path = path.as_os_str().as_bytes();
+            // The last byte is the terminator; the policy refuses longer paths.
+            let len = path.len().min(wire.address.len() - 1);
+            wire.address[..len].copy_from_slice(&path[..len]);
+        }
+    }
+    wire
+}
+
+fn octets(address: &SocketAddr) -> [u8; 16] {
+    match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &str) -> Rules {
+        Rules::new(&Policy::parse(text).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_the_operator_knows_comes_before_what_is_observed() {
+        let rules = rules(
+            "[class.launch]\nmatch = [{ cuda_launch = true }, { comm = \"a*\" }]\n\
+             [class.background]\nmatch = [{ exe = \"/bin/b\" }, { cgroup = \"c/**\" }]\n",
+        );
+        let order: Vec<_> = rules
+            .judged
+            .iter()
+            .map(|judged| (judged.class, judged.needs))
+            .collect();
+        assert_eq!(
+            order,
+            [
+                (Class::Launch, 0),
+                (Class::Background, 0),
+                (Class::Launch, 1)
+            ]
+        );
+        assert_eq!(rules.tags.len(), 1);
+        assert_eq!(rules.texts()[3], "{ cgroup = \"c/**\" }");
+    }
+
+    #[test]
+    fn only_what_rules_ask_for_is_watched() {
+        let of = |rules: &Rules| {
+            (
+                rules.by_launch(),
+                rules.by_wakes(),
+                rules.by_name(),
+                rules.by_cgroup(),
+            )
+        };
+        assert_eq!(of(&rules("")), (true, false, false, false));
+        let all = rules(
+            "[class.launch]\nmatch = []\n[class.handoff]\n\
+             match = [{ wakes = \"launch\", cgroup = \"c\" }, { cmdline = \"*x*\" }]\n",
+        );
+        assert_eq!(of(&all), (false, true, true, true));
+    }
+
+    #[test]
+    fn endpoints_are_numbered_once() {
+        let rules = rules(
+            "[class.handoff]\nmatch = [{ connects_to = \"127.0.0.1:80\" }, \
+             { connects_to = \"unix:/run/x\", comm = \"a\" }, \
+             { connects_to = \"127.0.0.1:80\", exe = \"/bin/b\" }]\n",
+        );
+        assert_eq!(rules.endpoints.len(), 2);
+        let needs: Vec<_> = rules.judged.iter().map(|judged| judged.needs).collect();
+        assert!(needs.contains(&4) && needs.contains(&8), "{needs:?}");
+    }
+
+    #[test]
+    fn endpoints_are_looked_up_as_mapped_addresses_and_paths() {
+        let wire = |text: &str| wire_endpoint(&text.parse().unwrap());
+        let v4 = wire("127.0.0.1:8000");
+        assert_eq!(v4.port, 8000);
+        assert_eq!(v4.address[10..16], [0xff, 0xff, 127, 0, 0, 1]);
+        assert_eq!(
+            wire("[::1]:8000").address[..16],
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]
+        );
+        assert_eq!(wire("0.0.0.0:80").address, [0; 108]);
+        let path = wire("unix:/run/llm");
+        assert_eq!((path.port, &path.address[..9]), (0, &b"/run/llm\0"[..]));
+    }
+
+    #[test]
+    fn refuses_more_rules_than_a_mask_has_bits() {
+        let list: Vec<_> = (0..65).map(|n| format!("{{ comm = \"a{n}\" }}")).collect();
+        let text = format!("[class.handoff]\nmatch = [{}]\n", list.join(", "));
+        let error = Rules::new(&Policy::parse(&text).unwrap()).unwrap_err();
+        assert!(format!("{error:#}").contains("at most 64"), "{error:#}");
+    }
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Keeps what is said of cgroups up with the hierarchy, and with the xattrs of its folders.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use log::{info, warn};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
+
+use crate::bpf::identify::IdentifySkel;
+
+use super::cgroups::{self, Tag};
+use super::rules::Rules;
+use super::{counters, store};
+
+/// The tags of a hierarchy.
+pub struct Tags {
+    root: PathBuf,
+    tagged: HashMap<u64, Tag>,
+    /// `None`: the rules are new.
+    changes_seen: Option<u64>,
+    /// Tells of changed xattrs; cgroups that come and go are told of by BPF.
+    xattrs: Option<Fanotify>,
+}
+
+impl Tags {
+    /// Of the cgroup v2 hierarchy that is mounted at `root`.
+    pub fn new(root: PathBuf) -> Self {
+        let xattrs = watch_xattrs(&root)
+            .inspect_err(|error| {
+                warn!("{error:#}: a changed {} is noticed late", cgroups::XATTR);
+            })
+            .ok();
+        Self {
+            root,
+            tagged: HashMap::new(),
+            changes_seen: None,
+            xattrs,
+        }
+    }
+
+    /// Where the hierarchy is mounted.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The rules are others: all folders are matched anew.
+    pub fn outdated(&mut self) {
+        self.changes_seen = None;
+    }
+
+    /// Matches all folders anew when one was made, removed or renamed, or an xattr changed.
+    ///
+    /// # Errors
+    /// The hierarchy cannot be read, the kernel refuses a change of a map.
+    pub fn follow(&mut self, skel: &IdentifySkel<'_>, rules: &Rules) -> Result<()> {
+        let changes = counters::cgroup_changes(skel);
+        let has_changed = self.changes_seen != Some(changes);
+        // Where no rule asks for cgroups, one that is made has nothing to say.
+        let matters = self.changes_seen.is_none() || rules.by_cgroup() || !self.tagged.is_empty();
+        let outdated = self.xattrs_changed() || has_changed && matters;
+        if !outdated {
+            return Ok(());
+        }
+        let tagged = cgroups::classify(&self.root, rules)?;
+        self.changes_seen = Some(changes);
+        if tagged != self.tagged {
+            store::tags(skel, &self.tagged, &tagged)?;
+            info!("{} cgroups have a class", tagged.len());
+            self.tagged = tagged;
+        }
+        Ok(())
+    }
+
+    fn xattrs_changed(&self) -> bool {
+        let Some(xattrs) = &self.xattrs else {
+            return false;
+        };
+        let mut events = [0; 4096];
+        let mut changed = false;
+        while matches!(
+            nix::unistd::read(xattrs, &mut events),
+            Ok(1..) | Err(Errno::EINTR)
+        ) {
+            changed = true;
+        }
+        changed
+    }
+}
+
+/// One mark for the whole hierarchy, folders that are made later included.
+fn watch_xattrs(root: &Path) -> Result<Fanotify> {
+    // Without it, the kernel tells of opened and changed files only.
+    let by_id = InitFlags::from_bits_retain(libc::FAN_REPORT_FID);
+    let flags = by_id | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK;
+    let watch = Fanotify::init(flags, EventFFlags::empty());
+    let watch = watch.context("watching xattrs: fanotify_init")?;
+    watch
+        .mark(
+            MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM,
+            MaskFlags::FAN_ATTRIB | MaskFlags::FAN_ONDIR,
+            nix::fcntl::AT_FDCWD,
+            Some(root),
+        )
+        .with_context(|| format!("watching xattrs below {}", root.display()))?;
+    Ok(watch)
+}

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Keeps the threads that `[[pin]]` matches on their CPUs, and puts everything back.
+//!
+//! Owns the affinity of every thread that it has changed, and the file that remembers the originals if
+//! this process is killed. Where a pinned thread runs among its CPUs is the scheduler's business; which
+//! CPUs it gets is dealt in `policy::pin`. docs/scheduling.md says why this is done with affinities.
+
+mod ledger;
+pub mod threads;
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use log::{info, warn};
+
+use super::state_file::StateFile;
+use crate::identify::cgroups;
+use crate::policy::Policy;
+use crate::policy::cpuset::CpuSet;
+use crate::policy::pin::Dealer;
+
+use ledger::{Ledger, Pinned};
+use threads::{Facts, Thread, Threads, affinity, cpuset_of, set_affinity};
+
+/// What a killed run leaves for the next one.
+pub const STATE_FILE: &str = "/run/scx_gpuaware/thread-affinity.json";
+/// How often new threads are looked for.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Threads that one line of the log names.
+const MAX_NAMED: usize = 8;
+
+/// Pins in force: restores every affinity when dropped.
+#[derive(Debug)]
+pub struct Pinning {
+    policy: Policy,
+    dealer: Dealer,
+    threads: Threads,
+    ledger: Ledger,
+    /// Threads, with their start, that the program or somebody else has moved since.
+    left_alone: HashSet<(i32, u64)>,
+    /// Threads that the kernel refuses to pin, of which was told.
+    refused: HashSet<(i32, u64)>,
+    state: StateFile<Pinned>,
+    cgroup_root: Option<PathBuf>,
+    next: Instant,
+    /// The last problem, which is said once and not at every look.
+    problem: Option<String>,
+}
+
+impl Pinning {
+    /// Restores what a killed run has left in `state`, and gets ready; nothing is pinned yet.
+    ///
+    /// One process at a time: a second one would take the first one's state for that of a killed run.
+    /// Call it when the scheduler is attached, which only one can be.
+    ///
+    /// # Errors
+    /// `state` is not what a run has left; it cannot be removed.
+    pub fn start(policy: &Policy, state: &Path) -> Result<Self> {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let mut pinning = Self {
+            policy: policy.clone(),
+            dealer: Dealer::new(policy),
+            threads: Threads::default(),
+            ledger: Ledger::default(),
+            left_alone: HashSet::new(),
+            refused: HashSet::new(),
+            state: StateFile::new(state),
+            cgroup_root: cgroups::mount_point(&mounts),
+            next: Instant::now(),
+            problem: None,
+        };
+        if let Some(left) = pinning.state.load()? {
+            pinning.ledger = Ledger(left.into_iter().map(|pin| (pin.tid, pin)).collect());
+            let restored = pinning.restore()?;
+            info!("restored the affinity of {restored} threads that a killed run had pinned");
+        }
+        Ok(pinning)
+    }
+
+    /// Puts another policy's pins into force.
+    ///
+    /// # Errors
+    /// The state file cannot be removed; the affinities are restored.
+    pub fn set_policy(&mut self, policy: &Policy) -> Result<()> {
+        self.restore()?;
+        self.policy = policy.clone();
+        self.dealer = Dealer::new(policy);
+        self.threads = Threads::default();
+        self.next = Instant::now();
+        Ok(())
+    }
+
+    /// Looks for new threads if it is time. Returns how long the caller may wait before the next call.
+    pub fn step(&mut self) -> Duration {
+        if self.policy.pins.is_empty() {
+            return Duration::MAX;
+        }
+        if Instant::now() >= self.next {
+            self.follow();
+            self.next = Instant::now() + INTERVAL;
+        }
+        self.next.saturating_duration_since(Instant::now())
+    }
+
+    /// Pins the threads that have come since the last look, and those whose name has changed. A thread is
+    /// pinned once it is a tenth of a second old.
+    pub fn follow(&mut self) {
+        let problem = self.try_follow().err().map(|error| format!("{error:#}"));
+        if problem != self.problem {
+            if let Some(problem) = &problem {
+                warn!("pinning threads: {problem}");
+            }
+            self.problem = problem;
+        }
+    }
+
+    fn try_follow(&mut self) -> Result<()> {
+        let before = self.ledger.clone();
+        let mut new = Vec::new();
+        for thread in self.threads.look() {
+            let facts = Facts::read(&thread);
+            let pin = self.policy.pin_of(&facts.with_name(&thread.comm));
+            let dealt = self
+                .ledger
+                .of(&thread)
+                .and_then(|pinned| pinned.deal.as_ref());
+            if pin == dealt.map(|deal| deal.pin) && pin.is_some() {
+                continue;
+            }
+            let Ok(now) = affinity(thread.tid) else {
+                continue;
+            };
+            self.give_back(&thread, &now, &facts.cgroup);
+            if let Some(pin) = pin.filter(|_| !self.left_alone.contains(&key(&thread))) {
+                self.deal(&thread, pin, &now, &facts.cgroup);
+                new.push(thread);
+            }
+        }
+        self.forget_the_dead();
+        if self.ledger == before {
+            return Ok(());
+        }
+        // Before the first write: from here on a kill can be undone.
+        self.remember()?;
+        self.pin(&new);
+        self.remember()
+    }
+
+    /// Undoes the pin of a thread that another pin or none matches by now, or that only inherited it.
+    fn give_back(&mut self, thread: &Thread, now: &CpuSet, cgroup: &str) {
+        let line = self.threads.line_of(thread.tgid);
+        let original = match self.ledger.of(thread).cloned() {
+            Some(pinned) => {
+                if let Some(deal) = &pinned.deal {
+                    self.dealer.take_back(deal);
+                }
+                self.ledger.0.remove(&thread.tid);
+                if !pinned.is_ours(now, &self.allowed(cgroup)) {
+                    self.left_alone.insert(key(thread));
+                    return;
+                }
+                Some(pinned.original)
+            }
+            None if thread.is_new => self.ledger.inherited(thread, &line, now),
+            None => None,
+        };
+        if let Some(original) = original {
+            // A thread that is gone meanwhile has nothing to be given back.
+            let _ = set_affinity(thread.tid, original.as_ref());
+        }
+    }
+
+    /// Enters the thread; its affinity is set afterwards.
+    fn deal(&mut self, thread: &Thread, pin: usize, now: &CpuSet, cgroup: &str) {
+        let now = affinity(thread.tid).unwrap_or_else(|_| now.clone());
+        let deal = self.dealer.deal(&self.policy, pin);
+        let pinned = Pinned {
+            tid: thread.tid,
+            tgid: thread.tgid,
+            started: thread.started,
+            since: threads::now_ticks(),
+            original: Some(now).filter(|now| !now.is_empty() && *now != self.allowed(cgroup)),
+            asked: deal.cpus.clone(),
+            granted: deal.cpus.clone(),
+            deal: Some(deal),
+        };
+        self.ledger.0.insert(thread.tid, pinned);
+    }
+
+    /// Sets the affinities of `new` threads, all of which are entered.
+    fn pin(&mut self, new: &[Thread]) {
+        let (mut done, mut refused) = (Vec::new(), Vec::new());
+        for thread in new {
+            let Some(pinned) = self.ledger.0.get_mut(&thread.tid) else {
+                continue;
+            };
+            let name = format!("{} ({}) to CPUs {}", thread.comm, thread.tid, pinned.asked);
+            let outcome =
+                set_affinity(thread.tid, Some(&pinned.asked)).and_then(|()| affinity(thread.tid));
+            match outcome {
+                Ok(granted) => {
+                    pinned.granted = granted;
+                    done.push(name);
+                    continue;
+                }
+                Err(error) if error.raw_os_error() != Some(nix::libc::ESRCH) => {
+                    if self.refused.insert(key(thread)) {
+                        refused.push(format!("{name}: {error}"));
+                    }
+                }
+                Err(_) => {}
+            }
+            self.forget(thread.tid);
+        }
+        if !done.is_empty() {
+            info!("pinned {}", named(&done));
+        }
+        if !refused.is_empty() {
+            warn!("threads that cannot be pinned: {}", named(&refused));
+        }
+    }
+
+    fn forget(&mut self, tid: i32) {
+        if let Some(deal) = self.ledger.0.remove(&tid).and_then(|pinned| pinned.deal) {
+            self.dealer.take_back(&deal);
+        }
+    }
+
+    fn forget_the_dead(&mut self) {
+        let lives = |tid: i32, started: u64| self.threads.started(tid) == Some(started);
+        self.left_alone
+            .retain(|&(tid, started)| lives(tid, started));
+        self.refused.retain(|&(tid, started)| lives(tid, started));
+        let dead: Vec<_> = (self.ledger.0.values())
+            .filter(|pinned| !lives(pinned.tid, pinned.started))
+            .map(|pinned| pinned.tid)
+            .collect();
+        for tid in dead {
+            self.forget(tid);
+        }
+    }
+
+    /// The CPUs that the cpuset of `cgroup` allows.
+    fn allowed(&self, cgroup: &str) -> CpuSet {
+        let cpuset = cpuset_of(self.cgroup_root.as_deref(), cgroup);
+        let online = || {
+            let list = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+            list.parse().ok()
+        };
+        cpuset.or_else(online).unwrap_or_default()
+    }
+
+    fn remember(&self) -> Result<()> {
+        if self.ledger.0.is_empty() {
+            return self.state.remove();
+        }
+        self.state.save(self.ledger.0.values().cloned().collect())
+    }
+
+    /// Gives every thread back what it had before its pin, and those that it started; returns how
+    /// many.
+    fn restore(&mut self) -> Result<usize> {
+        let mut nr_restored = 0;
+        for thread in self.threads.all() {
+            let line = self.threads.line_of(thread.tgid);
+            if self.ledger.knows(&line) && self.restore_one(&thread, &line).is_ok_and(|done| done) {
+                nr_restored += 1;
+            }
+        }
+        self.ledger = Ledger::default();
+        self.state.remove()?;
+        Ok(nr_restored)
+    }
+
+    fn restore_one(&self, thread: &Thread, line: &[i32]) -> io::Result<bool> {
+        let now = affinity(thread.tid)?;
+        let original = match self.ledger.of(thread) {
+            Some(pinned) => {
+                let cgroup = Facts::read(thread).cgroup;
+                let is_ours = pinned.is_ours(&now, &self.allowed(&cgroup));
+                is_ours.then(|| pinned.original.clone())
+            }
+            None => self.ledger.inherited(thread, line, &now),
+        };
+        let Some(original) = original else {
+            return Ok(false);
+        };
+        set_affinity(thread.tid, original.as_ref())?;
+        Ok(true)
+    }
+}
+
+impl Drop for Pinning {
+    fn drop(&mut self) {
+        if !self.ledger.0.is_empty()
+            && let Err(error) = self.restore()
+        {
+            warn!("{error:#}");
+        }
+    }
+}
+
+fn key(thread: &Thread) -> (i32, u64) {
+    (thread.tid, thread.started)
+}
+
+/// The first of `names`, and how many there are beside them.
+fn named(names: &[String]) -> String {
+    let shown = names[..names.len().min(MAX_NAMED)].join(", ");
+    match names.len().saturating_sub(MAX_NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

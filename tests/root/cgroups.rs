@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Classes of cgroups, by glob and by xattr, while folders and tasks come, go and move.
+
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use scx_gpuaware::identify::cgroups::{XATTR, mount_point};
+use scx_gpuaware::identify::marks::Mark;
+use scx_gpuaware::identify::{Class, Identify, Source};
+use scx_gpuaware::policy::Policy;
+
+use super::place::{Place, identify_until, marks_of};
+use crate::process::{Process, busy_loop};
+
+/// Who needs a class has it by then.
+const IN_TIME: Duration = Duration::from_millis(250);
+
+/// A folder of the cgroup v2 hierarchy. Removed when dropped, once it is empty.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(path: PathBuf) -> Self {
+        std::fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Self(path)
+    }
+
+    fn add(&self, process: &Process) {
+        add_to(&self.0, process);
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+fn add_to(folder: &Path, process: &Process) {
+    std::fs::write(folder.join("cgroup.procs"), process.pid().to_string()).unwrap();
+}
+
+fn hierarchy() -> PathBuf {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    mount_point(&mounts).expect("a cgroup v2 hierarchy")
+}
+
+fn first_mark(place: &Place, process: &Process) -> Option<Mark> {
+    marks_of(&place.pins(), process.pid()).into_iter().next()
+}
+
+#[test]
+fn an_xattr_classifies_children_follows_moves_and_can_be_taken_away() {
+    let Some(place) = Place::new() else { return };
+    let root = hierarchy();
+    let name = format!("gpuaware-test-{}", std::process::id());
+    let top = Folder::new(root.join(&name));
+    let inner = Folder::new(top.0.join("inner"));
+    let process = Process::start(busy_loop());
+    inner.add(&process);
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), place.pins(), &mut object).unwrap();
+    assert_eq!(first_mark(&place, &process), None);
+    let mut becomes = |class: Option<Class>| {
+        let reached = identify_until(&mut identify, IN_TIME, |_| {
+            first_mark(&place, &process).map(|mark| mark.class) == class
+        });
+        assert!(reached, "not {class:?}: {:?}", first_mark(&place, &process));
+    };
+    xattr::set(&top.0, XATTR, b"launch").unwrap();
+    becomes(Some(Class::Launch));
+    let mark = first_mark(&place, &process).unwrap();
+    assert_eq!(mark.source, Source::Cgroup);
+    assert_eq!(mark.evidence, format!("/{name} by {XATTR}"));
+    xattr::set(&inner.0, XATTR, b"background\n").unwrap();
+    becomes(Some(Class::Background));
+    add_to(&top.0, &process);
+    becomes(Some(Class::Launch));
+    add_to(&root, &process);
+    becomes(None);
+    inner.add(&process);
+    becomes(Some(Class::Background));
+    xattr::remove(&inner.0, XATTR).unwrap();
+    becomes(Some(Class::Launch));
+    xattr::set(&top.0, XATTR, b"nonsense").unwrap();
+    becomes(None);
+    drop(process);
+    std::thread::sleep(Duration::from_millis(50));
+    drop((inner, top));
+}
+
+#[test]
+fn an_xattr_of_a_user_who_is_not_trusted_says_nothing() {
+    let Some(place) = Place::new() else { return };
+    let top = Folder::new(hierarchy().join(format!("gpuaware-user-{}", std::process::id())));
+    let process = Process::start(busy_loop());
+    top.add(&process);
+    std::os::unix::fs::chown(&top.0, Some(12345), None).unwrap();
+    xattr::set(&top.0, XATTR, b"launch").unwrap();
+    for (uid, expected) in [(12345, true), (54321, false)] {
+        let policy = format!("[guard]\ntrust_uids = [{uid}]\n");
+        let policy = Policy::parse(&policy).unwrap();
+        let mut object = MaybeUninit::uninit();
+        let _identify = Identify::start(&policy, place.pins(), &mut object).unwrap();
+        assert_eq!(first_mark(&place, &process).is_some(), expected, "{uid}");
+    }
+    drop(process);
+    std::thread::sleep(Duration::from_millis(50));
+    drop(top);
+}
+
+#[test]
+fn a_cgroup_term_beside_others_holds_below_the_folder_too() {
+    let Some(place) = Place::new() else { return };
+    let root = hierarchy();
+    let name = format!("gpuaware-term-{}", std::process::id());
+    let top = Folder::new(root.join(&name));
+    let inner = Folder::new(top.0.join("inner"));
+    let process = Process::start(busy_loop());
+    let rule = format!("{{ comm = \"sh\", cgroup = \"{name}\" }}");
+    let policy = Policy::parse(&format!("[class.handoff]\nmatch = [{rule}]\n")).unwrap();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&policy, place.pins(), &mut object).unwrap();
+    assert_eq!(first_mark(&place, &process), None);
+    inner.add(&process);
+    let found = identify_until(&mut identify, IN_TIME, |_| {
+        first_mark(&place, &process).is_some_and(|mark| mark.source == Source::Rule)
+    });
+    assert!(found, "{:?}", first_mark(&place, &process));
+    add_to(&root, &process);
+    let gone = identify_until(&mut identify, IN_TIME, |_| {
+        first_mark(&place, &process).is_none()
+    });
+    assert!(gone);
+    drop(process);
+    std::thread::sleep(Duration::from_millis(50));
+    drop((inner, top));
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Handoff threads by what they do: waking launchers, sending to an LLM endpoint.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, gettid};
+use scx_gpuaware::identify::{Class, Identify, Source};
+use scx_gpuaware::policy::Policy;
+
+use super::place::{Place, identify_until, marks_of};
+
+/// Threads of this process that work until they are told to stop.
+struct Threads {
+    stop: Arc<AtomicBool>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    fn new() -> Self {
+        Self {
+            stop: Arc::default(),
+            handles: Vec::new(),
+        }
+    }
+
+    /// Starts one that does `work` every `period`; returns its TID.
+    fn start(&mut self, period: Duration, mut work: impl FnMut() + Send + 'static) -> i32 {
+        let stop = Arc::clone(&self.stop);
+        let (say, said) = channel();
+        self.handles.push(std::thread::spawn(move || {
+            say.send(gettid().as_raw()).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                work();
+                std::thread::sleep(period);
+            }
+        }));
+        said.recv().unwrap()
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for handle in self.handles.drain(..) {
+            let _ = handle.join();
+        }
+    }
+}
+
+fn policy(rules: &str) -> Policy {
+    let head = "[class.launch]\nmatch = []\n[class.handoff]\nmatch = ";
+    Policy::parse(&format!("{head}[{rules}]\n")).unwrap()
+}
+
+/// Class and source of every thread of this process that has one.
+fn own_marks(place: &Place) -> BTreeMap<i32, (Class, Source)> {
+    let marks = marks_of(&place.pins(), std::process::id() as i32);
+    let classes = marks
+        .iter()
+        .map(|mark| (mark.tid, (mark.class, mark.source)));
+    classes.collect()
+}
+
+#[test]
+fn who_keeps_waking_a_launcher_is_handoff() {
+    let Some(place) = Place::new() else { return };
+    let mut object = MaybeUninit::uninit();
+    let rules = policy("{ wakes = \"launch\" }");
+    let mut identify = Identify::start(&rules, place.pins(), &mut object).unwrap();
+    let mut threads = Threads::new();
+    let (work, worked): (Sender<()>, Receiver<()>) = channel();
+    let launcher = threads.start(Duration::ZERO, move || {
+        let _ = worked.recv_timeout(Duration::from_millis(200));
+    });
+    let often = work.clone();
+    let waker = threads.start(Duration::from_millis(10), move || {
+        let _ = often.send(());
+    });
+    let seldom = threads.start(Duration::from_millis(400), move || {
+        let _ = work.send(());
+    });
+    let helper = threads.start(Duration::from_millis(5), || {});
+    assert!(!identify_until(
+        &mut identify,
+        Duration::from_millis(500),
+        |_| { own_marks(&place).contains_key(&waker) }
+    ));
+    place.pins().mark(launcher, Some(Class::Launch)).unwrap();
+    let found = identify_until(&mut identify, Duration::from_secs(3), |_| {
+        own_marks(&place).contains_key(&waker)
+    });
+    assert!(found, "{:?}", own_marks(&place));
+    identify_until(&mut identify, Duration::from_secs(2), |_| false);
+    let marks = own_marks(&place);
+    assert_eq!(marks[&waker], (Class::Handoff, Source::Wakes));
+    assert_eq!(marks[&launcher], (Class::Launch, Source::Mark));
+    assert!(
+        !marks.contains_key(&seldom) && !marks.contains_key(&helper),
+        "{marks:?}"
+    );
+    assert_eq!(marks.len(), 2, "{marks:?}");
+    let evidence = marks_of(&place.pins(), std::process::id() as i32);
+    let evidence = evidence.iter().find(|mark| mark.tid == waker).unwrap();
+    assert!(
+        evidence.evidence.contains(" a second by { wakes"),
+        "{evidence:?}"
+    );
+}
+
+/// A client thread that keeps sending over `stream`, and a server thread that answers.
+fn talk<S: Read + Write + Send + 'static>(threads: &mut Threads, client: S, server: S) -> i32 {
+    let (mut client, mut server) = (client, server);
+    threads.start(Duration::from_millis(1), move || {
+        let mut request = [0];
+        if server.read_exact(&mut request).is_ok() {
+            let _ = server.write_all(b"answer");
+        }
+    });
+    threads.start(Duration::from_millis(20), move || {
+        let mut answer = [0; 6];
+        if client.write_all(b"x").is_ok() {
+            let _ = client.read_exact(&mut answer);
+        }
+    })
+}
+
+fn tcp(address: &str) -> (TcpStream, TcpStream, u16) {
+    let listener = TcpListener::bind(address).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (client, listener.accept().unwrap().0, port)
+}
+
+#[test]
+fn who_sends_to_an_endpoint_is_handoff_and_its_server_is_not() {
+    let Some(place) = Place::new() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("llm.sock");
+    let v4 = tcp("127.0.0.1:0");
+    let v6 = tcp("[::1]:0");
+    let other = tcp("127.0.0.1:0");
+    let listener = UnixListener::bind(&path).unwrap();
+    let unix_client = UnixStream::connect(&path).unwrap();
+    let unix_server = listener.accept().unwrap().0;
+    let rules = policy(&format!(
+        "{{ connects_to = \"127.0.0.1:{}\" }}, {{ connects_to = \"[::1]:{}\" }}, \
+         {{ connects_to = \"unix:{}\" }}",
+        v4.2,
+        v6.2,
+        path.display()
+    ));
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&rules, place.pins(), &mut object).unwrap();
+    let mut threads = Threads::new();
+    let mut clients = vec![
+        talk(&mut threads, v4.0, v4.1),
+        talk(&mut threads, v6.0, v6.1),
+        talk(&mut threads, unix_client, unix_server),
+    ];
+    talk(&mut threads, other.0, other.1);
+    let found = identify_until(&mut identify, Duration::from_secs(2), |_| {
+        own_marks(&place).len() >= clients.len()
+    });
+    assert!(found, "{:?}", own_marks(&place));
+    identify_until(&mut identify, Duration::from_millis(500), |_| false);
+    let marks = own_marks(&place);
+    clients.sort_unstable();
+    assert_eq!(marks.keys().copied().collect::<Vec<_>>(), clients);
+    for mark in marks.values() {
+        assert_eq!(*mark, (Class::Handoff, Source::Connects));
+    }
+}
+
+#[test]
+fn what_is_seen_counts_for_the_right_names_only() {
+    let Some(place) = Place::new() else { return };
+    let (client, server, port) = tcp("127.0.0.1:0");
+    let rule = format!("{{ connects_to = \"127.0.0.1:{port}\", comm = \"client\" }}");
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&policy(&rule), place.pins(), &mut object).unwrap();
+    let mut threads = Threads::new();
+    let tid = talk(&mut threads, client, server);
+    let has_mark = |_: &Identify<'_>| own_marks(&place).contains_key(&tid);
+    assert!(!identify_until(
+        &mut identify,
+        Duration::from_millis(500),
+        has_mark
+    ));
+    std::fs::write(format!("/proc/self/task/{tid}/comm"), "client").unwrap();
+    assert!(identify_until(
+        &mut identify,
+        Duration::from_millis(250),
+        has_mark
+    ));
+}
+
+#[test]
+fn what_is_not_seen_again_is_forgotten() {
+    let Some(place) = Place::new() else { return };
+    let (mut client, _server, port) = tcp("127.0.0.1:0");
+    let rules = format!(
+        "[class.launch]\nmatch = []\n[identify]\nexpire_s = 1\n[class.handoff]\n\
+         match = [{{ connects_to = \"127.0.0.1:{port}\" }}]\n"
+    );
+    let rules = Policy::parse(&rules).unwrap();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&rules, place.pins(), &mut object).unwrap();
+    client.write_all(b"x").unwrap();
+    let tid = gettid().as_raw();
+    let has_mark = |_: &Identify<'_>| own_marks(&place).contains_key(&tid);
+    assert!(identify_until(
+        &mut identify,
+        Duration::from_millis(200),
+        has_mark
+    ));
+    let forgotten = |_: &Identify<'_>| !own_marks(&place).contains_key(&tid);
+    assert!(!identify_until(
+        &mut identify,
+        Duration::from_millis(600),
+        forgotten
+    ));
+    assert!(identify_until(
+        &mut identify,
+        Duration::from_millis(900),
+        forgotten
+    ));
+    client.write_all(b"x").unwrap();
+    assert!(identify_until(
+        &mut identify,
+        Duration::from_millis(200),
+        has_mark
+    ));
+}
+
+/// Sends a byte to the port, forks, says its child's PID, and becomes `sleep` when told to.
+const CLIENT: &str = "import os, socket, sys, time
+socket.create_connection(('127.0.0.1', int(sys.argv[1]))).sendall(b'x')
+child = os.fork()
+if not child: os.execvp('sleep', ['sleep', '20'])
+print(child, flush=True)
+sys.stdin.readline()
+os.execvp('sleep', ['sleep', '20'])
+";
+
+#[test]
+fn neither_children_nor_the_next_program_inherit_what_was_seen() {
+    let Some(place) = Place::new() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let rules = policy(&format!("{{ connects_to = \"127.0.0.1:{port}\" }}"));
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&rules, place.pins(), &mut object).unwrap();
+    let mut command = Command::new("python3");
+    command.args(["-c", CLIENT, &port]);
+    let mut client = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3");
+    let pid = client.id() as i32;
+    let mut said = String::new();
+    let mut stdout = BufReader::new(client.stdout.take().unwrap());
+    stdout.read_line(&mut said).unwrap();
+    let child: i32 = said.trim().parse().unwrap();
+    let marks = |pid| marks_of(&place.pins(), pid).len();
+    assert_eq!((marks(pid), marks(child)), (1, 0));
+    client.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let gone = identify_until(&mut identify, Duration::from_secs(2), |_| marks(pid) == 0);
+    assert!(gone, "{:?}", marks_of(&place.pins(), pid));
+    for pid in [child, pid] {
+        nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
+    client.wait().unwrap();
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Hints of programs, from C and from Python, by those who may.
+
+use std::io::{BufRead, BufReader, Write};
+use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use nix::unistd::Pid;
+use scx_gpuaware::identify::marks::Pins;
+use scx_gpuaware::identify::{Class, Identify, Source};
+use scx_gpuaware::policy::Policy;
+
+use super::place::{Place, identify_until, marks_of};
+use crate::process::repository;
+
+/// Who needs a class has it by then.
+const IN_TIME: Duration = Duration::from_millis(250);
+const NOBODY: u32 = 65534;
+
+/// Hints from another thread than the main one what standard input says, line by line.
+const PYTHON: &str = "import gpuaware, sys, threading
+gpuaware.PINS = sys.argv[1]
+def work():
+    for line in sys.stdin:
+        print(gpuaware.hint(line.strip() or None), flush=True)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+";
+
+const C: &str = "#include \"gpuaware.h\"
+#include <stdio.h>
+int main(void)
+{
+	char line[80];
+	while (fgets(line, sizeof(line), stdin)) {
+		printf(\"%d\\n\", gpuaware_hint((enum gpuaware_hint_class)(line[0] - '0')));
+		fflush(stdout);
+	}
+	return 0;
+}
+";
+
+/// A program that hints. Killed when dropped.
+struct Program {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("a program that hints");
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Self { child, stdout }
+    }
+
+    fn python(pins: &Pins) -> Command {
+        let mut command = Command::new("python3");
+        command
+            .args(["-c", PYTHON, pins.dir().to_str().unwrap()])
+            .env("PYTHONPATH", repository().join("hints"))
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        command
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
+    }
+
+    /// Hints; returns what came of it.
+    fn hint(&mut self, what: &str) -> String {
+        let stdin = self.child.stdin.as_mut().unwrap();
+        writeln!(stdin, "{what}").unwrap();
+        let mut answer = String::new();
+        self.stdout.read_line(&mut answer).unwrap();
+        answer.trim().to_owned()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn becomes(identify: &mut Identify<'_>, pins: &Pins, pid: Pid, class: Option<Class>) {
+    let classes = || -> Vec<_> {
+        let marks = marks_of(pins, pid.as_raw());
+        marks.iter().map(|mark| (mark.class, mark.source)).collect()
+    };
+    let expected: Vec<_> = class
+        .map(|class| (class, Source::Hint))
+        .into_iter()
+        .collect();
+    let reached = identify_until(identify, IN_TIME, |_| classes() == expected);
+    assert!(reached, "not {expected:?}: {:?}", classes());
+}
+
+#[test]
+fn a_python_thread_hints_and_takes_it_back() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut program = Program::start(Program::python(&pins));
+    assert_eq!(program.hint("launch"), "False", "without a scheduler");
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    assert_eq!(program.hint("handoff"), "True");
+    becomes(&mut identify, &pins, program.pid(), Some(Class::Handoff));
+    assert_eq!(program.hint("launch"), "True");
+    becomes(&mut identify, &pins, program.pid(), Some(Class::Launch));
+    assert_eq!(program.hint(""), "True");
+    becomes(&mut identify, &pins, program.pid(), None);
+}
+
+#[test]
+fn a_c_program_hints() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let folder = tempfile::tempdir().unwrap();
+    let (source, binary) = (folder.path().join("hint.c"), folder.path().join("hint"));
+    std::fs::write(&source, C).unwrap();
+    let compiled = Command::new("cc")
+        .args([
+            "-std=c11",
+            "-D_GNU_SOURCE",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-o",
+        ])
+        .args([&binary, &source])
+        .arg(format!("-DGPUAWARE_PINS=\"{}\"", pins.dir().display()))
+        .arg("-I")
+        .arg(repository().join("hints"))
+        .status();
+    assert!(compiled.expect("cc").success());
+    let mut program = Program::start(Command::new(&binary));
+    assert_eq!(program.hint("1"), "-2", "ENOENT without a scheduler");
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    assert_eq!(program.hint("1"), "0");
+    becomes(&mut identify, &pins, program.pid(), Some(Class::Launch));
+    // What is no class of a hint is none.
+    assert_eq!(program.hint("3"), "0");
+    becomes(&mut identify, &pins, program.pid(), None);
+}
+
+#[test]
+fn only_whom_the_policy_lets_may_hint() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mount = pins.dir().parent().unwrap();
+    let open = |folder: &Path| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(folder, mode).unwrap();
+    };
+    open(mount);
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    let mut command = Program::python(&pins);
+    command.uid(NOBODY).gid(NOBODY);
+    let mut program = Program::start(command);
+    assert_eq!(program.hint("launch"), "False", "only root by default");
+    let with = |guard: &str| Policy::parse(&format!("[guard]\n{guard}\n")).unwrap();
+    identify.follow(&with("hint_gid = 65534")).unwrap();
+    assert_eq!(program.hint("launch"), "True");
+    becomes(&mut identify, &pins, program.pid(), Some(Class::Launch));
+    let policy = with("hint_gid = 65534\ntrust_uids = [0]");
+    identify.follow(&policy).unwrap();
+    assert_eq!(program.hint("handoff"), "True", "it may write");
+    becomes(&mut identify, &pins, program.pid(), None);
+    assert!(identify.sightings().refused > 0);
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Identification at work in a test, beside whatever the machine does.
+
+use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
+
+use scx_gpuaware::identify::Identify;
+use scx_gpuaware::identify::marks::{Mark, Pins};
+
+use crate::bpffs::Bpffs;
+use crate::process::alone_with_cuda;
+use crate::tier;
+
+/// Where a test runs identification: alone with CUDA, pinning where nobody else does.
+pub struct Place {
+    bpffs: Bpffs,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Place {
+    /// `None`: the tier cannot run here, and said so.
+    pub fn new() -> Option<Self> {
+        tier::root().then(|| Self {
+            _alone: alone_with_cuda(),
+            bpffs: Bpffs::mount(),
+        })
+    }
+
+    pub fn pins(&self) -> Pins {
+        Pins::at(&self.bpffs.pins())
+    }
+}
+
+/// Runs `check` beside identification with `policy` until it returns true, at most `limit`.
+pub fn identify_until(
+    identify: &mut Identify<'_>,
+    limit: Duration,
+    mut check: impl FnMut(&Identify<'_>) -> bool,
+) -> bool {
+    let end = Instant::now() + limit;
+    while Instant::now() < end {
+        let wait = identify.step().expect("a step of identification");
+        if check(identify) {
+            return true;
+        }
+        std::thread::sleep(wait.min(Duration::from_millis(20)));
+    }
+    false
+}
+
+pub fn marks_of(pins: &Pins, pid: i32) -> Vec<Mark> {
+    let marks = pins.list().expect("listing marks");
+    marks.into_iter().filter(|mark| mark.tgid == pid).collect()
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Rules by name, executable and arguments: for threads that are there, that start, that are renamed.
+
+use std::mem::MaybeUninit;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use nix::unistd::gettid;
+use scx_gpuaware::identify::marks::{Mark, Pins};
+use scx_gpuaware::identify::{Class, Identify, Source};
+use scx_gpuaware::policy::Policy;
+
+use super::place::{Place, identify_until, marks_of};
+use crate::process::{Process, gpu_launch};
+
+/// Who needs a class has it by then.
+const IN_TIME: Duration = Duration::from_millis(250);
+
+fn policy(rules: &str) -> Policy {
+    Policy::parse(&format!(
+        "[class.launch]\nmatch = []\n[class.handoff]\nmatch = [{rules}]\n"
+    ))
+    .unwrap()
+}
+
+fn sleeper(seconds: &str) -> Command {
+    let mut command = Command::new("sleep");
+    command.arg(seconds).stdin(Stdio::null());
+    command
+}
+
+fn mark_of(pins: &Pins, tid: i32) -> Option<Mark> {
+    let marks = pins.list().expect("listing marks");
+    marks.into_iter().find(|mark| mark.tid == tid)
+}
+
+#[test]
+fn all_terms_must_match_processes_that_are_there_and_that_start() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let there = Process::start(sleeper("61.25"));
+    let mut object = MaybeUninit::uninit();
+    let rule = "{ comm = \"sle*\", exe = \"**/{sleep,coreutils}\", cmdline = \"sleep 61.?5\" }";
+    let mut identify = Identify::start(&policy(rule), pins.clone(), &mut object).unwrap();
+    let mark = mark_of(&pins, there.pid()).expect("a mark from the start");
+    assert_eq!((mark.class, mark.source), (Class::Handoff, Source::Rule));
+    assert!(mark.evidence.contains("sleep 61.?5"), "{}", mark.evidence);
+    let starts = Process::start(sleeper("61.75"));
+    let other = Process::start(sleeper("62"));
+    let found = identify_until(&mut identify, IN_TIME, |_| {
+        mark_of(&pins, starts.pid()).is_some()
+    });
+    assert!(found, "not within {IN_TIME:?}");
+    assert!(mark_of(&pins, other.pid()).is_none());
+}
+
+#[test]
+fn a_thread_goes_by_its_own_name_and_its_children_by_theirs() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let rule = "{ comm = \"rule-*\" }";
+    let mut identify = Identify::start(&policy(rule), pins.clone(), &mut object).unwrap();
+    let (say, said) = channel();
+    let (end, ended) = channel::<()>();
+    let name = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    let thread = name("rule-parent").spawn(move || {
+        let parent = gettid().as_raw();
+        // Before it names itself it has the name of its parent.
+        let child = std::thread::Builder::new();
+        let (say_child, child_said) = channel();
+        let child = child.spawn(move || {
+            say_child.send(gettid().as_raw()).unwrap();
+            let _ = ended.recv();
+        });
+        say.send((parent, child_said.recv().unwrap())).unwrap();
+        child.unwrap().join().unwrap();
+    });
+    let (parent, child) = said.recv().unwrap();
+    let found = identify_until(&mut identify, IN_TIME, |_| {
+        mark_of(&pins, parent).is_some() && mark_of(&pins, child).is_some()
+    });
+    assert!(found, "{:?}", pins.list());
+    std::fs::write(format!("/proc/self/task/{parent}/comm"), "other").unwrap();
+    let gone = identify_until(&mut identify, IN_TIME, |_| mark_of(&pins, parent).is_none());
+    assert!(gone && mark_of(&pins, child).is_some(), "{:?}", pins.list());
+    end.send(()).unwrap();
+    thread.unwrap().join().unwrap();
+}
+
+#[test]
+fn another_program_is_judged_anew() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let rules = "{ cmdline = \"sleep 63\" }";
+    let mut identify = Identify::start(&policy(rules), pins.clone(), &mut object).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "sleep 0.6; exec sleep 63"]);
+    let process = Process::start(command);
+    let has_mark = |_: &Identify<'_>| !marks_of(&pins, process.pid()).is_empty();
+    assert!(!identify_until(&mut identify, IN_TIME, has_mark));
+    assert!(identify_until(
+        &mut identify,
+        Duration::from_secs(2),
+        has_mark
+    ));
+}
+
+#[test]
+fn another_policy_judges_everybody_anew() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let process = Process::start(sleeper("64"));
+    let mut object = MaybeUninit::uninit();
+    let first = policy("{ comm = \"nobody-has\" }, { cmdline = \"sleep 64\" }");
+    let mut identify = Identify::start(&first, pins.clone(), &mut object).unwrap();
+    assert_eq!(marks_of(&pins, process.pid()).len(), 1);
+    // The number of the rule that matched is one of another rule now.
+    let second = policy("{ comm = \"nobody-has\" }, { comm = \"nor-this\" }");
+    identify.follow(&second).unwrap();
+    assert!(marks_of(&pins, process.pid()).is_empty());
+    identify.follow(&first).unwrap();
+    assert_eq!(marks_of(&pins, process.pid()).len(), 1);
+}
+
+#[test]
+fn launches_of_users_that_are_not_trusted_do_not_count() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let policy = Policy::parse("[guard]\ntrust_uids = [12345]\n").unwrap();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&policy, pins.clone(), &mut object).unwrap();
+    let mut command = gpu_launch("--profile eager --duration 2");
+    command.stdout(Stdio::null());
+    let process = Process::start(command);
+    let seen = identify_until(&mut identify, Duration::from_secs(2), |_| {
+        !marks_of(&pins, process.pid()).is_empty()
+    });
+    assert!(seen, "refused threads are shown");
+    for mark in marks_of(&pins, process.pid()) {
+        assert_eq!(
+            (mark.class, mark.source),
+            (Class::Background, Source::Refused)
+        );
+        assert!(
+            mark.evidence.contains("uid 0 is not in"),
+            "{}",
+            mark.evidence
+        );
+        assert!(mark.evidence.contains("libcuda.so"), "{}", mark.evidence);
+    }
+    assert!(identify.sightings().refused > 0);
+}

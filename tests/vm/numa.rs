@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Two NUMA nodes and a GPU on one of them, which is a display device without a driver: what is
+//! looked at is where it hangs.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use scx_gpuaware::policy::cpuset::CpuSet;
+
+use crate::process::{Process, busy_loop, gpu_launch, scx_gpuaware};
+use crate::tier;
+
+use super::machine::{Scheduler, cpu_of, launching_threads, metrics, nr_cpus};
+
+/// The CPUs of the GPU's node.
+fn cpus_near_the_gpu() -> CpuSet {
+    let output = scx_gpuaware(&["topology", "--json"]).output();
+    let output = output.expect("starting scx_gpuaware").stdout;
+    let machine: serde_json::Value = serde_json::from_slice(&output).expect("JSON");
+    let node = &machine["gpus"][0]["node"];
+    assert!(node.is_number(), "firmware does not tell: {machine}");
+    let cpus = machine["cpus"].as_array().expect("CPUs").iter();
+    let near = cpus.filter(|cpu| &cpu["node"] == node);
+    CpuSet::new(near.map(|cpu| cpu["cpu"].as_u64().expect("a number") as u32))
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn launchers_stay_on_the_node_of_the_gpu() {
+    if !tier::vm() || !tier::numa() {
+        return;
+    }
+    let near = cpus_near_the_gpu();
+    assert!(near.len() < nr_cpus(), "all CPUs are near: {near}");
+    let scheduler = Scheduler::start(&[]);
+    let _neighbours: Vec<_> = (0..nr_cpus())
+        .map(|_| Process::start(busy_loop()))
+        .collect();
+    let mut command = gpu_launch("--profile eager --threads 2 --duration 60");
+    command.stdout(Stdio::null());
+    let workload = Process::start(command);
+    let tids = launching_threads(workload.pid(), 2);
+    // A CPU for the second one becomes preferred within a second.
+    std::thread::sleep(Duration::from_secs(3));
+    let preferred: CpuSet = metrics().preferred_cpus.parse().expect("a CPU list");
+    assert!(preferred.len() == 2, "{preferred}");
+    assert!(preferred.difference(&near).is_empty(), "{preferred}");
+    let samples: Vec<_> = (0..200)
+        .flat_map(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            tids.iter().filter_map(|&tid| cpu_of(workload.pid(), tid))
+        })
+        .collect();
+    assert!(samples.len() > 300, "the launchers ended early");
+    let away = samples
+        .iter()
+        .filter(|&&cpu| !near.contains(cpu as u32))
+        .count();
+    assert!(
+        away * 20 <= samples.len(),
+        "{away} of {} are not on CPUs {near}: {samples:?}",
+        samples.len()
+    );
+    scheduler.stop();
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Two hardware threads a core: two launchers side by side cost each other a fifth to a quarter.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::process::{Process, busy_loop, gpu_launch};
+use crate::tier;
+
+use super::machine::{Scheduler, cpu_of, launching_threads, nr_cpus};
+
+/// The lowest CPU of the core of `cpu`.
+fn core_of(cpu: usize) -> u32 {
+    let file = format!("/sys/devices/system/cpu/cpu{cpu}/topology/core_cpus_list");
+    let core = std::fs::read_to_string(&file).expect("the CPUs of a core");
+    let core: scx_gpuaware::policy::cpuset::CpuSet = core.trim().parse().expect("a CPU list");
+    core.iter().next().expect("a CPU")
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn two_launchers_run_on_different_cores() {
+    if !tier::vm() || !tier::smt() {
+        return;
+    }
+    let scheduler =
+        Scheduler::with_policy("[preferred]\nmax = \"100%\"\n[guard]\nmax_share = \"75%\"\n");
+    let _neighbours: Vec<_> = (0..nr_cpus())
+        .map(|_| Process::start(busy_loop()))
+        .collect();
+    // They spin while they wait for the GPU: both are runnable all the time.
+    let mut command = gpu_launch("--profile eager --threads 2 --sync spin --duration 60");
+    command.stdout(Stdio::null());
+    let workload = Process::start(command);
+    let tids = launching_threads(workload.pid(), 2);
+    // The second one's core becomes preferred within a second.
+    std::thread::sleep(Duration::from_secs(3));
+    let samples: Vec<_> = (0..200)
+        .map(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            let cpus = tids.iter().map(|&tid| cpu_of(workload.pid(), tid));
+            cpus.collect::<Option<Vec<_>>>().expect("it launches still")
+        })
+        .collect();
+    let stacked = samples
+        .iter()
+        .filter(|cpus| core_of(cpus[0]) == core_of(cpus[1]))
+        .count();
+    assert!(
+        stacked * 20 <= samples.len(),
+        "{stacked} of {} on one core: {samples:?}",
+        samples.len()
+    );
+    scheduler.stop();
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Thread storms, changing affinities and cgroups: the scheduler stays and nobody waits for long.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::process::{Process, busy_loop, code, gpu_launch};
+use crate::tier;
+
+use super::machine::{CGROUPS, Cgroup, Scheduler, add_to_cgroup, mark_launch, nr_cpus, pin};
+
+const STORM: Duration = Duration::from_secs(10);
+
+/// Who weighs as much as the others.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// SCHED_IDLE and one of many processes in a cgroup weigh a hundredth: they wait for as long as a
+/// slice is of their share.
+const LONGEST_WAIT_OF_THE_LIGHT: Duration = Duration::from_secs(6);
+
+/// Lets `storm` pass over a busy machine with a launcher on it.
+fn weathers(longest_wait: Duration, storm: impl FnOnce()) {
+    let mut scheduler = Scheduler::start(&[]);
+    let _busy: Vec<_> = (0..nr_cpus())
+        .map(|_| Process::start(busy_loop()))
+        .collect();
+    let mut command = gpu_launch("--profile eager --duration 600");
+    command.stdout(Stdio::null());
+    let mut launcher = Process::start(command);
+    storm();
+    assert!(!launcher.has_ended(), "{:#?}", launcher.log);
+    scheduler.assert_longest_wait(longest_wait);
+    scheduler.stop();
+}
+
+/// `stress-ng` with `args` for as long as a storm lasts; it must see no error.
+fn stress_ng(args: &str) {
+    let mut command = Command::new("stress-ng");
+    command
+        .args(args.split_whitespace())
+        .args(["--timeout", &STORM.as_secs().to_string()])
+        .args(["--temp-path", "/tmp"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    let mut stress = Process::start(command);
+    let status = stress.wait(STORM * 3);
+    assert_eq!(code(status), 0, "{:#?}", stress.log);
+}
+
+/// A fork bomb, time and again, of `most` processes in `cage`.
+pub fn fork_bomb(cage: &Cgroup, most: u32) -> Process {
+    cage.set("pids.max", &most.to_string());
+    let procs = cage.path().join("cgroup.procs");
+    let script = format!(
+        "while :; do sh -c 'echo 0 >{}; bomb() {{ bomb | bomb & }}; bomb' 2>/dev/null; sleep 0.1; done",
+        procs.display()
+    );
+    let mut command = Command::new("bash");
+    command.args(["-c", &script]).stdin(Stdio::null());
+    Process::start(command)
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn a_fork_bomb_in_its_cgroup() {
+    if !tier::vm() {
+        return;
+    }
+    let cage = Cgroup::new("bomb");
+    weathers(LONGEST_WAIT_OF_THE_LIGHT, || {
+        let bomb = fork_bomb(&cage, 64);
+        std::thread::sleep(STORM);
+        drop(bomb);
+        let events = std::fs::read_to_string(cage.path().join("pids.events")).unwrap();
+        assert!(!events.contains("max 0\n"), "the limit was not reached");
+    });
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn ten_thousand_short_lived_threads() {
+    if !tier::vm() {
+        return;
+    }
+    weathers(LONGEST_WAIT, || {
+        for _ in 0..100 {
+            std::thread::scope(|scope| {
+                for _ in 0..100 {
+                    scope.spawn(|| {
+                        let start = Instant::now();
+                        while start.elapsed() < Duration::from_micros(100) {}
+                    });
+                }
+            });
+        }
+    });
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn affinities_that_change_all_the_time() {
+    if !tier::vm() {
+        return;
+    }
+    weathers(LONGEST_WAIT, || {
+        let tossed: Vec<_> = (0..4).map(|_| Process::start(busy_loop())).collect();
+        for launcher in &tossed[..2] {
+            mark_launch(launcher.pid());
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| stress_ng("--affinity 2 --affinity-rand"));
+            let end = Instant::now() + STORM;
+            for round in 0.. {
+                if Instant::now() > end {
+                    break;
+                }
+                pin(&tossed[round % tossed.len()], fastrand::usize(..nr_cpus()));
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+    });
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn processes_and_threads_that_come_and_go() {
+    if !tier::vm() {
+        return;
+    }
+    weathers(LONGEST_WAIT, || {
+        stress_ng("--fork 2 --vfork 1 --clone 1 --clone-max 16 --pthread 1 --pthread-max 32")
+    });
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn scheduling_classes_that_change_all_the_time() {
+    if !tier::vm() {
+        return;
+    }
+    weathers(LONGEST_WAIT_OF_THE_LIGHT, || {
+        stress_ng("--schedpolicy 2 --switch 1 --yield 1")
+    });
+}
+
+/// Moves `processes` between cgroups that come, change and go, for `time`.
+pub fn churn(processes: &[Process], time: Duration) {
+    let end = Instant::now() + time;
+    for round in 0.. {
+        if Instant::now() > end {
+            break;
+        }
+        let outer = Cgroup::new("churn");
+        outer.set("cpu.weight", "400");
+        outer.set("cgroup.subtree_control", "+cpu");
+        let inner = ["churn/a", "churn/b"].map(Cgroup::new);
+        for turn in 0..5 {
+            for (index, process) in processes.iter().enumerate() {
+                inner[(round + turn + index) % 2].add(process);
+            }
+            inner[turn % 2].set("cpu.weight", ["100", "200", "300"][(round + turn) % 3]);
+            inner[turn % 2].set("cpu.max", ["50000 100000", "max"][turn / 2 % 2]);
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        for process in processes {
+            add_to_cgroup(std::path::Path::new(CGROUPS), process);
+        }
+        drop(inner);
+    }
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn cgroups_that_come_and_go() {
+    if !tier::vm() {
+        return;
+    }
+    weathers(LONGEST_WAIT, || {
+        let moved: Vec<_> = (0..4).map(|_| Process::start(busy_loop())).collect();
+        churn(&moved, STORM);
+    });
+}
