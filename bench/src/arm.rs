@@ -24,6 +24,8 @@ pub struct Arm {
     #[serde(default)]
     pub workload: WorkloadSettings,
     #[serde(default)]
+    pub neighbours: NeighbourSettings,
+    #[serde(default)]
     pub boot: Boot,
     /// What must be there; what is missing becomes the reason in the arm's rows.
     #[serde(default)]
@@ -59,6 +61,20 @@ pub struct WorkloadSettings {
     /// The workload runs in this cgroup, a folder below the root of the hierarchy.
     #[serde(default)]
     pub cgroup: Option<String>,
+    /// The cgroup's CPUs, a list.
+    #[serde(default)]
+    pub cpuset: Option<String>,
+    /// The cgroup's CPUs are nobody else's: an isolated partition.
+    #[serde(default)]
+    pub isolated: bool,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NeighbourSettings {
+    /// The neighbours run in a cgroup on these CPUs, a list.
+    #[serde(default)]
+    pub cpuset: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -136,6 +152,14 @@ impl Arm {
                 file.display()
             )));
         }
+        if (arm.workload.cpuset.is_some() || arm.workload.isolated)
+            && (arm.workload.cgroup.is_none() || arm.workload.cpuset.is_none())
+        {
+            return Err(DataError::Usage(format!(
+                "{}: workload.cpuset: expected with a workload.cgroup, and isolated with both",
+                file.display()
+            )));
+        }
         arm.read_files(file.parent().unwrap_or(Path::new(".")))?;
         arm.replace("{preferred}", preferred);
         if let Ok(cpus) = cpus::parse_list(preferred) {
@@ -155,6 +179,13 @@ impl Arm {
                 *name = path.to_string_lossy().into_owned();
             }
         }
+        arm
+    }
+
+    /// The arm with `{others}` filled in: the CPUs that are not the launcher's.
+    pub fn with_others(&self, others: &str) -> Self {
+        let mut arm = self.clone();
+        arm.replace("{others}", others);
         arm
     }
 
@@ -196,6 +227,8 @@ impl Arm {
             .prefix
             .iter_mut()
             .chain(self.boot.args.iter_mut())
+            .chain(self.workload.cpuset.iter_mut())
+            .chain(self.neighbours.cpuset.iter_mut())
             .chain(self.files.values_mut())
             .chain(commands.flatten());
         for word in words {
@@ -227,6 +260,8 @@ mod tests {
             shipped("taskset-nice").workload.prefix,
             ["taskset", "-c", "6-7", "nice", "-n", "-10"]
         );
+        let excluded = shipped("cpuset-excluded").with_others("0-5");
+        assert_eq!(excluded.neighbours.cpuset.as_deref(), Some("0-5"));
         let isolcpus = shipped("isolcpus");
         assert!(isolcpus.boot.own_boot);
         assert!(
@@ -293,6 +328,8 @@ mod tests {
             "description = \"x\"\n[scheduler]\nops = \"x\"\ncommand = [\"x\", \"{file:y.json}\"]\n",
         );
         assert!(error.contains("y.json: cannot read"), "{error}");
+        let error = refusal("description = \"x\"\n[workload]\ncpuset = \"1\"\n");
+        assert!(error.contains("expected with a workload.cgroup"), "{error}");
         let error = refusal("description = \"x\"\n[workload]\ncgroup = \"../x\"\n");
         assert!(error.contains("workload.cgroup: expected"), "{error}");
     }

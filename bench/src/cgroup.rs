@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A cgroup for one command: made, entered by the command before it runs, removed afterwards. It
-//! sets no limit and no weight; schedulers that know tasks by their cgroup look at its name.
+//! A cgroup for commands: made, entered by them before they run, removed afterwards. It sets no limit
+//! and no weight; schedulers that know tasks by their cgroup look at its name. It may have a cpuset.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 /// Removed when dropped, if it was not there before; nobody may be left in it.
 #[derive(Debug)]
@@ -32,6 +32,24 @@ impl Cgroup {
             }
         };
         Ok(Self { path, made })
+    }
+
+    /// Confines it to `cpus`, a Linux list; `isolated`: as a partition on CPUs that nobody else may use and
+    /// the kernel does not balance.
+    pub fn confine(&self, cpus: &str, isolated: bool) -> Result<()> {
+        let root = self.path.parent().context("a cgroup without a parent")?;
+        write(&root.join("cgroup.subtree_control"), "+cpuset")?;
+        write(&self.path.join("cpuset.cpus"), cpus)?;
+        if isolated {
+            let file = self.path.join("cpuset.cpus.partition");
+            write(&file, "isolated")?;
+            let state = fs::read_to_string(&file)
+                .with_context(|| format!("cannot read {}", file.display()))?;
+            if state.trim() != "isolated" {
+                bail!("{}: the kernel says {:?}", file.display(), state.trim());
+            }
+        }
+        Ok(())
     }
 
     /// Lets `command` and its children run in it from their first instruction on.
@@ -62,6 +80,10 @@ impl Drop for Cgroup {
             );
         }
     }
+}
+
+fn write(file: &Path, text: &str) -> Result<()> {
+    fs::write(file, text).with_context(|| format!("cannot write {text:?} to {}", file.display()))
 }
 
 fn mount_point(mounts: &str) -> Option<PathBuf> {

@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
 
+use crate::compare::CompareOptions;
 use crate::datafile::DataError;
 use crate::{lab, matrix};
 
@@ -14,7 +16,7 @@ use crate::{lab, matrix};
     name = "gpuaware-bench",
     version,
     after_help = "\
-Exit codes: 0 done; 1 a run or some of its cells failed; 2 bad usage, matrix or arm file."
+Exit codes: 0 done; 1 a run or some of its cells failed, or compare found something worse; 2 bad usage, matrix or arm file."
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -32,6 +34,8 @@ pub enum Command {
         /// The folder of the run.
         dir: PathBuf,
     },
+    /// Say what became better or worse from one run of a matrix to another; exit code 1: something worse.
+    Compare(CompareOptions),
     /// Run a command in a virtual machine with a sched_ext kernel.
     Lab(lab::Options),
 }
@@ -39,7 +43,12 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct RunOptions {
     /// A matrix of `gpuaware-bench list`, or the path of a matrix file.
-    pub matrix: String,
+    #[arg(required_unless_present_any = ["resume", "inside"])]
+    pub matrix: Option<String>,
+
+    /// Go on with the run in this folder, as it was planned: finished cells stay, failed ones are repeated.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["matrix", "output", "rounds", "seconds", "arms", "neighbours", "seed", "on", "kernel", "cpus"])]
+    pub resume: Option<PathBuf>,
 
     /// Folder for raw results and reports [default: bench/runs/local/MATRIX-TIME].
     #[arg(short, long, value_name = "DIR")]
@@ -85,9 +94,11 @@ pub struct RunOptions {
     pub inside: Option<usize>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Where {
     /// In virtual machines, one boot for every group of arms.
+    #[default]
     Lab,
     /// On this machine as it is booted now; fio writes to the disk in GPUAWARE_LAB_DISK.
     Host,
@@ -196,6 +207,9 @@ mod tests {
         };
         assert_eq!(options.arms, ["a", "b"]);
         assert_eq!(options.seconds, Some(2.5));
+        assert!(Cli::try_parse_from(["b", "run"]).is_err());
+        assert!(Cli::try_parse_from(["b", "run", "--resume", "d"]).is_ok());
+        assert!(Cli::try_parse_from(["b", "run", "--resume", "d", "--rounds", "3"]).is_err());
         assert!(Cli::try_parse_from(["b", "run", "demo", "--rounds", "0"]).is_err());
         assert!(Cli::try_parse_from(["b", "run", "demo", "--seconds", "nan"]).is_err());
     }

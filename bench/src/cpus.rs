@@ -49,6 +49,26 @@ pub fn format_list(cpus: &BTreeSet<usize>) -> String {
     parts.join(",")
 }
 
+/// The online CPUs that are not in `list`, as a list.
+pub fn others(list: &str) -> String {
+    let taken = parse_list(list).unwrap_or_default();
+    format_list(&(0..online()).filter(|cpu| !taken.contains(cpu)).collect())
+}
+
+/// Writes a CPU mask as /proc and /sys take it: hexadecimal words of 32 CPUs, the last ones first.
+pub fn format_mask(cpus: &BTreeSet<usize>) -> String {
+    let words = cpus.last().map_or(1, |last| last / 32 + 1);
+    let word = |at: usize| {
+        let inside = cpus.iter().filter(|&&cpu| cpu / 32 == at);
+        inside.fold(0_u32, |word, cpu| word | 1 << (cpu % 32))
+    };
+    let texts: Vec<String> = (0..words)
+        .rev()
+        .map(|at| format!("{:08x}", word(at)))
+        .collect();
+    texts.join(",")
+}
+
 /// The last quarter of the machine, at least one CPU, never CPU 0, which takes most interrupts.
 pub fn preferred(online: usize) -> Option<BTreeSet<usize>> {
     if online < 2 {
@@ -70,6 +90,13 @@ mod tests {
         assert_eq!(list(4).as_deref(), Some("3"));
         assert_eq!(list(8).as_deref(), Some("6-7"));
         assert_eq!(list(32).as_deref(), Some("24-31"));
+    }
+
+    #[test]
+    fn masks_are_words_of_32() {
+        let mask = |list| format_mask(&parse_list(list).unwrap());
+        assert_eq!(mask("1"), "00000002");
+        assert_eq!(mask("0,33-34"), "00000006,00000001");
     }
 
     #[test]

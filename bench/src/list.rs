@@ -39,16 +39,8 @@ fn explain(name: &str, matrix: &Matrix, folders: &Folders) -> Result<String> {
         .chain(matrix.workloads.iter().map(|w| &w.name));
     let width = names.map(String::len).max().unwrap_or(0);
     for workload in &matrix.workloads {
-        writeln!(
-            text,
-            "  workload   {:<width$} gpu_launch --profile {}{}",
-            workload.name,
-            workload.profile,
-            workload
-                .sync
-                .map(|sync| format!(" --sync {}", sync.name()))
-                .unwrap_or_default()
-        )?;
+        let described = workload.describe();
+        writeln!(text, "  workload   {:<width$} {described}", workload.name)?;
     }
     for neighbour in &matrix.neighbours {
         writeln!(

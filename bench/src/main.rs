@@ -11,6 +11,7 @@ mod arm;
 mod bpf;
 mod cgroup;
 mod cli;
+mod compare;
 mod cpus;
 mod datafile;
 mod interrupt;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Command::List(folders) => list::main(&folders).map(|()| ExitCode::SUCCESS),
         Command::Run(options) => run::main(&options),
         Command::Report { dir } => report::write(&dir, true).map(|()| ExitCode::SUCCESS),
+        Command::Compare(options) => compare::main(&options),
         Command::Lab(options) => lab::main(&options),
     };
     result.unwrap_or_else(|error| {

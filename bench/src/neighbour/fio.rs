@@ -8,10 +8,11 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use super::Own;
+use super::{Own, spawn};
+use crate::cgroup::Cgroup;
 use crate::process::Supervised;
 
-pub(super) fn start(disk: &Path, output: &Path) -> Result<Supervised> {
+pub(super) fn start(disk: &Path, output: &Path, cgroup: Option<&Cgroup>) -> Result<Supervised> {
     let log = fs::File::create(output.with_extension("log")).context("cannot create fio's log")?;
     let mut command = Command::new("fio");
     command
@@ -40,7 +41,7 @@ pub(super) fn start(disk: &Path, output: &Path) -> Result<Supervised> {
         .stdin(Stdio::null())
         .stdout(log.try_clone().context("cannot share fio's log")?)
         .stderr(log);
-    Supervised::spawn("fio", &mut command)
+    spawn("fio", &mut command, cgroup)
 }
 
 /// Writes that the block device has completed since boot.

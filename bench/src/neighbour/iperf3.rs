@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use super::Own;
+use super::{Own, spawn};
+use crate::cgroup::Cgroup;
 use crate::process::Supervised;
 
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) fn start(output: &Path) -> Result<(Supervised, Supervised)> {
+pub(super) fn start(output: &Path, cgroup: Option<&Cgroup>) -> Result<(Supervised, Supervised)> {
     let port = free_port()?;
     let mut server = Command::new("iperf3");
     server
@@ -23,7 +24,7 @@ pub(super) fn start(output: &Path) -> Result<(Supervised, Supervised)> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let mut server = Supervised::spawn("iperf3 server", &mut server)?;
+    let mut server = spawn("iperf3 server", &mut server, cgroup)?;
     wait_until_listening(port, &mut server)?;
     let out = fs::File::create(output).context("cannot create iperf3's output")?;
     let log =
@@ -44,7 +45,7 @@ pub(super) fn start(output: &Path) -> Result<(Supervised, Supervised)> {
         .stdin(Stdio::null())
         .stdout(out)
         .stderr(log);
-    Ok((Supervised::spawn("iperf3", &mut client)?, server))
+    Ok((spawn("iperf3", &mut client, cgroup)?, server))
 }
 
 fn free_port() -> Result<u16> {

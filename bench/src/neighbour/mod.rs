@@ -5,20 +5,26 @@
 
 mod fio;
 mod iperf3;
+mod rps;
 mod stress_ng;
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
+use crate::arm::NeighbourSettings;
+use crate::cgroup::Cgroup;
 use crate::interrupt;
 use crate::process::Supervised;
 
+/// Of neighbours that an arm confines.
+const CGROUP: &str = "gpuaware-bench-neighbours";
 const POLL: Duration = Duration::from_millis(10);
 /// Long enough for emulated CPUs under full load; a neighbour that needs longer is broken.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
@@ -30,6 +36,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 pub enum Neighbour {
     None,
     Cpu,
+    Network,
+    Disk,
+    Irq,
     Heavy,
 }
 
@@ -69,6 +78,8 @@ impl Neighbour {
         match self {
             Self::None => &[],
             Self::Cpu => &[Kind::StressNg],
+            Self::Network | Self::Irq => &[Kind::Iperf3],
+            Self::Disk => &[Kind::Fio],
             Self::Heavy => &[Kind::Fio, Kind::Iperf3, Kind::StressNg],
         }
     }
@@ -77,6 +88,9 @@ impl Neighbour {
         match self {
             Self::None => "none",
             Self::Cpu => "cpu",
+            Self::Network => "network",
+            Self::Disk => "disk",
+            Self::Irq => "irq",
             Self::Heavy => "heavy",
         }
     }
@@ -85,6 +99,11 @@ impl Neighbour {
         match self {
             Self::None => "nothing else runs",
             Self::Cpu => "stress-ng --cpu 0 --cpu-method fft: one busy worker per CPU",
+            Self::Network => "iperf3 -P 10 over loopback",
+            Self::Disk => "fio randwrite 4k, 4 jobs, depth 32, direct I/O",
+            Self::Irq => {
+                "network, its packets received by interrupts and softirqs on the launcher's CPUs"
+            }
             Self::Heavy => {
                 "cpu, and iperf3 -P 10 over loopback, and fio randwrite 4k, 4 jobs, depth 32, direct I/O"
             }
@@ -124,6 +143,14 @@ impl Kind {
     }
 }
 
+/// Starts a program of a neighbour in the cgroup that it is confined to, if it is.
+fn spawn(name: &str, command: &mut Command, cgroup: Option<&Cgroup>) -> Result<Supervised> {
+    if let Some(cgroup) = cgroup {
+        cgroup.take(command)?;
+    }
+    Supervised::spawn(name, command)
+}
+
 /// What a program reports of itself when it has ended: how much it did, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Own {
@@ -148,22 +175,45 @@ struct Part {
 #[derive(Debug)]
 pub struct Running {
     parts: Vec<Part>,
+    /// After the programs: it must be empty to be removed.
+    _cgroup: Option<Cgroup>,
+    _steering: Option<rps::Steering>,
     disk: Option<PathBuf>,
     window_began: Instant,
 }
 
 impl Running {
     /// Starts the programs of `neighbour`, each once the one before it does work, and returns when
-    /// all work; `dir` takes their output.
-    pub fn start(neighbour: Neighbour, dir: &Path, disk: Option<&Path>) -> Result<Self> {
+    /// all work; `dir` takes their output, `preferred` are the launcher's CPUs.
+    pub fn start(
+        neighbour: Neighbour,
+        settings: &NeighbourSettings,
+        dir: &Path,
+        disk: Option<&Path>,
+        preferred: &str,
+    ) -> Result<Self> {
+        let cgroup = match &settings.cpuset {
+            Some(cpus) if neighbour != Neighbour::None => {
+                let cgroup = Cgroup::make(CGROUP)?;
+                cgroup.confine(cpus, false)?;
+                Some(cgroup)
+            }
+            _ => None,
+        };
+        let steering = match neighbour {
+            Neighbour::Irq => Some(rps::Steering::to(preferred)?),
+            _ => None,
+        };
         let mut parts = Vec::new();
         for &kind in neighbour.kinds() {
-            let mut part = Part::start(kind, dir, disk)?;
+            let mut part = Part::start(kind, cgroup.as_ref(), dir, disk)?;
             part.wait_until_working(disk)?;
             parts.push(part);
         }
         Ok(Self {
             parts,
+            _cgroup: cgroup,
+            _steering: steering,
             disk: disk.map(Path::to_owned),
             window_began: Instant::now(),
         })
@@ -209,22 +259,26 @@ impl Running {
 }
 
 impl Part {
-    fn start(kind: Kind, dir: &Path, disk: Option<&Path>) -> Result<Self> {
+    fn start(kind: Kind, cgroup: Option<&Cgroup>, dir: &Path, disk: Option<&Path>) -> Result<Self> {
         let need_disk =
             || disk.context("fio needs a scratch block device in GPUAWARE_LAB_DISK; there is none");
         let output = dir.join(format!("{}.out", kind.name()));
         // The last cell's output must not pass for this one's.
         let _ = fs::remove_file(&output);
         let (before, process, server) = match kind {
-            Kind::StressNg => (0, stress_ng::start(&output)?, None),
+            Kind::StressNg => (0, stress_ng::start(&output, cgroup)?, None),
             Kind::Iperf3 => {
                 let before = iperf3::loopback_bytes()?;
-                let (client, server) = iperf3::start(&output)?;
+                let (client, server) = iperf3::start(&output, cgroup)?;
                 (before, client, Some(server))
             }
             Kind::Fio => {
                 let disk = need_disk()?;
-                (fio::disk_writes(disk)?, fio::start(disk, &output)?, None)
+                (
+                    fio::disk_writes(disk)?,
+                    fio::start(disk, &output, cgroup)?,
+                    None,
+                )
             }
         };
         Ok(Self {
@@ -329,7 +383,14 @@ mod tests {
     #[test]
     fn none_starts_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let mut running = Running::start(Neighbour::None, dir.path(), None).unwrap();
+        let mut running = Running::start(
+            Neighbour::None,
+            &NeighbourSettings::default(),
+            dir.path(),
+            None,
+            "1",
+        )
+        .unwrap();
         running.window_begins().unwrap();
         assert!(running.finish().unwrap().is_empty());
     }
@@ -337,7 +398,14 @@ mod tests {
     #[test]
     fn says_that_fio_needs_a_disk() {
         let dir = tempfile::tempdir().unwrap();
-        let error = Running::start(Neighbour::Heavy, dir.path(), None).unwrap_err();
+        let error = Running::start(
+            Neighbour::Heavy,
+            &NeighbourSettings::default(),
+            dir.path(),
+            None,
+            "1",
+        )
+        .unwrap_err();
         assert!(error.to_string().contains("GPUAWARE_LAB_DISK"), "{error:#}");
     }
 }

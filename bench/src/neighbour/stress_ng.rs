@@ -7,10 +7,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::Own;
+use super::{Own, spawn};
+use crate::cgroup::Cgroup;
 use crate::process::Supervised;
 
-pub(super) fn start(output: &Path) -> Result<Supervised> {
+pub(super) fn start(output: &Path, cgroup: Option<&Cgroup>) -> Result<Supervised> {
     let log =
         fs::File::create(output.with_extension("log")).context("cannot create stress-ng's log")?;
     let mut command = Command::new("stress-ng");
@@ -26,7 +27,7 @@ pub(super) fn start(output: &Path) -> Result<Supervised> {
         .stdin(Stdio::null())
         .stdout(log.try_clone().context("cannot share stress-ng's log")?)
         .stderr(log);
-    Supervised::spawn("stress-ng", &mut command)
+    spawn("stress-ng", &mut command, cgroup)
 }
 
 /// CPU time of the workers so far, in clock ticks; 0 while there are none.

@@ -7,10 +7,10 @@ use anyhow::{Context, Result};
 
 use super::sections::{self, Detail};
 use super::table::escape;
-use super::{Report, bars, bpf, scatter};
+use super::{Report, bars, bpf, cdf, scatter};
 use crate::neighbour::Neighbour;
 
-const STYLE: &str = include_str!("page.css");
+pub(super) const STYLE: &str = include_str!("page.css");
 const COLOURS: usize = 9;
 /// The subject's colour, which no other arm gets.
 const SUBJECT_COLOUR: usize = 3;
@@ -51,6 +51,9 @@ pub fn render(report: &Report) -> Result<String> {
     for workload in &matrix.workloads {
         let _ = writeln!(page, "<h2>{}</h2>", escape(&workload.name));
         page += &sections::headline(report, &workload.name, Detail::Full).to_html();
+        if let Some(table) = sections::serving(report, &workload.name) {
+            page += &table.to_html();
+        }
     }
     page += "<ul>\n";
     for sentence in sections::sentences(report) {
@@ -81,7 +84,7 @@ pub fn render(report: &Report) -> Result<String> {
 
 fn pictures(page: &mut String, report: &Report) {
     *page += "<h2>Isolation against waste</h2>\n<p>Up is protected, left is shared: the upper left corner keeps the launcher's speed and gives the CPUs away. \
-              Circles stand for <em>cpu</em> noise, diamonds for <em>heavy</em>; lines are 95 % intervals.</p>\n<div class=\"pair\">\n";
+              Diamonds stand for <em>heavy</em> noise, circles for the others; lines are 95 % intervals.</p>\n<div class=\"pair\">\n";
     for workload in &report.plan.matrix.workloads {
         let svg = scatter::panel(report, &workload.name);
         if !svg.is_empty() {
@@ -96,7 +99,20 @@ fn pictures(page: &mut String, report: &Report) {
 }
 
 fn bar_charts(page: &mut String, report: &Report) {
-    *page += "<h2>Share of clean tokens/s beside each neighbour</h2>\n<div class=\"pair\">\n";
+    *page += "<h2>Share of clean tokens/s beside each neighbour</h2>\n";
+    charts(page, report, "", bars::chart);
+    *page += "<h2>Token latency beside each neighbour</h2>\n";
+    charts(page, report, ": latency", cdf::chart);
+}
+
+/// A picture for each workload beside each noisy neighbour.
+fn charts(
+    page: &mut String,
+    report: &Report,
+    what: &str,
+    chart: fn(&Report, &str, Neighbour) -> String,
+) {
+    *page += "<div class=\"pair\">\n";
     for workload in &report.plan.matrix.workloads {
         for &neighbour in report
             .plan
@@ -105,11 +121,11 @@ fn bar_charts(page: &mut String, report: &Report) {
             .iter()
             .filter(|n| **n != Neighbour::None)
         {
-            let svg = bars::chart(report, &workload.name, neighbour);
+            let svg = chart(report, &workload.name, neighbour);
             if !svg.is_empty() {
                 let _ = writeln!(
                     page,
-                    "<div class=\"card\"><h3>{} beside {neighbour}</h3>\n{svg}</div>",
+                    "<div class=\"card\"><h3>{} beside {neighbour}{what}</h3>\n{svg}</div>",
                     escape(&workload.name)
                 );
             }

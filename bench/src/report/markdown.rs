@@ -17,6 +17,10 @@ pub fn render(report: &Report) -> String {
     for workload in &matrix.workloads {
         text += &format!("\n## {}\n\n", workload.name);
         text += &sections::headline(report, &workload.name, Detail::Full).to_markdown();
+        if let Some(table) = sections::serving(report, &workload.name) {
+            text.push('\n');
+            text += &table.to_markdown();
+        }
     }
     text.push('\n');
     for sentence in sections::sentences(report) {

@@ -4,11 +4,12 @@
 
 mod bars;
 mod bpf;
+mod cdf;
 mod html;
 mod markdown;
 mod scatter;
 mod sections;
-mod table;
+pub mod table;
 
 use std::fs;
 use std::path::Path;
@@ -55,6 +56,13 @@ pub fn write(dir: &Path, print: bool) -> Result<()> {
         let file = dir.join(name);
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     }
+    for workload in &report.plan.matrix.workloads {
+        let svg = scatter::standalone(&report, &workload.name);
+        if !svg.is_empty() {
+            let file = dir.join(format!("isolation-{}.svg", workload.name));
+            fs::write(&file, svg).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+    }
     if print {
         print!("{}", text(&report));
         println!("{}", dir.join("report.html").display());
@@ -76,6 +84,10 @@ fn text(report: &Report) -> String {
     for workload in &report.plan.matrix.workloads {
         text += &format!("\n{}\n", workload.name);
         text += &sections::headline(report, &workload.name, Detail::Terminal).to_text();
+        if let Some(table) = sections::serving(report, &workload.name) {
+            text.push('\n');
+            text += &table.to_text();
+        }
     }
     text.push('\n');
     for sentence in sections::sentences(report) {

@@ -81,6 +81,26 @@ pub fn panel(report: &Report, workload: &str) -> String {
     svg + "</svg>\n"
 }
 
+/// The panel as a file of its own, for a README: with the page's colours, on its own ground.
+pub fn standalone(report: &Report, workload: &str) -> String {
+    let panel = panel(report, workload);
+    if panel.is_empty() {
+        return panel;
+    }
+    let style = super::html::STYLE;
+    panel
+        .replacen(
+            "<svg ",
+            &format!("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" "),
+            1,
+        )
+        .replacen(
+            ">\n",
+            &format!(">\n<style>{style}</style>\n<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"var(--card)\"/>\n"),
+            1,
+        )
+}
+
 fn grid(svg: &mut String, axes: &Axes) {
     let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
     let y_step = if axes.y_max > 60.0 { 20.0 } else { 10.0 };
@@ -253,5 +273,11 @@ mod tests {
         assert_eq!(svg.matches("<circle").count(), 3, "{svg}");
         assert_eq!(svg.matches("class=\"label").count(), 3);
         assert_eq!(panel(&report, "eager"), "");
+        let file = standalone(&report, "qwen3");
+        assert!(
+            file.starts_with("<svg xmlns=") && file.contains("<style>"),
+            "{file}"
+        );
+        assert_eq!(standalone(&report, "eager"), "");
     }
 }

@@ -118,6 +118,47 @@ pub fn figure(estimate: Option<Estimate>, decimals: usize, with_interval: bool) 
     }
 }
 
+/// What the users of one workload's server see; `None`: it is no server.
+pub fn serving(report: &Report, workload: &str) -> Option<Table> {
+    let mut table = Table::new(&[
+        ("neighbour", Left),
+        ("arm", Left),
+        ("TTFT p50", Right),
+        ("TTFT p99", Right),
+        ("× clean", Right),
+        ("TPOT p50", Right),
+        ("TPOT p99", Right),
+        ("× clean", Right),
+        ("good %", Right),
+        ("failed", Right),
+    ]);
+    let mut last = None;
+    let rows = report.summary.serving.iter();
+    for row in rows.filter(|row| row.workload == workload) {
+        let at = table.rows.len();
+        if last != Some(row.neighbour) {
+            table.group_starts.push(at);
+        }
+        if row.arm == report.plan.matrix.subject {
+            table.strong.push(at);
+        }
+        last = Some(row.neighbour);
+        let mut cells = vec![row.neighbour.to_string(), row.arm.clone()];
+        for latency in [&row.ttft, &row.tpot] {
+            cells.push(self::latency(latency.p50_ms, false));
+            cells.push(match latency.p99_ms {
+                None => format!("{} < {P99_MIN_SAMPLES}", latency.samples),
+                p99 => self::latency(p99, false),
+            });
+            cells.push(figure(latency.p99_of_clean, 2, true));
+        }
+        cells.push(figure(row.good.map(|e| e.scaled(100.0)), 1, false));
+        cells.push(format!("{} of {}", row.failed, row.offered));
+        table.rows.push(cells);
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
+
 /// What each neighbour got done, relative to the baseline.
 pub fn work(report: &Report) -> Table {
     let kinds = [Kind::StressNg, Kind::Iperf3, Kind::Fio];
@@ -314,6 +355,7 @@ pub const LEGEND: &[&str] = &[
     "% of clean: tokens/s over those of the quiet cells of the same kind of boot in the same round (the baseline's; an arm with a boot of its own has its own).",
     "p50, p99: latency of a token, all rounds together; no p99 below 459 tokens. sw/1k: context switches of the launching threads per 1,000 launches.",
     "work %: what the neighbours got done by their own account over what they got done under the baseline, geometric mean of stress-ng, iperf3 and fio. idle %: CPU time nobody used in the measured window.",
+    "A server's tok/s is what one stream gets (1 / mean TPOT), its p50 and p99 are of the time between tokens (ITL). TTFT, TPOT in ms as vllm bench serve defines them; × clean: p99 over that of the quiet cells; good %: requests that kept the objectives, of those offered.",
     "[a–b]: 95 % bootstrap interval over rounds, paired by round where it is a ratio.",
 ];
 

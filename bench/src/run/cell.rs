@@ -18,7 +18,7 @@ use crate::matrix::Workload;
 use crate::neighbour::{self, Neighbour};
 use crate::process::Supervised;
 use crate::procstat::Snapshot;
-use crate::record::{BpfCost, GpuLaunch, MarksSeen, Measurement};
+use crate::record::{BpfCost, MarksSeen, Measurement, WorkloadReport};
 use crate::run::scheduler::Attached;
 use crate::workload;
 
@@ -34,7 +34,10 @@ pub struct Settings<'a> {
     pub workload: &'a Workload,
     pub neighbour: Neighbour,
     pub seconds: f64,
+    pub round: u32,
     pub target_dir: &'a Path,
+    /// The CPUs that arms may use for the launcher.
+    pub preferred: &'a str,
     /// Takes the programs' output; in memory if possible.
     pub scratch: &'a Path,
     pub disk: Option<&'a Path>,
@@ -81,8 +84,13 @@ pub fn measure(
     if let Some(attached) = scheduler.as_deref_mut() {
         attached.check()?;
     }
-    let mut neighbours =
-        neighbour::Running::start(settings.neighbour, settings.scratch, settings.disk)?;
+    let mut neighbours = neighbour::Running::start(
+        settings.neighbour,
+        &settings.arm.neighbours,
+        settings.scratch,
+        settings.disk,
+        settings.preferred,
+    )?;
     phases.end_of("neighbours_start");
     let cost = match scheduler.as_deref() {
         Some(attached) if settings.bpf_stats => Some(Cost::begin(attached.pid())?),
@@ -92,11 +100,15 @@ pub fn measure(
     let Settings {
         workload,
         seconds,
-        target_dir,
+        round,
         ..
     } = *settings;
+    let place = workload::Place {
+        target: settings.target_dir,
+        preferred: settings.preferred,
+    };
     let how = &settings.arm.workload;
-    let mut running = workload::Running::start(workload, how, seconds, target_dir)?;
+    let mut running = workload::Running::start(workload, how, seconds, round, place)?;
     running.wait_until_measuring()?;
     let begin = Snapshot::take()?;
     neighbours.window_begins()?;
@@ -209,7 +221,7 @@ impl<'a> Question<'a> {
         Ok(())
     }
 
-    fn answer(mut self, workload: &GpuLaunch) -> Result<Option<MarksSeen>> {
+    fn answer(mut self, workload: &WorkloadReport) -> Result<Option<MarksSeen>> {
         if self.command.is_none() {
             return Ok(None);
         }
@@ -229,13 +241,13 @@ impl<'a> Question<'a> {
 }
 
 /// Whether every launching thread is marked, and how long the slowest mark took.
-fn judge(marks_json: &str, workload: &GpuLaunch, asked_ns: u64) -> Result<MarksSeen> {
+fn judge(marks_json: &str, workload: &WorkloadReport, asked_ns: u64) -> Result<MarksSeen> {
     let value: serde_json::Value =
         serde_json::from_str(marks_json).context("the marks are not JSON")?;
     let marks: Vec<Mark> = serde_json::from_value(value.clone())
         .context("the marks are not what the contract says")?;
     let delays: Vec<Option<f64>> = workload
-        .threads_detail
+        .launch_threads()
         .iter()
         .map(|thread| {
             let mark = marks
@@ -265,13 +277,13 @@ fn monotonic_ns() -> Result<u64> {
 mod tests {
     use super::*;
 
-    fn report(tids: &[i64]) -> GpuLaunch {
+    fn report(tids: &[i64]) -> WorkloadReport {
         let threads: Vec<String> = tids
             .iter()
             .map(|tid| format!(r#"{{"tid":{tid},"first_launch_monotonic_ns":1000000000}}"#))
             .collect();
         serde_json::from_str(&format!(
-            r#"{{"tokens":1,"seconds":1,"tokens_per_s":1,"launches":1,"failures":0,"token_us":[1],
+            r#"{{"workload":"gpu_launch","tokens":1,"seconds":1,"tokens_per_s":1,"launches":1,"failures":0,"token_us":[1],
             "context_switches":{{"voluntary":0,"involuntary":0}},"threads_detail":[{}]}}"#,
             threads.join(",")
         ))

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::arm::{Arm, Need};
 use crate::bpf;
+use crate::cpus;
 use crate::interrupt;
 use crate::neighbour::Neighbour;
 use crate::program;
@@ -42,8 +43,9 @@ pub fn block(run: &RunDir, index: usize, target_dir: &Path) -> Result<()> {
     interrupt::watch()?;
     let mut plan: Plan = record::read_json(&run.root().join("plan.json"))?;
     let scratch = tempfile::tempdir().context("cannot create a scratch folder")?;
+    let others = cpus::others(&plan.preferred);
     for (name, arm) in &mut plan.arms {
-        *arm = arm.with_programs_in(target_dir);
+        *arm = arm.with_programs_in(target_dir).with_others(&others);
         arm.write_files(&scratch.path().join("arms").join(name))?;
     }
     let block = plan
@@ -201,7 +203,9 @@ impl Stage<'_> {
                 .with_context(|| format!("the matrix has no workload {}", key.workload))?,
             neighbour: key.neighbour,
             seconds,
+            round: key.round,
             target_dir: self.target_dir,
+            preferred: &self.plan.preferred,
             scratch: self.scratch.path(),
             disk: self.disk.as_deref(),
             bpf_stats: self.plan.matrix.bpf_stats,

@@ -38,6 +38,25 @@ pub fn main(options: &RunOptions) -> Result<ExitCode> {
         inside::block(&RunDir::open(dir)?, index, &options.folders.target()?)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let (plan, run) = match &options.resume {
+        Some(dir) => resume(dir)?,
+        None => begin(options)?,
+    };
+    let root = run.root();
+    announce(&plan, root);
+    let began = Instant::now();
+    let complete = run_blocks(options, &plan, &run)?;
+    eprintln!("measured for {}", progress::in_words(began.elapsed()));
+    report::write(root, true)?;
+    Ok(if complete {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
+}
+
+/// A new run: its plan and the facts of the machine are written before its first cell.
+fn begin(options: &RunOptions) -> Result<(Plan, RunDir)> {
     let plan = settle(options)?;
     let root = options
         .output
@@ -49,7 +68,7 @@ pub fn main(options: &RunOptions) -> Result<ExitCode> {
         .with_context(|| format!("cannot find {}", root.display()))?;
     if run.cells().is_ok_and(|cells| !cells.is_empty()) {
         return Err(DataError::Usage(format!(
-            "{}: expected a folder without results, found some: choose another with -o",
+            "{0}: expected a folder without results, found some: choose another with -o, or go on with --resume {0}",
             root.display()
         ))
         .into());
@@ -57,22 +76,32 @@ pub fn main(options: &RunOptions) -> Result<ExitCode> {
     record::write_json(&root.join("plan.json"), &plan)?;
     let host = facts::of_the_host(&options.folders.target()?);
     record::write_json(&root.join("facts-host.json"), &host)?;
-    announce(&plan, &root);
-    let began = Instant::now();
-    let complete = run_blocks(options, &plan, &RunDir::open(&root)?)?;
-    eprintln!("measured for {}", progress::in_words(began.elapsed()));
-    report::write(&root, true)?;
-    Ok(if complete {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(1)
-    })
+    Ok((plan, RunDir::open(&root)?))
+}
+
+/// A run that was cut off: its plan, and what it has measured.
+fn resume(dir: &Path) -> Result<(Plan, RunDir)> {
+    let usage = |error: anyhow::Error| DataError::Usage(format!("--resume: {error:#}"));
+    let root = dir
+        .canonicalize()
+        .with_context(|| format!("cannot find {}", dir.display()))
+        .map_err(usage)?;
+    let run = RunDir::open(&root).map_err(usage)?;
+    let plan: Plan = record::read_json(&root.join("plan.json"))?;
+    let forgotten = run.forget_failed()?;
+    eprintln!(
+        "{} of {} cells are measured; {forgotten} failed ones are repeated",
+        run.cells()?.len(),
+        plan.matrix.cells()
+    );
+    Ok((plan, run))
 }
 
 /// From the command line and the data files to a plan.
 fn settle(options: &RunOptions) -> Result<Plan> {
     let folders = &options.folders;
-    let file = datafile::find("matrix", &options.matrix, &folders.matrices())?;
+    let name = options.matrix.as_deref().unwrap_or_default();
+    let file = datafile::find("matrix", name, &folders.matrices())?;
     let mut matrix = Matrix::read(&file)?;
     matrix.rounds = options.rounds.unwrap_or(matrix.rounds);
     matrix.seconds = options.seconds.unwrap_or(matrix.seconds);
@@ -98,10 +127,9 @@ fn settle(options: &RunOptions) -> Result<Plan> {
     let blocks = plan::blocks(&matrix, &arms, seed);
     Ok(Plan {
         schema: record::SCHEMA,
-        name: file.file_stem().map_or_else(
-            || options.matrix.clone(),
-            |s| s.to_string_lossy().into_owned(),
-        ),
+        name: file
+            .file_stem()
+            .map_or_else(|| name.to_owned(), |s| s.to_string_lossy().into_owned()),
         matrix,
         arms,
         preferred,
@@ -109,6 +137,7 @@ fn settle(options: &RunOptions) -> Result<Plan> {
         seed,
         started_unix_ms: inside::unix_ms(),
         command_line: command_line(std::env::args().skip(1)),
+        on: options.on,
         blocks,
     })
 }
@@ -200,7 +229,7 @@ fn run_block(
     index: usize,
     run: &RunDir,
 ) -> Result<End> {
-    if options.on == Where::Host {
+    if plan.on == Where::Host {
         return match inside::block(run, index, &options.folders.target()?) {
             Ok(()) => Ok(End::Finished),
             Err(error) if error.to_string() == "interrupted" => Ok(End::Interrupted),

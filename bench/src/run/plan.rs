@@ -10,6 +10,7 @@ use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
+use crate::cli::Where;
 use crate::matrix::Matrix;
 use crate::neighbour::Neighbour;
 use crate::record::CellKey;
@@ -30,6 +31,9 @@ pub struct Plan {
     pub started_unix_ms: u64,
     /// What was typed, to repeat it.
     pub command_line: String,
+    /// Where its cells run.
+    #[serde(default)]
+    pub on: Where,
     pub blocks: Vec<Block>,
 }
 
@@ -182,7 +186,7 @@ pub mod samples {
     use super::*;
 
     pub fn matrix() -> Matrix {
-        toml::from_str(
+        Matrix::parse(
             r#"
 description = "sample"
 rounds = 5
@@ -198,7 +202,6 @@ name = "eager"
 profile = "eager"
 "#,
         )
-        .unwrap()
     }
 
     pub fn arms() -> BTreeMap<String, Arm> {
@@ -224,6 +227,7 @@ profile = "eager"
             seed: 7,
             started_unix_ms: 0,
             command_line: "gpuaware-bench run sample".to_owned(),
+            on: Where::Lab,
             blocks: blocks(&matrix(), &arms(), 7),
         }
     }

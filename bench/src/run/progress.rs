@@ -66,7 +66,7 @@ impl Progress {
         let result = match (&cell.measurement, &cell.failure) {
             (Some(seen), _) => format!(
                 "{:7.1} tok/s, {:4.1} % idle{}",
-                seen.workload.tokens_per_s,
+                seen.workload.tokens_per_s(),
                 seen.cpu.idle_percent,
                 match seen.marks.as_ref().map(|marks| marks.marked) {
                     Some(false) => ", NOT MARKED",

@@ -2,6 +2,9 @@
 //! From raw cells to the figures of the report. Pure: no clock, no file; can be redone any time.
 
 mod bpf;
+pub mod compare;
+mod distribution;
+mod serving;
 pub mod stats;
 mod versus;
 
@@ -13,6 +16,8 @@ use crate::neighbour::{Kind, Neighbour};
 use crate::record::{Cell, Measurement};
 use crate::run::plan::{Plan, SHARED};
 pub use bpf::{Bpf, OPS};
+pub use distribution::Distribution;
+pub use serving::Serving;
 use stats::{Estimate, P99_MIN_SAMPLES};
 pub use versus::Versus;
 
@@ -21,6 +26,11 @@ pub use versus::Versus;
 pub struct Summary {
     pub schema: u32,
     pub rows: Vec<Row>,
+    #[serde(default)]
+    pub distributions: Vec<Distribution>,
+    /// What the users of servers see; empty without a server.
+    #[serde(default)]
+    pub serving: Vec<Serving>,
     /// The subject against every other arm, in the same cells.
     pub versus: Vec<Versus>,
     /// What an arm costs where nothing disturbs: its quiet tokens/s over the baseline's.
@@ -98,6 +108,23 @@ struct Cells<'a> {
 
 /// Studies the cells of a run.
 pub fn study(plan: &Plan, cells: &[Cell]) -> Summary {
+    let measured = measured(plan, cells);
+    let failed: Vec<FailedCell> = cells.iter().filter_map(failed_cell).collect();
+    Summary {
+        schema: 1,
+        rows: rows(&measured, &failed),
+        distributions: distribution::distributions(&measured),
+        serving: serving::serving(&measured),
+        versus: versus::versus(&measured),
+        overhead: overheads(&measured),
+        marks: marks(&measured),
+        bpf: bpf::costs(&measured),
+        versions: cells.iter().filter_map(version).collect(),
+        failed,
+    }
+}
+
+fn measured<'a>(plan: &'a Plan, cells: &'a [Cell]) -> Cells<'a> {
     let mut by_row: BTreeMap<_, BTreeMap<u32, &Measurement>> = BTreeMap::new();
     for cell in cells {
         if let Some(measurement) = &cell.measurement {
@@ -112,18 +139,7 @@ pub fn study(plan: &Plan, cells: &[Cell]) -> Summary {
                 .insert(cell.key.round, measurement);
         }
     }
-    let measured = Cells { plan, by_row };
-    let failed: Vec<FailedCell> = cells.iter().filter_map(failed_cell).collect();
-    Summary {
-        schema: 1,
-        rows: rows(&measured, &failed),
-        versus: versus::versus(&measured),
-        overhead: overheads(&measured),
-        marks: marks(&measured),
-        bpf: bpf::costs(&measured),
-        versions: cells.iter().filter_map(version).collect(),
-        failed,
-    }
+    Cells { plan, by_row }
 }
 
 fn version(cell: &Cell) -> Option<(String, String)> {
@@ -184,8 +200,8 @@ impl<'a> Cells<'a> {
         self.rounds(workload, neighbour, arm)
             .into_iter()
             .filter_map(|(round, m)| {
-                let clean = reference.get(&round)?.workload.tokens_per_s;
-                (clean > 0.0).then(|| (round, m.workload.tokens_per_s / clean))
+                let clean = reference.get(&round)?.workload.tokens_per_s();
+                (clean > 0.0).then(|| (round, m.workload.tokens_per_s() / clean))
             })
             .collect()
     }
@@ -242,10 +258,7 @@ fn mean_work(ratios: &[BTreeMap<Kind, f64>]) -> Option<Estimate> {
 }
 
 fn token_ms(rounds: &BTreeMap<u32, &Measurement>) -> Vec<Vec<f64>> {
-    rounds
-        .values()
-        .map(|m| m.workload.token_us.iter().map(|us| us / 1e3).collect())
-        .collect()
+    rounds.values().map(|m| m.workload.token_ms()).collect()
 }
 
 fn rows(cells: &Cells, failed: &[FailedCell]) -> Vec<Row> {
@@ -295,7 +308,7 @@ fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str, failed: u
         arm: arm.to_owned(),
         rounds: rounds.len(),
         failed,
-        tokens_per_s: each(|m| Some(m.workload.tokens_per_s)),
+        tokens_per_s: each(|m| Some(m.workload.tokens_per_s())),
         share_of_clean: stats::median_of_rounds(&shares),
         token_p50_ms: stats::pooled_percentile(&tokens, 50.0),
         token_p99_ms: (token_samples >= P99_MIN_SAMPLES)
@@ -311,15 +324,16 @@ fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str, failed: u
 }
 
 fn switches_per_1000_launches(m: &Measurement) -> Option<f64> {
-    let switches = m.workload.context_switches;
+    let switches = m.workload.context_switches();
     let sum = (switches.voluntary + switches.involuntary) as f64;
-    (m.workload.launches > 0).then(|| sum * 1e3 / m.workload.launches as f64)
+    let launches = m.workload.launches();
+    (launches > 0).then(|| sum * 1e3 / launches as f64)
 }
 
 fn cpu_s_per_1000_launches(m: &Measurement) -> Option<f64> {
-    let cpu = m.workload.rest.get("cpu_s")?;
-    let seconds = cpu.get("user")?.as_f64()? + cpu.get("sys")?.as_f64()?;
-    (m.workload.launches > 0).then(|| seconds * 1e3 / m.workload.launches as f64)
+    let launches = m.workload.launches();
+    let seconds = m.workload.cpu_s()?;
+    (launches > 0).then(|| seconds * 1e3 / launches as f64)
 }
 
 fn overheads(cells: &Cells) -> Vec<Overhead> {

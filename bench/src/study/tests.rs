@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::neighbour::Work;
-use crate::record::{MarksSeen, samples};
+use crate::record::{MarksSeen, WorkloadReport, samples};
 use crate::run::plan::samples::plan;
 
 fn cell(round: u32, arm: &str, neighbour: Neighbour, tokens_per_s: f64) -> Cell {
@@ -207,4 +207,47 @@ fn marks_are_counted_with_the_slowest() {
         delay_ms_max: Some(30.0),
     };
     assert_eq!(summary.marks, [expected]);
+}
+
+/// `requests` of which one fails; the others take `ttft_s` to the first token.
+fn served(round: u32, neighbour: Neighbour, requests: usize, ttft_s: f64) -> Cell {
+    let mut cell = cell(round, "gpuaware", neighbour, 100.0);
+    let done = requests - 1;
+    let report = serde_json::json!({"workload": "llm_serving",
+        "client": {"offered": requests, "completed": done, "failed": 1, "good": done / 2,
+            "ttfts": vec![ttft_s; done], "tpots": vec![0.01; done], "e2els": vec![1.0; done],
+            "itls": vec![[0.01]; done], "errors": ["x"]},
+        "server": {"launches": 9, "context_switches": {"voluntary": 1, "involuntary": 0},
+            "threads_detail": []}});
+    let report: WorkloadReport = serde_json::from_value(report).unwrap();
+    cell.measurement.as_mut().unwrap().workload = report;
+    cell
+}
+
+#[test]
+fn requests_are_set_against_those_of_the_quiet_cells() {
+    let mut plan = plan();
+    "gpuaware".clone_into(&mut plan.matrix.baseline);
+    let cells: Vec<Cell> = (1..=3)
+        .flat_map(|round| {
+            [
+                served(round, Neighbour::None, 201, 0.1),
+                served(round, Neighbour::Heavy, 201, 0.15),
+            ]
+        })
+        .collect();
+    let summary = study(&plan, &cells);
+    assert_eq!(summary.serving.len(), 2);
+    let heavy = &summary.serving[1];
+    assert_eq!(
+        (heavy.offered, heavy.failed, heavy.ttft.samples),
+        (603, 3, 600)
+    );
+    assert!((value(heavy.ttft.p99_of_clean) - 1.5).abs() < 1e-9);
+    assert!((value(heavy.tpot.p99_of_clean) - 1.0).abs() < 1e-9);
+    // Of the offered ones, failures included: 100 of 201.
+    assert!((value(heavy.good) - 100.0 / 201.0).abs() < 1e-9);
+    // Two rounds are 400 requests: too few for a p99.
+    let thin = study(&plan, &cells[..4]);
+    assert!(thin.serving[1].ttft.p99_ms.is_none() && thin.serving[1].ttft.p50_ms.is_some());
 }

@@ -2,6 +2,8 @@
 //! Raw results: one JSON file a cell, written in one step so that a run that is cut off keeps all
 //! finished cells. Owns the format and the folder's layout; computes nothing.
 
+mod workload;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -13,6 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::bpf::Programs;
 use crate::neighbour::{Neighbour, Work};
+#[cfg(test)]
+pub use workload::Switches;
+pub use workload::{GpuLaunch, LlmClient, LlmServing, WorkloadReport};
 
 pub const SCHEMA: u32 = 1;
 
@@ -46,7 +51,7 @@ pub struct Cell {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measurement {
-    pub workload: GpuLaunch,
+    pub workload: WorkloadReport,
     pub cpu: CpuWindow,
     pub neighbours: Vec<Work>,
     pub scheduler: Option<SchedulerSeen>,
@@ -62,35 +67,6 @@ pub struct BpfCost {
     /// From before the workload's start to the end of the measured window.
     pub seconds: f64,
     pub programs: Programs,
-}
-
-/// What gpu_launch prints. Fields that nothing here reads are kept as they are.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct GpuLaunch {
-    pub tokens: u64,
-    pub seconds: f64,
-    pub tokens_per_s: f64,
-    pub launches: u64,
-    pub failures: u64,
-    pub token_us: Vec<f64>,
-    pub context_switches: Switches,
-    pub threads_detail: Vec<LaunchThread>,
-    #[serde(flatten)]
-    pub rest: serde_json::Map<String, serde_json::Value>,
-}
-
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Switches {
-    pub voluntary: u64,
-    pub involuntary: u64,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct LaunchThread {
-    pub tid: i64,
-    pub first_launch_monotonic_ns: u64,
-    #[serde(flatten)]
-    pub rest: serde_json::Map<String, serde_json::Value>,
 }
 
 /// What the CPUs did in the measured window, by the kernel's account.
@@ -176,6 +152,21 @@ impl RunDir {
         self.cell_file(key).is_file()
     }
 
+    /// Forgets the cells that failed, so that they are measured again; those of arms that cannot run
+    /// here stay. Returns how many it forgot.
+    pub fn forget_failed(&self) -> Result<usize> {
+        let failed: Vec<Cell> = self
+            .cells()?
+            .into_iter()
+            .filter(|cell| cell.measurement.is_none() && !cell.cannot_run)
+            .collect();
+        for cell in &failed {
+            let file = self.cell_file(&cell.key);
+            fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
+        }
+        Ok(failed.len())
+    }
+
     pub fn write_cell(&self, cell: &Cell) -> Result<()> {
         write_json(&self.cell_file(&cell.key), cell)
     }
@@ -240,7 +231,7 @@ pub mod samples {
             failure: None,
             cannot_run: false,
             measurement: Some(Measurement {
-                workload: GpuLaunch {
+                workload: WorkloadReport::GpuLaunch(GpuLaunch {
                     tokens: 200,
                     seconds: 200.0 / tokens_per_s,
                     tokens_per_s,
@@ -253,7 +244,7 @@ pub mod samples {
                     },
                     threads_detail: Vec::new(),
                     rest: serde_json::Map::new(),
-                },
+                }),
                 cpu: CpuWindow {
                     seconds: 1.0,
                     idle_percent: 5.0,
@@ -296,15 +287,24 @@ mod tests {
     }
 
     #[test]
-    fn keeps_fields_of_the_workload_that_it_does_not_know() {
-        let json = r#"{"schema":1,"profile":"qwen3","tokens":1,"seconds":1.0,"tokens_per_s":1.0,
-            "launches":950,"failures":0,"token_us":[7123],
-            "context_switches":{"voluntary":1,"involuntary":2},
-            "threads_detail":[{"tid":12,"first_launch_monotonic_ns":5,"tokens":1}]}"#;
-        let parsed: GpuLaunch = serde_json::from_str(json).unwrap();
-        let back = serde_json::to_value(&parsed).unwrap();
-        assert_eq!(back["profile"], "qwen3");
-        assert_eq!(back["threads_detail"][0]["tokens"], 1);
+    fn failed_cells_can_be_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(dir.path()).unwrap();
+        let good = samples::cell(1, "eevdf", Neighbour::None, 100.0);
+        let failed = Cell {
+            measurement: None,
+            ..samples::cell(2, "eevdf", Neighbour::None, 100.0)
+        };
+        let impossible = Cell {
+            measurement: None,
+            cannot_run: true,
+            ..samples::cell(3, "eevdf", Neighbour::None, 100.0)
+        };
+        for cell in [&good, &failed, &impossible] {
+            run.write_cell(cell).unwrap();
+        }
+        assert_eq!(run.forget_failed().unwrap(), 1);
+        assert!(run.has(&good.key) && run.has(&impossible.key) && !run.has(&failed.key));
     }
 
     #[test]

@@ -2,67 +2,56 @@
 //! A comparison as data: which workloads beside which neighbours under which arms, how often and
 //! for how long. Reading and checking only; `run` executes it.
 
-use std::collections::BTreeSet;
+mod file;
+mod scalar;
+mod workload;
+
 use std::path::Path;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Serialize};
 
-use crate::cpus;
-use crate::datafile::{self, DataError};
+use crate::datafile::DataError;
 use crate::lab::DiskDriver;
 use crate::neighbour::Neighbour;
+use file::MatrixFile;
+pub use scalar::check_seconds;
+pub use workload::{GpuLaunch, LlmServer, Program, Workload};
 
-/// A matrix file.
+/// A settled matrix: what its file and those that it includes say, and the defaults.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Matrix {
     /// What question the comparison answers, for `list` and the report's head.
     pub description: String,
-    #[serde(deserialize_with = "rounds")]
     pub rounds: u32,
     /// Seconds measured in every cell.
-    #[serde(deserialize_with = "seconds")]
     pub seconds: f64,
     /// Seconds of each warm-up cell: one an arm after every boot, thrown away. 0: none.
-    #[serde(
-        default = "default_warmup_seconds",
-        deserialize_with = "warmup_seconds"
-    )]
     pub warmup_seconds: f64,
     /// How often every group of arms is booted, in turns, so that slow drift hits all alike.
-    #[serde(default = "default_boots", deserialize_with = "rounds")]
     pub boots: u32,
-    #[serde(deserialize_with = "neighbours")]
     pub neighbours: Vec<Neighbour>,
-    #[serde(deserialize_with = "distinct_names")]
     pub arms: Vec<String>,
     /// The arm whose quiet cells are the clean reference of its boot.
-    #[serde(default = "default_baseline")]
     pub baseline: String,
     /// The arm that the report compares with every other one.
-    #[serde(default = "default_subject")]
     pub subject: String,
     /// CPUs that the arms may use for the launcher: "auto" or a list.
-    #[serde(default = "auto", deserialize_with = "cpu_list")]
     pub preferred: String,
     /// Count what the schedulers' BPF programs cost. It makes each of their runs dearer.
     #[serde(default)]
     pub bpf_stats: bool,
-    #[serde(default)]
     pub lab: LabSettings,
-    #[serde(rename = "workload", deserialize_with = "workloads")]
+    #[serde(rename = "workload")]
     pub workloads: Vec<Workload>,
 }
 
 /// The virtual machine that cells run in.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
 pub struct LabSettings {
     /// Kernel series, such as "6.18".
     pub kernel: String,
     /// Size of the scratch disk that fio writes to.
-    #[serde(deserialize_with = "disk_mib")]
     pub disk_mib: u64,
     /// The scratch disk: "null_blk" (the guest's own memory) or "virtio_blk" (served by the host).
     pub disk_driver: DiskDriver,
@@ -70,57 +59,11 @@ pub struct LabSettings {
     pub cpus: Option<u32>,
 }
 
-/// One workload of a matrix: a program in one profile.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Workload {
-    pub name: String,
-    #[serde(default)]
-    pub program: Program,
-    pub profile: String,
-    /// How the launching thread waits for the GPU; absent: as the profile says.
-    #[serde(default)]
-    pub sync: Option<Sync>,
-    /// Tokens before the measured window begins.
-    #[serde(default = "default_warmup_tokens")]
-    pub warmup_tokens: u32,
-    /// More arguments for the program.
-    #[serde(default)]
-    pub args: Vec<String>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Program {
-    #[default]
-    GpuLaunch,
-}
-
-/// The driver's ways to wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Sync {
-    Auto,
-    Spin,
-    Yield,
-    Block,
-}
-
-impl Sync {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Spin => "spin",
-            Self::Yield => "yield",
-            Self::Block => "block",
-        }
-    }
-}
-
 impl Matrix {
     pub fn read(file: &Path) -> Result<Self, DataError> {
-        let matrix: Self = datafile::read(file)?;
-        matrix.check(&file.display().to_string())?;
+        let name = file.display().to_string();
+        let matrix = MatrixFile::read(file)?.settle(&name)?;
+        matrix.check(&name)?;
         Ok(matrix)
     }
 
@@ -179,6 +122,16 @@ impl Matrix {
     }
 }
 
+#[cfg(test)]
+impl Matrix {
+    pub fn parse(text: &str) -> Self {
+        toml::from_str::<MatrixFile>(text)
+            .unwrap()
+            .settle("sample")
+            .unwrap()
+    }
+}
+
 impl Default for LabSettings {
     fn default() -> Self {
         Self {
@@ -191,146 +144,10 @@ impl Default for LabSettings {
     }
 }
 
-fn default_warmup_seconds() -> f64 {
-    1.0
-}
-
-fn default_boots() -> u32 {
-    1
-}
-
-fn default_baseline() -> String {
-    "eevdf".to_owned()
-}
-
-fn default_subject() -> String {
-    "gpuaware".to_owned()
-}
-
-fn default_warmup_tokens() -> u32 {
-    5
-}
-
-fn auto() -> String {
-    "auto".to_owned()
-}
-
-/// The bounds of `seconds`, also for the flag of that name.
-pub fn check_seconds(value: f64) -> Result<f64, String> {
-    if (0.1..=3600.0).contains(&value) {
-        Ok(value)
-    } else {
-        Err(format!("expected seconds from 0.1 to 3600, got {value}"))
-    }
-}
-
-fn rounds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    let value = Number::deserialize(deserializer)?;
-    let rounds = value
-        .whole(1, 1000)
-        .and_then(|rounds| u32::try_from(rounds).ok());
-    rounds.ok_or_else(|| {
-        let value = value.value();
-        de::Error::custom(format!(
-            "expected a whole number from 1 to 1000, got {value}"
-        ))
-    })
-}
-
-/// TOML tells `3` from `3.0`; people do not.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a number")]
-enum Number {
-    Whole(i64),
-    Real(f64),
-}
-
-impl Number {
-    /// The number if it is whole and within bounds.
-    fn whole(&self, low: i64, high: i64) -> Option<u64> {
-        match *self {
-            Self::Whole(value) if (low..=high).contains(&value) => u64::try_from(value).ok(),
-            _ => None,
-        }
-    }
-
-    fn value(&self) -> f64 {
-        match *self {
-            Self::Whole(value) => value as f64,
-            Self::Real(value) => value,
-        }
-    }
-}
-
-fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    check_seconds(Number::deserialize(deserializer)?.value()).map_err(de::Error::custom)
-}
-
-fn warmup_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    let value = Number::deserialize(deserializer)?.value();
-    if value == 0.0 {
-        Ok(0.0)
-    } else {
-        check_seconds(value).map_err(de::Error::custom)
-    }
-}
-
-fn disk_mib<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    let value = Number::deserialize(deserializer)?;
-    value.whole(16, 1 << 20).ok_or_else(|| {
-        let value = value.value();
-        de::Error::custom(format!(
-            "expected whole MiB from 16 to 1048576, got {value}"
-        ))
-    })
-}
-
-fn neighbours<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Neighbour>, D::Error> {
-    let list = Vec::<Neighbour>::deserialize(deserializer)?;
-    if !list.contains(&Neighbour::None) {
-        return Err(de::Error::custom(
-            "expected \"none\" among them: its cells are the clean reference",
-        ));
-    }
-    if list.iter().collect::<BTreeSet<_>>().len() != list.len() {
-        return Err(de::Error::custom("expected every neighbour once"));
-    }
-    Ok(list)
-}
-
-fn distinct_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    let list = Vec::<String>::deserialize(deserializer)?;
-    if list.is_empty() || list.iter().collect::<BTreeSet<_>>().len() != list.len() {
-        return Err(de::Error::custom(
-            "expected at least one name, every name once",
-        ));
-    }
-    Ok(list)
-}
-
-fn cpu_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    if text != "auto" {
-        cpus::parse_list(&text)
-            .map_err(|error| de::Error::custom(format!("\"auto\" or: {error}")))?;
-    }
-    Ok(text)
-}
-
-fn workloads<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Workload>, D::Error> {
-    let list = Vec::<Workload>::deserialize(deserializer)?;
-    let names: BTreeSet<_> = list.iter().map(|workload| &workload.name).collect();
-    if list.is_empty() || names.len() != list.len() {
-        return Err(de::Error::custom(
-            "expected at least one [[workload]], every name once",
-        ));
-    }
-    Ok(list)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::datafile;
 
     const GOOD: &str = r#"
 description = "d"
@@ -344,7 +161,7 @@ profile = "qwen3"
 "#;
 
     fn parse(text: &str) -> Result<Matrix, DataError> {
-        datafile::parse(Path::new("m.toml"), text)
+        datafile::parse::<MatrixFile>(Path::new("m.toml"), text)?.settle("m.toml")
     }
 
     fn error(from: &str, to: &str) -> String {

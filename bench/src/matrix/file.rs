@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A matrix file as it is written: every key optional, because another file may give it. What a file
+//! says replaces what the file that it includes says, key by key.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::scalar::{Count, CpuList, DiskMib, Names, Neighbours, Seconds, SecondsOrZero};
+use super::workload::Workloads;
+use super::{LabSettings, Matrix};
+use crate::datafile::{self, DataError};
+use crate::lab::DiskDriver;
+
+/// More than anybody nests, so that a file that includes itself is found out.
+const MAX_DEPTH: usize = 8;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MatrixFile {
+    /// The stem of a file in the same folder, or a path from there.
+    include: Option<String>,
+    description: Option<String>,
+    rounds: Option<Count>,
+    seconds: Option<Seconds>,
+    warmup_seconds: Option<SecondsOrZero>,
+    boots: Option<Count>,
+    neighbours: Option<Neighbours>,
+    arms: Option<Names>,
+    baseline: Option<String>,
+    subject: Option<String>,
+    preferred: Option<CpuList>,
+    bpf_stats: Option<bool>,
+    lab: Option<LabFile>,
+    #[serde(rename = "workload")]
+    workloads: Option<Workloads>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LabFile {
+    kernel: Option<String>,
+    disk_mib: Option<DiskMib>,
+    disk_driver: Option<DiskDriver>,
+    cpus: Option<u32>,
+}
+
+impl MatrixFile {
+    /// The file with all that it includes.
+    pub fn read(file: &Path) -> Result<Self, DataError> {
+        let mut all: Self = datafile::read(file)?;
+        let mut at: PathBuf = file.to_owned();
+        for _ in 0..MAX_DEPTH {
+            let Some(name) = all.include.take() else {
+                return Ok(all);
+            };
+            let folder = at.parent().unwrap_or(Path::new("."));
+            at = if name.ends_with(".toml") {
+                folder.join(&name)
+            } else {
+                datafile::find("matrix", &name, folder)?
+            };
+            all = all.over(datafile::read(&at)?);
+        }
+        Err(DataError::Usage(format!(
+            "{}: include: expected at most {MAX_DEPTH} files in a row: does one include itself?",
+            file.display()
+        )))
+    }
+
+    /// `self` where it says something, else `base`.
+    fn over(self, base: Self) -> Self {
+        let lab = match (self.lab, base.lab) {
+            (Some(own), Some(base)) => Some(LabFile {
+                kernel: own.kernel.or(base.kernel),
+                disk_mib: own.disk_mib.or(base.disk_mib),
+                disk_driver: own.disk_driver.or(base.disk_driver),
+                cpus: own.cpus.or(base.cpus),
+            }),
+            (own, base) => own.or(base),
+        };
+        Self {
+            include: base.include,
+            description: self.description.or(base.description),
+            rounds: self.rounds.or(base.rounds),
+            seconds: self.seconds.or(base.seconds),
+            warmup_seconds: self.warmup_seconds.or(base.warmup_seconds),
+            boots: self.boots.or(base.boots),
+            neighbours: self.neighbours.or(base.neighbours),
+            arms: self.arms.or(base.arms),
+            baseline: self.baseline.or(base.baseline),
+            subject: self.subject.or(base.subject),
+            preferred: self.preferred.or(base.preferred),
+            bpf_stats: self.bpf_stats.or(base.bpf_stats),
+            lab,
+            workloads: self.workloads.or(base.workloads),
+        }
+    }
+
+    /// Fills in the defaults; `file` is for the error when a key without one is missing.
+    pub fn settle(self, file: &str) -> Result<Matrix, DataError> {
+        let missing = |key: &str| {
+            DataError::Usage(format!(
+                "{file}: {key}: expected a value here or in a file that it includes, got none"
+            ))
+        };
+        let lab = self.lab.unwrap_or_default();
+        let defaults = LabSettings::default();
+        Ok(Matrix {
+            description: self.description.ok_or_else(|| missing("description"))?,
+            rounds: self.rounds.ok_or_else(|| missing("rounds"))?.0,
+            seconds: self.seconds.ok_or_else(|| missing("seconds"))?.0,
+            warmup_seconds: self.warmup_seconds.map_or(1.0, |seconds| seconds.0),
+            boots: self.boots.map_or(1, |boots| boots.0),
+            neighbours: self.neighbours.ok_or_else(|| missing("neighbours"))?.0,
+            arms: self.arms.ok_or_else(|| missing("arms"))?.0,
+            baseline: self.baseline.unwrap_or_else(|| "eevdf".to_owned()),
+            subject: self.subject.unwrap_or_else(|| "gpuaware".to_owned()),
+            preferred: self
+                .preferred
+                .map_or_else(|| "auto".to_owned(), |list| list.0),
+            bpf_stats: self.bpf_stats.unwrap_or_default(),
+            lab: LabSettings {
+                kernel: lab.kernel.unwrap_or(defaults.kernel),
+                disk_mib: lab.disk_mib.map_or(defaults.disk_mib, |mib| mib.0),
+                disk_driver: lab.disk_driver.unwrap_or(defaults.disk_driver),
+                cpus: lab.cpus.or(defaults.cpus),
+            },
+            workloads: self.workloads.ok_or_else(|| missing("[[workload]]"))?.0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const BASE: &str = "description = \"base\"\nrounds = 5\nseconds = 2\nneighbours = [\"none\"]\n\
+                        arms = [\"eevdf\"]\nsubject = \"eevdf\"\nbpf_stats = true\n[lab]\nkernel = \"7.0\"\ndisk_mib = 64\n\
+                        [[workload]]\nname = \"q\"\nprofile = \"q\"\n";
+
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            fs::write(dir.path().join(name), text).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn a_file_overrides_what_it_includes_key_by_key() {
+        let own = "include = \"base\"\nrounds = 2\n[lab]\ndisk_mib = 128\n";
+        let dir = folder(&[("base.toml", BASE), ("own.toml", own)]);
+        let matrix = Matrix::read(&dir.path().join("own.toml")).unwrap();
+        assert_eq!((matrix.rounds, matrix.seconds), (2, 2.0));
+        assert_eq!(
+            (matrix.lab.kernel.as_str(), matrix.lab.disk_mib),
+            ("7.0", 128)
+        );
+        assert_eq!(
+            (matrix.description.as_str(), matrix.bpf_stats),
+            ("base", true)
+        );
+    }
+
+    #[test]
+    fn mistakes_name_the_file_that_has_them() {
+        let dir = folder(&[
+            ("base.toml", &BASE.replace("rounds = 5", "rounds = 0")),
+            ("own.toml", "include = \"base\"\n"),
+            ("loop.toml", "include = \"loop\"\n"),
+            ("lost.toml", "include = \"nowhere\"\n"),
+            ("bare.toml", "description = \"d\"\n"),
+        ]);
+        let error = |name: &str| {
+            Matrix::read(&dir.path().join(name))
+                .unwrap_err()
+                .to_string()
+        };
+        let text = error("own.toml");
+        assert!(
+            text.contains("base.toml:2: rounds: expected a whole"),
+            "{text}"
+        );
+        let text = error("loop.toml");
+        assert!(text.contains("does one include itself?"), "{text}");
+        let text = error("lost.toml");
+        assert!(text.starts_with("no matrix \"nowhere\""), "{text}");
+        let text = error("bare.toml");
+        assert!(
+            text.contains("bare.toml: rounds: expected a value here"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What workloads report of themselves, and the few figures that all of them have.
+
+use serde::{Deserialize, Serialize};
+
+type Rest = serde_json::Map<String, serde_json::Value>;
+
+/// A workload's own account of a cell.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "workload", rename_all = "snake_case")]
+pub enum WorkloadReport {
+    GpuLaunch(GpuLaunch),
+    LlmServing(LlmServing),
+}
+
+/// What gpu_launch prints. Fields that nothing here reads are kept as they are.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct GpuLaunch {
+    pub tokens: u64,
+    pub seconds: f64,
+    pub tokens_per_s: f64,
+    pub launches: u64,
+    pub failures: u64,
+    pub token_us: Vec<f64>,
+    pub context_switches: Switches,
+    pub threads_detail: Vec<LaunchThread>,
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// What llm_client and llm_server print.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LlmServing {
+    pub client: LlmClient,
+    pub server: LlmServer,
+}
+
+/// In the names of `vllm bench serve`; latencies in seconds, of successful requests only.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LlmClient {
+    pub offered: u64,
+    pub completed: u64,
+    pub failed: u64,
+    /// Requests that kept all objectives; absent: there was none.
+    pub good: Option<u64>,
+    pub ttfts: Vec<f64>,
+    pub tpots: Vec<f64>,
+    pub e2els: Vec<f64>,
+    pub itls: Vec<Vec<f64>>,
+    pub errors: Vec<String>,
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// The engine's thread in its whole life.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LlmServer {
+    pub launches: u64,
+    pub context_switches: Switches,
+    pub threads_detail: Vec<LaunchThread>,
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Switches {
+    pub voluntary: u64,
+    pub involuntary: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LaunchThread {
+    pub tid: i64,
+    pub first_launch_monotonic_ns: u64,
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+impl WorkloadReport {
+    /// Tokens a second of one stream: of all that a launcher did, or what a user of a server sees
+    /// between tokens. A server's total is settled by the arrivals and would say nothing.
+    pub fn tokens_per_s(&self) -> f64 {
+        match self {
+            Self::GpuLaunch(launch) => launch.tokens_per_s,
+            Self::LlmServing(LlmServing { client, .. }) => {
+                let sum: f64 = client.tpots.iter().sum();
+                if sum > 0.0 {
+                    client.tpots.len() as f64 / sum
+                } else {
+                    0.0
+                }
+            }
+        }
+    }
+
+    /// Every token's latency; of a server the time since the one before (ITL).
+    pub fn token_ms(&self) -> Vec<f64> {
+        match self {
+            Self::GpuLaunch(launch) => launch.token_us.iter().map(|us| us / 1e3).collect(),
+            Self::LlmServing(serving) => {
+                let all = serving.client.itls.iter().flatten();
+                all.map(|seconds| seconds * 1e3).collect()
+            }
+        }
+    }
+
+    pub fn launches(&self) -> u64 {
+        match self {
+            Self::GpuLaunch(launch) => launch.launches,
+            Self::LlmServing(serving) => serving.server.launches,
+        }
+    }
+
+    /// Of the launching threads.
+    pub fn context_switches(&self) -> Switches {
+        match self {
+            Self::GpuLaunch(launch) => launch.context_switches,
+            Self::LlmServing(serving) => serving.server.context_switches,
+        }
+    }
+
+    pub fn launch_threads(&self) -> &[LaunchThread] {
+        match self {
+            Self::GpuLaunch(launch) => &launch.threads_detail,
+            Self::LlmServing(serving) => &serving.server.threads_detail,
+        }
+    }
+
+    /// CPU time of the launching threads.
+    pub fn cpu_s(&self) -> Option<f64> {
+        let rest = match self {
+            Self::GpuLaunch(launch) => &launch.rest,
+            Self::LlmServing(serving) => &serving.server.rest,
+        };
+        let cpu = rest.get("cpu_s")?;
+        Some(cpu.get("user")?.as_f64()? + cpu.get("sys")?.as_f64()?)
+    }
+
+    /// The client's account, if the workload is a server.
+    pub fn client(&self) -> Option<&LlmClient> {
+        match self {
+            Self::GpuLaunch(_) => None,
+            Self::LlmServing(serving) => Some(&serving.client),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_fields_that_it_does_not_know() {
+        let json = r#"{"schema":1,"workload":"gpu_launch","profile":"qwen3","tokens":1,"seconds":1.0,
+            "tokens_per_s":1.0,"launches":950,"failures":0,"token_us":[7123],
+            "context_switches":{"voluntary":1,"involuntary":2},
+            "threads_detail":[{"tid":12,"first_launch_monotonic_ns":5,"tokens":1}]}"#;
+        let parsed: WorkloadReport = serde_json::from_str(json).unwrap();
+        let back = serde_json::to_value(&parsed).unwrap();
+        assert_eq!(back["profile"], "qwen3");
+        assert_eq!(back["workload"], "gpu_launch");
+        assert_eq!(back["threads_detail"][0]["tokens"], 1);
+    }
+
+    #[test]
+    fn a_servers_speed_is_what_a_stream_gets() {
+        let json = r#"{"workload":"llm_serving","client":{"offered":3,"completed":2,"failed":1,"good":null,
+            "ttfts":[0.1,0.2],"tpots":[0.01,0.03],"e2els":[0.12,0.26],"itls":[[0.01,0.01],[0.03,0.03]],
+            "errors":["503"],"duration":1.0},
+            "server":{"launches":10,"context_switches":{"voluntary":1,"involuntary":2},
+            "threads_detail":[],"cpu_s":{"user":0.5,"sys":0.25}}}"#;
+        let parsed: WorkloadReport = serde_json::from_str(json).unwrap();
+        assert!((parsed.tokens_per_s() - 50.0).abs() < 1e-9);
+        assert_eq!(parsed.token_ms(), [10.0, 10.0, 30.0, 30.0]);
+        assert_eq!((parsed.launches(), parsed.cpu_s()), (10, Some(0.75)));
+        assert_eq!(parsed.client().unwrap().failed, 1);
+    }
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Two runs of the same cells against each other, before and after a change. Pure.
+//!
+//! Rounds are paired by their number, as far as both runs have it: they stand at the same place between
+//! the boots. The interval is Student's over the logarithms of the ratios, which unlike a bootstrap of
+//! five rounds can keep a small error; it is widened by Bonferroni for the number of comparisons made.
+
+use std::collections::BTreeMap;
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use super::stats;
+use super::{Cells, Measurement, measured};
+use crate::neighbour::Neighbour;
+use crate::record::Cell;
+use crate::run::plan::Plan;
+
+/// The chance that any of all verdicts is wrong when nothing has changed. Not 5 %: a gate that runs with
+/// every change would cry wolf once in twenty.
+const ERROR: f64 = 0.01;
+/// Fewer rounds tell nothing about their own spread.
+const MIN_ROUNDS: usize = 3;
+/// A p95 is refused below this many tokens a round (0.95^90 < 0.01).
+const P95_MIN_SAMPLES: usize = 90;
+
+/// Which figure is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Figure {
+    /// Tokens/s; beside a neighbour the share of clean, which forgives a host that became slower.
+    Speed,
+    /// The 95th percentile of the tokens' latency.
+    TokenP95,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Better,
+    Worse,
+    /// The interval covers no change.
+    NoDifference,
+    TooFewRounds,
+}
+
+/// One figure of one row: the second run over the first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    pub workload: String,
+    pub neighbour: Neighbour,
+    pub arm: String,
+    pub figure: Figure,
+    pub rounds: usize,
+    pub ratio: Option<f64>,
+    /// At the corrected level.
+    pub interval: Option<[f64; 2]>,
+    pub verdict: Verdict,
+}
+
+impl Figure {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Speed => "tokens/s",
+            Self::TokenP95 => "p95 latency",
+        }
+    }
+
+    fn is_better(self, ratio: f64) -> bool {
+        match self {
+            Self::Speed => ratio > 1.0,
+            Self::TokenP95 => ratio < 1.0,
+        }
+    }
+}
+
+/// A run as it was read.
+pub struct Run<'a> {
+    pub plan: &'a Plan,
+    pub cells: &'a [Cell],
+}
+
+/// Compares the rows of `arms` that both runs have.
+pub fn compare(before: &Run, after: &Run, arms: &[String]) -> Vec<Change> {
+    let (a, b) = (
+        measured(before.plan, before.cells),
+        measured(after.plan, after.cells),
+    );
+    let mut rows: Vec<(Change, Vec<f64>)> = Vec::new();
+    for (workload, neighbour, arm) in b
+        .each_row()
+        .filter(|(.., arm)| arms.iter().any(|a| a == arm))
+    {
+        for figure in [Figure::Speed, Figure::TokenP95] {
+            let ratios = ratios(&a, &b, (workload, neighbour, arm), figure);
+            let row = Change {
+                workload: workload.to_owned(),
+                neighbour,
+                arm: arm.to_owned(),
+                figure,
+                rounds: ratios.len(),
+                ratio: None,
+                interval: None,
+                verdict: Verdict::TooFewRounds,
+            };
+            rows.push((row, ratios));
+        }
+    }
+    let comparisons = rows.iter().filter(|(_, r)| r.len() >= MIN_ROUNDS).count();
+    rows.into_iter()
+        .map(|(row, ratios)| judge(row, &ratios, ERROR / comparisons.max(1) as f64))
+        .collect()
+}
+
+fn judge(mut row: Change, ratios: &[f64], error: f64) -> Change {
+    let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
+    let count = logs.len() as f64;
+    if logs.is_empty() {
+        return row;
+    }
+    let mean = logs.iter().sum::<f64>() / count;
+    row.ratio = Some(mean.exp());
+    if logs.len() < MIN_ROUNDS {
+        return row;
+    }
+    let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    let Ok(student) = StudentsT::new(0.0, 1.0, count - 1.0) else {
+        return row;
+    };
+    let half = student.inverse_cdf(1.0 - error / 2.0) * (variance / count).sqrt();
+    let (low, high) = ((mean - half).exp(), (mean + half).exp());
+    row.interval = Some([low, high]);
+    row.verdict = if low <= 1.0 && high >= 1.0 {
+        Verdict::NoDifference
+    } else if row.figure.is_better(mean.exp()) {
+        Verdict::Better
+    } else {
+        Verdict::Worse
+    };
+    row
+}
+
+fn ratios(a: &Cells, b: &Cells, row: (&str, Neighbour, &str), figure: Figure) -> Vec<f64> {
+    let (before, after) = (values(a, row, figure), values(b, row, figure));
+    after
+        .iter()
+        .filter_map(|(round, value)| Some(value / before.get(round)?))
+        .filter(|ratio| ratio.is_finite() && *ratio > 0.0)
+        .collect()
+}
+
+fn values(
+    cells: &Cells,
+    (workload, neighbour, arm): (&str, Neighbour, &str),
+    figure: Figure,
+) -> BTreeMap<u32, f64> {
+    let each = |value: fn(&Measurement) -> Option<f64>| {
+        let rounds = cells.rounds(workload, neighbour, arm);
+        let values = rounds.into_iter();
+        values
+            .filter_map(|(round, m)| Some((round, value(m)?)))
+            .collect()
+    };
+    match figure {
+        Figure::Speed if neighbour == Neighbour::None => each(|m| Some(m.workload.tokens_per_s())),
+        Figure::Speed => cells.shares(workload, neighbour, arm),
+        Figure::TokenP95 => each(|m| {
+            let mut tokens = m.workload.token_ms();
+            (tokens.len() >= P95_MIN_SAMPLES)
+                .then(|| stats::percentile(&mut tokens, 95.0))
+                .flatten()
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{Rng, SeedableRng};
+    use rand_pcg::Pcg64Mcg;
+
+    use super::*;
+    use crate::record::samples;
+    use crate::run::plan::samples::plan;
+
+    /// Five rounds with a spread of about 3 %; the subject beside noise is `factor` as fast.
+    fn run(seed: u64, factor: f64) -> Vec<Cell> {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        let mut cells = Vec::new();
+        for round in 1..=5 {
+            for arm in ["eevdf", "gpuaware"] {
+                for neighbour in [Neighbour::None, Neighbour::Cpu, Neighbour::Heavy] {
+                    // The sum of uniform draws is nearly normal.
+                    let noise: f64 = (0..12).map(|_| rng.random::<f64>()).sum::<f64>() - 6.0;
+                    let subject = arm == "gpuaware" && neighbour != Neighbour::None;
+                    let speed = if subject { 100.0 * factor } else { 100.0 };
+                    cells.push(samples::cell(
+                        round,
+                        arm,
+                        neighbour,
+                        speed * (noise * 0.03).exp(),
+                    ));
+                }
+            }
+        }
+        cells
+    }
+
+    fn changes(before: &[Cell], after: &[Cell], arm: &str) -> Vec<Change> {
+        let plan = plan();
+        let run = |cells| Run { plan: &plan, cells };
+        compare(&run(before), &run(after), &[arm.to_owned()])
+    }
+
+    #[test]
+    fn twice_the_same_gives_no_verdict() {
+        let verdicts = (0..20).flat_map(|at| {
+            changes(&run(2 * at, 1.0), &run(2 * at + 1, 1.0), "eevdf")
+                .into_iter()
+                .filter(|change| change.rounds > 0)
+        });
+        for change in verdicts {
+            assert_eq!(change.verdict, Verdict::NoDifference, "{change:?}");
+        }
+    }
+
+    #[test]
+    fn a_third_slower_is_worse_and_faster_is_better() {
+        for (factor, expected) in [(0.66, Verdict::Worse), (1.5, Verdict::Better)] {
+            let changes = changes(&run(1, 1.0), &run(2, factor), "gpuaware");
+            let noisy = |c: &&Change| c.neighbour != Neighbour::None && c.rounds > 0;
+            let noisy: Vec<&Change> = changes.iter().filter(noisy).collect();
+            assert_eq!(noisy.len(), 4);
+            assert!(noisy.iter().all(|c| c.verdict == expected), "{noisy:?}");
+        }
+    }
+
+    #[test]
+    fn an_interval_by_hand_and_too_few_rounds() {
+        let row = Change {
+            workload: String::new(),
+            neighbour: Neighbour::Cpu,
+            arm: String::new(),
+            figure: Figure::Speed,
+            rounds: 3,
+            ratio: None,
+            interval: None,
+            verdict: Verdict::TooFewRounds,
+        };
+        // Logs -0.1, 0, 0.1: mean 0, deviation 0.1, t(0.975; 2) = 4.302653: 0.1 x 4.302653 / sqrt 3.
+        let logs = [-0.1_f64, 0.0, 0.1].map(f64::exp);
+        let judged = judge(row.clone(), &logs, 0.05);
+        let half = (0.1 * 4.302_653 / 3.0_f64.sqrt()).exp();
+        let [low, high] = judged.interval.unwrap();
+        assert!(
+            (high - half).abs() < 1e-4 && (low - 1.0 / half).abs() < 1e-4,
+            "{judged:?}"
+        );
+        assert_eq!(judged.verdict, Verdict::NoDifference);
+        assert_eq!(judge(row, &[1.5, 1.5], 0.05).verdict, Verdict::TooFewRounds);
+    }
+}

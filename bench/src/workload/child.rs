@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A program of a workload: its stderr line by line while it runs, its stdout when it has ended.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::Signal;
+
+use crate::interrupt;
+use crate::process::Supervised;
+
+/// For starting and warming up, however starved.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// For the last token and the report after the measured time.
+const END_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often the waiting looks up: seldom, because every look disturbs what is measured.
+const POLL: Duration = Duration::from_millis(50);
+
+/// A child that talks; dropping it kills it.
+#[derive(Debug)]
+pub struct Child {
+    name: &'static str,
+    process: Supervised,
+    stderr: Receiver<String>,
+    stdout: JoinHandle<String>,
+    log: Vec<String>,
+}
+
+impl Child {
+    pub fn start(name: &'static str, command: &mut Command) -> Result<Self> {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut process = Supervised::spawn(name, command)?;
+        let child = process.child_mut();
+        let mut stdout = child.stdout.take().context("a child without stdout")?;
+        let stderr = child.stderr.take().context("a child without stderr")?;
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let stdout = std::thread::spawn(move || {
+            let mut text = String::new();
+            // A broken stream leaves half a document, which then does not parse.
+            let _ = stdout.read_to_string(&mut text);
+            text
+        });
+        Ok(Self {
+            name,
+            process,
+            stderr: receiver,
+            stdout,
+            log: Vec::new(),
+        })
+    }
+
+    /// Waits for a line that begins with `prefix`, and returns the rest of it.
+    pub fn wait_for_line(&mut self, prefix: &str) -> Result<String> {
+        let name = self.name;
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            interrupt::check()?;
+            match self.stderr.recv_timeout(POLL) {
+                Ok(line) => match line.strip_prefix(prefix) {
+                    Some(rest) => return Ok(rest.trim().to_owned()),
+                    None => self.log.push(line),
+                },
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    let status = self.process.wait_until(Instant::now() + END_TIMEOUT)?;
+                    bail!(
+                        "{name} ended before it measured ({status}){}",
+                        self.last_words()
+                    );
+                }
+            }
+            if Instant::now() >= deadline {
+                bail!(
+                    "{name} was not warm after {} s{}",
+                    START_TIMEOUT.as_secs(),
+                    self.last_words()
+                );
+            }
+        }
+    }
+
+    /// Waits until it has ended well, `seconds` and some; `while_waiting` is called now and then.
+    pub fn wait_for_end(
+        &mut self,
+        seconds: f64,
+        mut while_waiting: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let name = self.name;
+        let deadline = Instant::now() + Duration::from_secs_f64(seconds) + END_TIMEOUT;
+        loop {
+            interrupt::check()?;
+            // The pipe closes as the process ends: no polling of its state, no lost milliseconds.
+            match self.stderr.recv_timeout(POLL) {
+                Ok(line) => self.log.push(line),
+                Err(RecvTimeoutError::Timeout) => while_waiting()?,
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if Instant::now() >= deadline {
+                bail!("{name} did not end{}", self.last_words());
+            }
+        }
+        let status = self.process.wait_until(Instant::now() + END_TIMEOUT)?;
+        if !status.success() {
+            bail!("{name} failed ({status}){}", self.last_words());
+        }
+        Ok(())
+    }
+
+    /// An error once it has ended.
+    pub fn must_live(&mut self) -> Result<()> {
+        let Some(status) = self.process.ended()? else {
+            return Ok(());
+        };
+        self.log.extend(self.stderr.try_iter());
+        bail!(
+            "{} died during the cell ({status}){}",
+            self.name,
+            self.last_words()
+        )
+    }
+
+    /// Asks it to end and waits for that.
+    pub fn stop(&mut self) -> Result<()> {
+        self.process.signal(Signal::SIGINT)?;
+        self.wait_for_end(0.0, || Ok(()))
+    }
+
+    /// The JSON document that it printed.
+    pub fn document<T: serde::de::DeserializeOwned>(self) -> Result<T> {
+        let name = self.name;
+        let text = self
+            .stdout
+            .join()
+            .ok()
+            .with_context(|| format!("the reader of {name}'s stdout died"))?;
+        let head: String = text.chars().take(80).collect();
+        serde_json::from_str(&text)
+            .with_context(|| format!("{name} printed no report but {head:?}"))
+    }
+
+    fn last_words(&self) -> String {
+        self.log
+            .last()
+            .map(|line| format!(": {line}"))
+            .unwrap_or_default()
+    }
+}

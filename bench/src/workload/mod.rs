@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Runs a workload once: started as the arm wants it, waited for until it measures and until it ends,
+//! its report read. What happens around it (neighbours, scheduler) is the business of `run::cell`.
+
+mod child;
+mod gpu_launch;
+mod llm_server;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::arm::WorkloadSettings;
+use crate::cgroup::Cgroup;
+use crate::matrix::{Program, Workload};
+use crate::record::{LlmServing, WorkloadReport};
+use child::Child;
+
+/// Where a workload runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// The folder of built programs.
+    pub target: &'a Path,
+    /// The CPUs that arms may use for the launcher.
+    pub preferred: &'a str,
+}
+
+/// A workload that runs; dropping it kills it.
+#[derive(Debug)]
+pub struct Running {
+    programs: Programs,
+    /// After the programs: it must be empty to be removed.
+    _cgroup: Option<Cgroup>,
+}
+
+#[derive(Debug)]
+enum Programs {
+    GpuLaunch(Child),
+    LlmServer { server: Child, client: Child },
+}
+
+impl Running {
+    /// Starts the workload for `seconds` of measured time; `round` settles what is random in it.
+    pub fn start(
+        workload: &Workload,
+        settings: &WorkloadSettings,
+        seconds: f64,
+        round: u32,
+        place: Place,
+    ) -> Result<Self> {
+        let cgroup = settings.cgroup.as_deref().map(Cgroup::make).transpose()?;
+        if let (Some(cgroup), Some(cpus)) = (&cgroup, &settings.cpuset) {
+            cgroup.confine(cpus, settings.isolated)?;
+        }
+        let start = |name, mut command: Command| -> Result<Child> {
+            if let Some(cgroup) = &cgroup {
+                cgroup.take(&mut command)?;
+            }
+            Child::start(name, &mut command)
+        };
+        let prefix = &settings.prefix;
+        let programs = match &workload.program {
+            Program::GpuLaunch(launch) => {
+                let command = gpu_launch::command(launch, prefix, seconds, place.target);
+                Programs::GpuLaunch(start("gpu_launch", command)?)
+            }
+            Program::LlmServer(llm) => {
+                let command = llm_server::server(llm, prefix, place.target);
+                let mut server = start("llm_server", command)?;
+                let address = server.wait_for_line(llm_server::LISTENING)?;
+                let mut command = llm_server::client(llm, &address, seconds, round, place);
+                let client = Child::start("llm_client", &mut command)?;
+                Programs::LlmServer { server, client }
+            }
+        };
+        Ok(Self {
+            programs,
+            _cgroup: cgroup,
+        })
+    }
+
+    /// Waits until the measured window begins.
+    pub fn wait_until_measuring(&mut self) -> Result<()> {
+        match &mut self.programs {
+            Programs::GpuLaunch(child) => child.wait_for_line(gpu_launch::MEASURING),
+            Programs::LlmServer { client, .. } => client.wait_for_line(llm_server::MEASURING),
+        }
+        .map(drop)
+    }
+
+    /// Waits until it has measured; `while_waiting` is called now and then.
+    pub fn wait(
+        &mut self,
+        seconds: f64,
+        mut while_waiting: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        match &mut self.programs {
+            Programs::GpuLaunch(child) => child.wait_for_end(seconds, while_waiting),
+            Programs::LlmServer { server, client } => client.wait_for_end(seconds, || {
+                server.must_live()?;
+                while_waiting()
+            }),
+        }
+    }
+
+    /// Its report, if it is a good one.
+    pub fn report(self) -> Result<WorkloadReport> {
+        match self.programs {
+            Programs::GpuLaunch(child) => {
+                let report = child.document()?;
+                if let WorkloadReport::GpuLaunch(launch) = &report {
+                    gpu_launch::check(launch)?;
+                }
+                Ok(report)
+            }
+            Programs::LlmServer { mut server, client } => {
+                server.stop()?;
+                let report = LlmServing {
+                    client: client.document()?,
+                    server: server.document()?,
+                };
+                llm_server::check(&report)?;
+                Ok(WorkloadReport::LlmServing(report))
+            }
+        }
+    }
+}
+
+/// The command, with the emulated driver if it is there; without it the loader takes the machine's own.
+fn with_driver(line: &[OsString], target: &Path) -> Command {
+    let mut command = Command::new(&line[0]);
+    command.args(&line[1..]);
+    let lab = target.join("lab");
+    if lab.join("libcuda.so.1").exists() {
+        command.env("LD_LIBRARY_PATH", lab);
+    }
+    command
+}
