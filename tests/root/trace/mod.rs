@@ -15,7 +15,7 @@ use crate::process::{
 };
 use crate::tier;
 
-use known::{command, read, trace};
+use known::{Traced, command, read, trace};
 
 /// One at a time: they share the CPU that the program pins itself to, and libcuda. `None`: the tier
 /// cannot run here, and said so.
