@@ -169,7 +169,7 @@ pub struct Guard {
 /// warm cache.
 const AUTO_HOLD: Hold = Hold {
     cap: Duration::from_micros(2_000),
-    share: 0.08,
+    share: 0.06,
 };
 
 impl Default for Policy {

@@ -5,9 +5,11 @@ use std::mem::MaybeUninit;
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{Link, OpenObject};
+use log::warn;
 use scx_utils::{compat, scx_ops_attach, scx_ops_load, scx_ops_open};
 
 use super::Config;
+use super::ahead::Ahead;
 use super::kernel::request_preferred;
 use super::placement::Placement;
 use super::tunables::tunables;
@@ -127,6 +129,10 @@ fn attach(mut open: OpenGpuawareSkel<'_>, verbose: bool) -> Result<(GpuawareSkel
         // Attaching warns of a map of the skeleton that struct_ops do not use.
         libbpf_rs::set_print(None);
     }
+    let ahead = Ahead::start().inspect_err(|error| {
+        warn!("busy CPUs may keep the scheduler from being loaded: SCHED_FIFO: {error}");
+    });
     let link = scx_ops_attach!(skel, gpuaware_ops)?;
+    drop(ahead);
     Ok((skel, link))
 }

@@ -4,6 +4,7 @@
 //! When this process ends, in whichever way, the kernel unregisters the scheduler and every task
 //! is back on EEVDF.
 
+mod ahead;
 mod counters;
 pub mod export;
 mod kernel;

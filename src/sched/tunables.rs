@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn holds_have_a_budget_unless_the_policy_names_a_length() {
-        assert_eq!(of("").hold_us_per_s, 320_000);
+        assert_eq!(of("").hold_us_per_s, 240_000);
         let named = of("[preferred]\nhold_us = 500\n");
         assert_eq!(named.hold_us_per_s, intf::GPUAWARE_HOLD_UNBOUNDED);
         assert_eq!(named.hold_cap_ns, 500_000);

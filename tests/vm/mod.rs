@@ -19,3 +19,4 @@ mod sharing;
 mod smt;
 mod storms;
 mod top;
+mod verifier;
