@@ -33,15 +33,21 @@ static __always_inline u64 queue_clock(u64 dsq, s32 cpu)
 	return llcx ? llcx->vtime : 0;
 }
 
-/* @p's place in @dsq. A newcomer starts at the clock; one that slept keeps at most one slice. */
+/* @p's place in @dsq. One from another queue starts at the clock; one that slept keeps at most one
+ * slice. */
 static __always_inline u64 background_vtime(struct task_struct *p, struct task_ctx *tctx, u64 dsq,
 					    s32 cpu)
 {
 	u64 now = queue_clock(dsq, cpu);
 
 	if (tctx && tctx->vtime_dsq != dsq) {
+		/*
+		 * A new task pays half a slice in advance: tasks that come and go all the time
+		 * would else stop the clock, and with it everybody who is ahead of it.
+		 */
+		scx_bpf_task_set_dsq_vtime(
+			p, tctx->vtime_dsq ? now : now + tunables.background_slice_ns / 2);
 		tctx->vtime_dsq = dsq;
-		scx_bpf_task_set_dsq_vtime(p, now);
 	} else if (time_before(p->scx.dsq_vtime, now - tunables.background_slice_ns)) {
 		scx_bpf_task_set_dsq_vtime(p, now - tunables.background_slice_ns);
 	}
