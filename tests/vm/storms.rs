@@ -12,7 +12,7 @@ use super::machine::{CGROUPS, Cgroup, Scheduler, add_to_cgroup, mark_launch, nr_
 const STORM: Duration = Duration::from_secs(10);
 
 /// Half of what the kernel's watchdog grants. A second is the aim; storms of short-lived tasks and cgroups whose
-/// weights change were seen to make somebody wait for one to six.
+/// weights change were seen to make somebody wait for one to two.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// Lets `storm` pass over a busy machine with a launcher on it.
