@@ -8,33 +8,12 @@
 
 #include "cgroup.bpf.h"
 #include "guard.bpf.h"
+#include "overdue.bpf.h"
 
 /*
- * About the longest that a task of any weight waits in a background queue: as many tasks of the
- * usual weight as wait move a queue's clock on by this, divided by their number, in this time.
+ * @p's place in @dsq. One from another queue starts at the clock; one that slept keeps at most one
+ * slice.
  */
-#define MAX_WAIT_NS 8000000000ULL
-
-/*
- * The clock of a background queue: the vtime of the last task that it started. Each queue has its
- * own. With one for all, tasks that share one crowded CPU would fall behind those that do not, be
- * pulled up to the clock again and again, and lose their weights on the way.
- */
-static __always_inline u64 queue_clock(u64 dsq, s32 cpu)
-{
-	struct llc_ctx *llcx;
-	struct cpu_ctx *cctx;
-
-	if (dsq >= DSQ_PINNED) {
-		cctx = cpu_ctx(cpu);
-		return cctx ? cctx->pinned_vtime : 0;
-	}
-	llcx = llc_ctx(dsq - DSQ_BACKGROUND);
-	return llcx ? llcx->vtime : 0;
-}
-
-/* @p's place in @dsq. One from another queue starts at the clock; one that slept keeps at most one
- * slice. */
 static __always_inline u64 background_vtime(struct task_struct *p, struct task_ctx *tctx, u64 dsq,
 					    s32 cpu)
 {
@@ -131,38 +110,21 @@ static __always_inline void advance_clock(struct task_struct *p, struct task_ctx
 	}
 }
 
-/*
- * Charges @p for its run, by its weight. A slice ends at a tick, so one that weighs next to nothing
- * would come out so far ahead of a long queue that the kernel's watchdog bites before its turn:
- * @lead, in virtual time, is as far as it may be.
- */
-static __always_inline void charge_vtime(struct task_struct *p, struct task_ctx *tctx, u64 ran_ns,
-					 u64 dsq, s32 cpu, u64 lead, u64 now)
-{
-	u64 vtime = p->scx.dsq_vtime + ran_ns * 100 / share_weight(p, tctx, now);
-	u64 latest = queue_clock(dsq, cpu) + lead;
-
-	if (tctx->vtime_dsq == dsq && time_before(latest, vtime))
-		vtime = latest;
-	scx_bpf_task_set_dsq_vtime(p, vtime);
-}
-
 static __always_inline void charge_background(struct task_struct *p, struct task_ctx *tctx,
 					      struct cpu_ctx *cctx, s32 cpu, u32 llc, u64 now)
 {
 	u64 ran_ns = now - tctx->run_start_ns;
 	u32 nr_cpus = llc < GPUAWARE_MAX_LLCS ? llc_nr_cpus[llc] ?: 1 : 1;
-	u64 nr;
+	bool pinned = is_pinned(p);
+	u64 dsq = pinned ? pinned_dsq(cpu) : background_dsq(llc);
+	u64 nr = scx_bpf_dsq_nr_queued(dsq) / (pinned ? 1 : nr_cpus) + 1;
 
 	count_run(GPUAWARE_CLASS_BACKGROUND, is_preferred(cpu), ran_ns);
-	if (is_pinned(p)) {
-		nr = scx_bpf_dsq_nr_queued(pinned_dsq(cpu)) + 1;
-		charge_vtime(p, tctx, ran_ns, pinned_dsq(cpu), cpu, MAX_WAIT_NS / nr, now);
+	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime + ran_ns * 100 / share_weight(p, tctx, now));
+	if (pinned) {
 		cctx->pinned_share_ns += ran_ns / nr;
 		charge_pinned(cctx, ran_ns, now);
 	} else {
-		nr = scx_bpf_dsq_nr_queued(background_dsq(llc)) / nr_cpus + 1;
-		charge_vtime(p, tctx, ran_ns, background_dsq(llc), cpu, MAX_WAIT_NS / nr, now);
 		cctx->shared_share_ns += ran_ns / nr;
 	}
 }
@@ -221,6 +183,10 @@ static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, u6
 	if (dsq_waiting(pinned_dsq(cpu)) && time_after_eq(now, cctx->pinned_due_ns)) {
 		/* The turn is for these first, whatever the shared queue had less of. */
 		cctx->pinned_share_ns = cctx->shared_share_ns;
+		return true;
+	}
+	if (cctx->owes_overdue) {
+		cctx->owes_overdue = false;
 		return true;
 	}
 	/* Work for the whole LLC is owed by any of its CPUs. */

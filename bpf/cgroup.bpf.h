@@ -20,6 +20,8 @@
 /* How long a task's share is good for: others come and go, and nobody can tell a millisecond. */
 #define SHARE_VALID_NS 2000000ULL
 
+#define RELEASE_AGAIN_NS 10000000ULL
+
 struct cgroup_ctx {
 	u64 parent; /* id */
 	u32 weight;
@@ -57,6 +59,8 @@ struct {
 
 /* When the timer fires next; 0: it rests. */
 static u64 release_at_ns;
+/* When somebody was put off last. */
+static u64 put_off_ns;
 
 static __always_inline struct cgroup_ctx *cgroup_ctx(u64 id)
 {
@@ -211,35 +215,46 @@ static __always_inline void release_by(u64 at, u64 now)
 	bpf_timer_start(&timer->timer, time_after(at, now) ? at - now : 1, 0);
 }
 
-/* Puts off @p, whose cgroup has used up its quota until @until. */
+/*
+ * Puts off @p, whose cgroup has used up its quota until @until. Its virtual time is a time of day
+ * meanwhile: whatever queue it comes to next, it comes from another one.
+ */
 static __always_inline void enqueue_capped(struct task_struct *p, struct task_ctx *tctx, u64 until,
 					   u64 enq_flags, u64 now)
 {
+	u64 dsq = capped_dsq(llc_of(scx_bpf_task_cpu(p)));
+
 	stat_inc(GPUAWARE_STAT_CAPPED);
-	scx_bpf_dsq_insert_vtime(p, capped_dsq(llc_of(scx_bpf_task_cpu(p))),
-				 tunables.background_slice_ns, until, enq_flags);
+	put_off_ns = now;
+	tctx->vtime_dsq = dsq;
+	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns, until, enq_flags);
 	release_by(until, now);
 }
 
-/*
- * Moves what may go on to the background queue, to the place of a newcomer. Pinned tasks too: the
- * CPU that they need finds them there.
- */
+/* Lets what may go on go to its background queue, to the place of a newcomer. */
 static __always_inline u64 release_due(u32 llc, u64 now)
 {
-	struct llc_ctx *llcx = llc_ctx(llc);
-	u64 next = 0, vtime = llcx ? llcx->vtime : 0;
 	struct task_struct *p;
+	u64 next = 0;
 
 	bpf_for_each (scx_dsq, p, capped_dsq(llc), 0) {
-		u64 until = p->scx.dsq_vtime;
+		u64 until = p->scx.dsq_vtime, dsq;
+		s32 cpu = scx_bpf_task_cpu(p);
+		struct task_ctx *tctx = task_ctx(p);
 
 		if (time_after(until, now)) {
 			next = until;
 			break;
 		}
-		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, vtime);
-		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, background_dsq(llc), 0);
+		dsq = is_pinned(p) ? pinned_dsq(cpu) : background_dsq(llc);
+		if (tctx)
+			tctx->vtime_dsq = dsq;
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, queue_clock(dsq, cpu));
+		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0);
+		if (dsq >= DSQ_PINNED)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		else
+			kick_idle_for_background();
 	}
 	return next;
 }
@@ -247,7 +262,6 @@ static __always_inline u64 release_due(u32 llc, u64 now)
 static __always_inline void release_all(u64 now)
 {
 	u64 next = 0;
-	s32 cpu;
 	u32 llc;
 
 	release_at_ns = 0;
@@ -257,10 +271,11 @@ static __always_inline void release_all(u64 now)
 		if (at && (!next || time_before(at, next)))
 			next = at;
 	}
+	/* What enqueue() puts off gets to the queue only after it has returned. */
+	if (!next && time_before(now, put_off_ns + RELEASE_AGAIN_NS))
+		next = now + RELEASE_AGAIN_NS;
 	if (next)
 		release_by(next, now);
-	bpf_for (cpu, 0, nr_cpu_ids)
-		kick_idle_for_background();
 }
 
 static int release_timer_fired(void *map, int *key, struct release_timer *timer)

@@ -64,6 +64,24 @@ static __always_inline u64 dsq_head_vtime(u64 dsq)
 	return vtime;
 }
 
+/*
+ * The clock of a background queue: the vtime of the last task that it started. Each queue has its
+ * own. With one for all, tasks that share one crowded CPU would fall behind those that do not, be
+ * pulled up to the clock again and again, and lose their weights on the way.
+ */
+static __always_inline u64 queue_clock(u64 dsq, s32 cpu)
+{
+	struct llc_ctx *llcx;
+	struct cpu_ctx *cctx;
+
+	if (dsq >= DSQ_PINNED) {
+		cctx = cpu_ctx(cpu);
+		return cctx ? cctx->pinned_vtime : 0;
+	}
+	llcx = llc_ctx(dsq - DSQ_BACKGROUND);
+	return llcx ? llcx->vtime : 0;
+}
+
 static s32 create_dsqs(void)
 {
 	s32 ret, i;

@@ -203,6 +203,7 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		tctx = task_ctx(prev);
+	sweep_overdue(cpu, cctx, now);
 	if (dispatch_turn(cpu, llc, cctx, now) || dispatch_overdue_handoff(llc, now))
 		return;
 	/* A launcher gives way to launchers only. */

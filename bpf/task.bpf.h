@@ -81,6 +81,8 @@ struct cpu_ctx {
 	u64 turn_until_ns;     /* background runs its minimum share and is not preempted */
 	u64 pinned_due_ns;     /* when tasks that can only run here are owed a turn */
 	u64 pinned_vtime;      /* clock of the pinned queue */
+	u64 swept_ns;	       /* when the pinned queue was last searched for overdue tasks */
+	bool owes_overdue;     /* to an overdue task that may not run everywhere */
 	/* CPU time of the pinned and of the shared queue here, each by its number of tasks. */
 	u64 pinned_share_ns;
 	u64 shared_share_ns;
@@ -98,6 +100,7 @@ struct llc_ctx {
 	u64 vtime;		  /* clock of the shared background queue */
 	u64 background_served_ns; /* since when shared background waits */
 	u64 handoff_served_ns;	  /* since when handoff waits */
+	u64 swept_ns; /* when the background queue was last searched for overdue tasks */
 };
 
 struct {

@@ -123,10 +123,15 @@ impl Process {
     pub fn wait(&mut self, limit: Duration) -> ExitStatus {
         let ended = eventually(limit, || self.child.try_wait().expect("waiting"));
         let status = ended.unwrap_or_else(|| panic!("still running after {limit:?}"));
+        self.drain();
+        status
+    }
+
+    /// Takes what it has written into the log.
+    pub fn drain(&mut self) {
         while let Ok(line) = self.stderr.recv_timeout(Duration::from_millis(200)) {
             self.log.push(line);
         }
-        status
     }
 
     /// Standard output, where it was piped, after the end.

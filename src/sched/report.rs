@@ -125,6 +125,7 @@ fn with_decisions(skel: &GpuawareSkel<'_>, rest: Metrics) -> Result<Metrics> {
         background_direct: count(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_DIRECT),
         background_queued: count(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_QUEUED),
         background_turns: count(intf::gpuaware_stat_GPUAWARE_STAT_BACKGROUND_TURNS),
+        background_overdue: count(intf::gpuaware_stat_GPUAWARE_STAT_OVERDUE),
         guard_throttles: count(intf::gpuaware_stat_GPUAWARE_STAT_GUARD_THROTTLES),
         capped: count(intf::gpuaware_stat_GPUAWARE_STAT_CAPPED),
         holds: count(intf::gpuaware_stat_GPUAWARE_STAT_HOLDS),

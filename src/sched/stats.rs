@@ -125,6 +125,10 @@ pub struct Metrics {
     pub background_run_us: u64,
     #[stat(desc = "times background got its minimum share from launchers")]
     pub background_turns: u64,
+    #[stat(
+        desc = "background tasks that went to the head of their queue: they had waited too long"
+    )]
+    pub background_overdue: u64,
     #[stat(desc = "CPU time of background on preferred CPUs in microseconds")]
     pub lent_run_us: u64,
     #[stat(desc = "times a CPU was held idle for a launcher that sleeps")]
@@ -224,6 +228,9 @@ impl Metrics {
             background_turns: self
                 .background_turns
                 .saturating_sub(before.background_turns),
+            background_overdue: self
+                .background_overdue
+                .saturating_sub(before.background_overdue),
             lent_run_us: self.lent_run_us.saturating_sub(before.lent_run_us),
             holds: self.holds.saturating_sub(before.holds),
             hold_us: self.hold_us.saturating_sub(before.hold_us),
@@ -266,11 +273,12 @@ impl Metrics {
         )?;
         writeln!(
             out,
-            "background: {:>6} ms run ({} ms lent on CPUs {}), {} turns, worst wait {} ms",
+            "background: {:>6} ms run ({} ms lent on CPUs {}), {} turns, {} overdue, worst wait {} ms",
             self.background_run_us / 1000,
             self.lent_run_us / 1000,
             self.preferred_cpus,
             self.background_turns,
+            self.background_overdue,
             self.worst_wait_us / 1000,
         )?;
         writeln!(

@@ -176,23 +176,8 @@ fn heavy_noise_and_more_launchers_than_cpus_stall_nobody() {
     scheduler.stop();
 }
 
-#[test]
-#[ignore = "runs in the lab: make test"]
-fn interactive_background_stays_responsive() {
-    if !tier::vm() {
-        return;
-    }
-    let scheduler = Scheduler::start(&[]);
-    let _busy: Vec<_> = (0..3 * nr_cpus())
-        .map(|_| Process::start(busy_loop()))
-        .collect();
-    let spinner = Process::start(busy_loop());
-    mark_launch(spinner.pid());
-    let mut command = gpu_launch("--profile eager --duration 60");
-    command.stdout(Stdio::null());
-    let _launcher = Process::start(command);
-    std::thread::sleep(Duration::from_secs(2));
-    // What a shell does between two keys.
+/// Fails unless 99 of 100 naps, as of a shell between two keys, end late by less than `limit`.
+fn assert_responsive(limit: Duration) {
     let nap = Duration::from_millis(10);
     let mut late: Vec<_> = (0..500)
         .map(|_| {
@@ -204,8 +189,35 @@ fn interactive_background_stays_responsive() {
     late.sort();
     let [p50, p99, worst] = [250, 494, 499].map(|rank| late[rank]);
     assert!(
-        p99 < Duration::from_millis(20),
+        p99 < limit,
         "woken late by {p50:?} (p50), {p99:?} (p99), {worst:?} (worst)"
     );
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn interactive_background_stays_responsive() {
+    if !tier::vm() {
+        return;
+    }
+    let scheduler = Scheduler::start(&[]);
+    let _busy: Vec<_> = (0..3 * nr_cpus())
+        .map(|_| Process::start(busy_loop()))
+        .collect();
+    let mut command = gpu_launch("--profile eager --duration 60");
+    command.stdout(Stdio::null());
+    let _launcher = Process::start(command);
+    std::thread::sleep(Duration::from_secs(2));
+    assert_responsive(Duration::from_millis(20));
+    // Launchers that would take every CPU: the guard and the minimum share leave gaps in a tenth of a
+    // second.
+    let spinners: Vec<_> = (1..nr_cpus())
+        .map(|_| Process::start(busy_loop()))
+        .collect();
+    for spinner in &spinners {
+        mark_launch(spinner.pid());
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    assert_responsive(Duration::from_millis(100));
     scheduler.stop();
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::process::{Process, busy_loop, gpu_launch};
 use crate::tier;
 
-use super::machine::{Scheduler, cpu_of, launching_threads, nr_cpus};
+use super::machine::{Scheduler, cpu_of, launching_threads, mark_launch, nr_cpus, pin_to};
 
 /// The lowest CPU of the core of `cpu`.
 fn core_of(cpu: usize) -> u32 {
@@ -51,5 +51,35 @@ fn two_launchers_run_on_different_cores() {
         "{stacked} of {} on one core: {samples:?}",
         samples.len()
     );
+    scheduler.stop();
+}
+
+/// Others always find a CPU, so the queue that all share never looks neglected.
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn who_may_run_only_where_launchers_spin_is_served() {
+    if !tier::vm() || !tier::smt() {
+        return;
+    }
+    let mut scheduler = Scheduler::start(&[]);
+    let cpus = [nr_cpus() - 2, nr_cpus() - 1];
+    let launchers = cpus.map(|cpu| {
+        let launcher = Process::start(busy_loop());
+        pin_to(&launcher, &[cpu]);
+        mark_launch(launcher.pid());
+        launcher
+    });
+    let _others: Vec<_> = (0..nr_cpus())
+        .map(|_| Process::start(busy_loop()))
+        .collect();
+    let confined = Process::start(busy_loop());
+    pin_to(&confined, &cpus);
+    std::thread::sleep(Duration::from_secs(1));
+    let before = confined.cpu_time();
+    std::thread::sleep(Duration::from_secs(10));
+    let got = confined.cpu_time() - before;
+    assert!(got >= Duration::from_millis(100), "{got:?} in 10 s");
+    scheduler.assert_starves_nobody();
+    drop(launchers);
     scheduler.stop();
 }

@@ -11,10 +11,6 @@ use super::machine::{CGROUPS, Cgroup, Scheduler, add_to_cgroup, mark_launch, nr_
 
 const STORM: Duration = Duration::from_secs(10);
 
-/// Half of what the kernel's watchdog grants. A second is the aim; storms of short-lived tasks and cgroups whose
-/// weights change were seen to make somebody wait for one to two.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
-
 /// Lets `storm` pass over a busy machine with a launcher on it.
 fn weathers(storm: impl FnOnce()) {
     let mut scheduler = Scheduler::start(&[]);
@@ -26,11 +22,12 @@ fn weathers(storm: impl FnOnce()) {
     let mut launcher = Process::start(command);
     storm();
     assert!(!launcher.has_ended(), "{:#?}", launcher.log);
-    scheduler.assert_longest_wait(LONGEST_WAIT);
+    scheduler.assert_starves_nobody();
     scheduler.stop();
 }
 
-/// `stress-ng` with `args` for as long as a storm lasts; it must see no error.
+/// `stress-ng` with `args` for as long as a storm lasts; it must see no error. A stressor that it had
+/// to kill at the end of the time has written no checksum of its counters; that is no error here.
 fn stress_ng(args: &str) {
     let mut command = Command::new("stress-ng");
     command
@@ -41,7 +38,11 @@ fn stress_ng(args: &str) {
         .stdout(Stdio::null());
     let mut stress = Process::start(command);
     let status = stress.wait(STORM * 3);
-    assert_eq!(code(status), 0, "{:#?}", stress.log);
+    let errors = stress.log.iter().filter(|line| line.contains("fail: "));
+    let is_checksum =
+        |line: &&String| line.contains("hash error") || line.contains("metrics-check");
+    let only_checksums = code(status) == 2 && errors.clone().all(|line| is_checksum(&line));
+    assert!(code(status) == 0 || only_checksums, "{:#?}", stress.log);
 }
 
 /// A fork bomb, time and again, of `most` processes in `cage`.

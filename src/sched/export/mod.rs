@@ -116,6 +116,11 @@ fn shares_and_holds(list: &mut Families, metrics: &Metrics) {
             metrics.background_turns as f64,
         ),
         (
+            "background_overdue_total",
+            "Background tasks that went to the head of their queue: they had waited too long.",
+            metrics.background_overdue as f64,
+        ),
+        (
             "guard_throttles_total",
             "Times that a boosted task was put off: launch and handoff had used up their share.",
             metrics.guard_throttles as f64,

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Nobody waits for long, whatever they weigh. Virtual time alone puts no bound on a wait: tasks
+ * that weigh next to nothing, and those that newcomers get in front of all the time, could wait for
+ * many seconds. Who has waited for half a second goes to the head of the queue.
+ */
+#ifndef __GPUAWARE_OVERDUE_BPF_H
+#define __GPUAWARE_OVERDUE_BPF_H
+
+#include "dsq.bpf.h"
+#include "stats.bpf.h"
+
+#define OVERDUE_NS	 400000000ULL
+#define OVERDUE_SWEEP_NS 100000000ULL
+/*
+ * Of a queue, a sweep looks at so many tasks for each CPU, from the tail, and takes so many to the
+ * head: where hundreds of tasks share a CPU, all are overdue, and weights should still count.
+ * Variables, not constants, or the verifier would walk through every turn of the loop.
+ */
+u32 overdue_max_seen = 128;
+u32 overdue_max_taken = 4;
+
+/* A CPU that has had no time for anything but boosted tasks owes one to @p, which cannot leave. */
+static __always_inline void owe_turn_to(struct task_struct *p)
+{
+	struct cpu_ctx *cctx;
+
+	if (p->nr_cpus_allowed >= nr_cpu_ids)
+		return;
+	cctx = cpu_ctx(scx_bpf_task_cpu(p));
+	if (cctx)
+		cctx->owes_overdue = true;
+}
+
+static __always_inline void sweep_queue(u64 dsq, s32 cpu, u32 nr_cpus, u64 now)
+{
+	u64 head = queue_clock(dsq, cpu) - 2 * tunables.background_slice_ns;
+	u32 to_see = overdue_max_seen * nr_cpus, to_take = overdue_max_taken * nr_cpus;
+	struct task_struct *p;
+
+	bpf_for_each (scx_dsq, p, dsq, SCX_DSQ_ITER_REV) {
+		struct task_ctx *tctx = task_ctx(p);
+
+		if (!to_see-- || !to_take)
+			break;
+		if (!tctx || time_before(now, tctx->waiting_since_ns + OVERDUE_NS))
+			continue;
+		to_take--;
+		tctx->vtime_dsq = dsq;
+		owe_turn_to(p);
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, head);
+		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0);
+		stat_inc(GPUAWARE_STAT_OVERDUE);
+	}
+}
+
+/*
+ * Searches @cpu's pinned queue, and that of its LLC if nobody has done so lately. A global
+ * function: the verifier looks at it once, not on each of dispatch()'s paths.
+ */
+__noinline int search_overdue(s32 cpu, u64 now)
+{
+	u32 llc = llc_of(cpu), nr_cpus = llc < GPUAWARE_MAX_LLCS ? llc_nr_cpus[llc] ?: 1 : 1;
+	struct llc_ctx *llcx = llc_ctx(llc);
+	u64 swept;
+
+	if (dsq_waiting(pinned_dsq(cpu)))
+		sweep_queue(pinned_dsq(cpu), cpu, 1, now);
+	if (!llcx || !dsq_waiting(background_dsq(llc)))
+		return 0;
+	swept = llcx->swept_ns;
+	if (time_after_eq(now, swept + OVERDUE_SWEEP_NS) &&
+	    __sync_val_compare_and_swap(&llcx->swept_ns, swept, now) == swept)
+		sweep_queue(background_dsq(llc), cpu, nr_cpus, now);
+	return 0;
+}
+
+/* Called whenever @cpu looks for work. */
+static __always_inline void sweep_overdue(s32 cpu, struct cpu_ctx *cctx, u64 now)
+{
+	if (time_before(now, cctx->swept_ns + OVERDUE_SWEEP_NS))
+		return;
+	cctx->swept_ns = now;
+	search_overdue(cpu, now);
+}
+
+#endif /* __GPUAWARE_OVERDUE_BPF_H */
