@@ -4,8 +4,6 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
-
 use crate::process::{Process, busy_loop, gpu_launch};
 use crate::tier;
 
@@ -101,78 +99,6 @@ fn weights_share_the_cpu() {
         (2.3..4.0).contains(&ratio),
         "1024:335 became {ratio:.2} ({ran:?})"
     );
-    scheduler.stop();
-}
-
-fn neighbour(program: &str, args: &str) -> Process {
-    let mut command = Command::new(program);
-    command
-        .args(args.split_whitespace())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .current_dir("/tmp");
-    Process::start(command)
-}
-
-/// How long: five minutes, or `GPUAWARE_STRESS_S` seconds.
-fn stress_time() -> Duration {
-    let seconds = std::env::var("GPUAWARE_STRESS_S").ok();
-    Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(300))
-}
-
-#[test]
-#[ignore = "runs in the lab: make test"]
-fn heavy_noise_and_more_launchers_than_cpus_stall_nobody() {
-    if !tier::vm() {
-        return;
-    }
-    let mut scheduler = Scheduler::start(&["--stats", "10"]);
-    let disk = std::env::var("GPUAWARE_LAB_DISK").expect("the lab's scratch disk");
-    let server = neighbour("iperf3", "-s -B 127.0.0.1");
-    std::thread::sleep(Duration::from_millis(500));
-    let mut neighbours = [
-        neighbour(
-            "stress-ng",
-            "--temp-path /tmp --cpu 0 --cpu-method fft --timeout 0",
-        ),
-        neighbour("iperf3", "-c 127.0.0.1 -P 10 -t 3600"),
-        neighbour(
-            "fio",
-            &format!(
-                "--name=noise --filename={disk} --rw=randwrite --bs=4k --iodepth=32 --numjobs=4 \
-                 --direct=1 --ioengine=libaio --time_based --runtime=3600"
-            ),
-        ),
-    ];
-    let launchers: Vec<_> = (0..nr_cpus() + 2)
-        .map(|_| Process::start(busy_loop()))
-        .collect();
-    for launcher in &launchers {
-        mark_launch(launcher.pid());
-    }
-    let shy = Process::start(busy_loop());
-    let end = Instant::now() + stress_time();
-    while Instant::now() < end {
-        std::thread::sleep(Duration::from_secs(5));
-        scheduler.assert_loaded();
-        for neighbour in &mut neighbours {
-            assert!(
-                !neighbour.has_ended(),
-                "a neighbour ended: {:?}",
-                neighbour.log
-            );
-        }
-    }
-    assert!(
-        shy.cpu_time() > Duration::from_millis(50),
-        "background ran {:?}",
-        shy.cpu_time()
-    );
-    for neighbour in &neighbours {
-        neighbour.signal(Signal::SIGINT);
-    }
-    server.signal(Signal::SIGINT);
-    drop(launchers);
     scheduler.stop();
 }
 

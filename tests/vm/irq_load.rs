@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use scx_gpuaware::policy::cpuset::CpuSet;
 
-use crate::process::Process;
+use crate::process::{Process, eventually};
 use crate::tier;
 
 use super::irq::{affinities, movable};
-use super::machine::{Scheduler, preferred_cpu};
+use super::machine::{Scheduler, metrics, preferred_cpu};
 
 const STEER: &str = "[irq]\nsteer = true\n";
 
@@ -42,9 +42,14 @@ impl Storm {
     }
 }
 
-fn prefers(scheduler: &mut Scheduler, cpu: usize, limit: Duration) {
-    let line = format!("launchers prefer CPUs {cpu} now");
-    scheduler.process.wait_for_line(&line, limit);
+fn prefers(cpu: usize, limit: Duration) {
+    let wanted = cpu.to_string();
+    let reached = eventually(limit, || (metrics().preferred_cpus == wanted).then_some(()));
+    assert!(
+        reached.is_some(),
+        "CPU {cpu} is not preferred: {:#?}",
+        metrics()
+    );
 }
 
 #[test]
@@ -53,16 +58,16 @@ fn a_cpu_under_an_interrupt_storm_is_not_preferred_until_it_is_over() {
     if !tier::vm() {
         return;
     }
-    let mut scheduler = Scheduler::start(&[]);
+    let scheduler = Scheduler::start(&[]);
     let cpu = preferred_cpu();
     let storm = Storm::on(cpu);
     let start = Instant::now();
-    prefers(&mut scheduler, 0, Duration::from_secs(20));
+    prefers(0, Duration::from_secs(20));
     let left = start.elapsed();
     assert!(left <= Duration::from_secs(5), "it took {left:?}");
     drop(storm);
     // The average has to calm down, and ten calm seconds to pass.
-    prefers(&mut scheduler, cpu, Duration::from_secs(30));
+    prefers(cpu, Duration::from_secs(30));
     scheduler.stop();
 }
 
@@ -97,7 +102,7 @@ fn steered_interrupts_follow_the_preferred_cpus_and_are_restored() {
     assert_steered_away_from(cpu);
 
     let storm = Storm::on(cpu);
-    prefers(&mut scheduler, 0, Duration::from_secs(20));
+    prefers(0, Duration::from_secs(20));
     scheduler
         .process
         .wait_for_line("interrupt affinities changed", Duration::from_secs(15));

@@ -4,6 +4,7 @@
 
 mod background;
 mod doctor;
+mod everything;
 mod identify;
 mod irq;
 mod irq_load;

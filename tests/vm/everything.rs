@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Everything at once: by the scheduler's own account nobody who could run waits for long.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::process::{Process, busy_loop, gpu_launch};
+use crate::tier;
+
+use super::machine::{Cgroup, Scheduler, mark, metrics, nr_cpus, pin};
+use super::storms::{churn, fork_bomb};
+
+fn neighbour(program: &str, args: &str) -> Process {
+    let mut command = Command::new(program);
+    command
+        .args(args.split_whitespace())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .current_dir("/tmp");
+    Process::start(command)
+}
+
+/// How long: a minute, or `GPUAWARE_STRESS_S` seconds.
+fn stress_time() -> Duration {
+    let seconds = std::env::var("GPUAWARE_STRESS_S").ok();
+    Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(60))
+}
+
+/// Processor, network and disk, thread storms, affinities.
+fn noise() -> Vec<Process> {
+    let disk = std::env::var("GPUAWARE_LAB_DISK").expect("the lab's scratch disk");
+    let server = neighbour("iperf3", "-s -B 127.0.0.1");
+    std::thread::sleep(Duration::from_millis(500));
+    vec![
+        neighbour(
+            "stress-ng",
+            "--temp-path /tmp --cpu 0 --cpu-method fft --fork 1 --pthread 1 --pthread-max 16 \
+             --affinity 1 --affinity-rand --switch 1 --timeout 0",
+        ),
+        neighbour("iperf3", "-c 127.0.0.1 -P 10 -t 3600"),
+        neighbour(
+            "fio",
+            &format!(
+                "--name=noise --filename={disk} --rw=randwrite --bs=4k --iodepth=32 --numjobs=4 \
+                 --direct=1 --ioengine=libaio --time_based --runtime=3600"
+            ),
+        ),
+        server,
+    ]
+}
+
+/// More launchers than CPUs, which all spin, and handoff that spins too.
+fn boosted() -> Vec<Process> {
+    let loops = |count: usize, class: &str| -> Vec<_> {
+        let processes: Vec<_> = (0..count).map(|_| Process::start(busy_loop())).collect();
+        for process in &processes {
+            mark(process.pid(), class);
+        }
+        processes
+    };
+    let mut boosted = loops(nr_cpus() + 2, "launch");
+    boosted.extend(loops(2, "handoff"));
+    let mut command = gpu_launch("--profile eager --threads 2 --duration 3600");
+    command.stdout(Stdio::null());
+    boosted.push(Process::start(command));
+    boosted
+}
+
+/// A task on each CPU that may run nowhere else.
+fn pinned() -> Vec<Process> {
+    let pinned: Vec<_> = (0..nr_cpus())
+        .map(|_| Process::start(busy_loop()))
+        .collect();
+    for (cpu, process) in pinned.iter().enumerate() {
+        pin(process, cpu);
+    }
+    pinned
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn everything_at_once_starves_nobody() {
+    if !tier::vm() {
+        return;
+    }
+    let cage = Cgroup::new("bomb");
+    let mut scheduler = Scheduler::start(&["--stats", "30"]);
+    let mut noise = noise();
+    let mut processes = boosted();
+    let pinned = pinned();
+    let moved: Vec<_> = (0..2).map(|_| Process::start(busy_loop())).collect();
+    processes.push(fork_bomb(&cage, 16));
+    let end = Instant::now() + stress_time();
+    while Instant::now() < end {
+        churn(&moved, Duration::from_secs(5));
+        scheduler.assert_starves_nobody();
+        for process in noise.iter_mut().chain(&mut processes) {
+            assert!(!process.has_ended(), "one ended: {:?}", process.log);
+        }
+    }
+    for shy in &pinned {
+        // The minimum share, within a fifth.
+        let least = stress_time().mul_f64(0.05 * 0.8);
+        assert!(
+            shy.cpu_time() > least,
+            "background ran {:?}",
+            shy.cpu_time()
+        );
+    }
+    let metrics = metrics();
+    eprintln!(
+        "in {:?} the longest wait was {} ms, a launcher's {} ms",
+        stress_time(),
+        metrics.worst_wait_us / 1000,
+        metrics.worst_launch_wait_us / 1000
+    );
+    for process in &noise {
+        process.signal(Signal::SIGINT);
+    }
+    drop(processes);
+    // What they have started ends with them, and disturbs no other test.
+    for process in &mut noise {
+        process.wait(Duration::from_secs(60));
+    }
+    scheduler.stop();
+}
