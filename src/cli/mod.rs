@@ -172,19 +172,17 @@ fn run(args: &Run) -> Result<(), Failure> {
         verbose: args.verbose,
     };
     sched::check().inspect_err(|_| explain())?;
-    let printer = args.stats.map(|interval| {
+    if let Some(interval) = args.stats {
         let shutdown = Arc::clone(&shutdown);
+        // Nobody waits for its end: it sleeps for whole intervals.
         std::thread::spawn(move || {
             if let Err(error) = stats::monitor(interval, &shutdown) {
                 warn!("statistics: {error:#}");
             }
-        })
-    });
+        });
+    }
     let result = sched::run(&config, policy, policy_file(args), &shutdown);
     shutdown.store(true, Ordering::Relaxed);
-    if let Some(printer) = printer {
-        let _ = printer.join();
-    }
     Ok(result.inspect_err(|_| explain())?)
 }
 
