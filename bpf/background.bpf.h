@@ -114,10 +114,9 @@ static __always_inline void charge_background(struct task_struct *p, struct task
 					      struct cpu_ctx *cctx, s32 cpu, u32 llc, u64 now)
 {
 	u64 ran_ns = now - tctx->run_start_ns;
-	u32 nr_cpus = llc < GPUAWARE_MAX_LLCS ? llc_nr_cpus[llc] ?: 1 : 1;
 	bool pinned = is_pinned(p);
 	u64 dsq = pinned ? pinned_dsq(cpu) : background_dsq(llc);
-	u64 nr = scx_bpf_dsq_nr_queued(dsq) / (pinned ? 1 : nr_cpus) + 1;
+	u64 nr = scx_bpf_dsq_nr_queued(dsq) / (pinned ? 1 : nr_cpus_of(llc)) + 1;
 
 	count_run(GPUAWARE_CLASS_BACKGROUND, is_preferred(cpu), ran_ns);
 	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime + ran_ns * 100 / share_weight(p, tctx, now));
@@ -178,7 +177,6 @@ static __always_inline bool dispatch_background(s32 cpu, struct cpu_ctx *cctx, u
 static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, u64 now)
 {
 	struct llc_ctx *llcx = llc_ctx(llc);
-	u32 nr_cpus = llc < GPUAWARE_MAX_LLCS ? llc_nr_cpus[llc] ?: 1 : 1;
 
 	if (dsq_waiting(pinned_dsq(cpu)) && time_after_eq(now, cctx->pinned_due_ns)) {
 		/* The turn is for these first, whatever the shared queue had less of. */
@@ -191,7 +189,8 @@ static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, u6
 	}
 	/* Work for the whole LLC is owed by any of its CPUs. */
 	if (llcx && dsq_waiting(background_dsq(llc)) &&
-	    time_after_eq(now, llcx->background_served_ns + tunables.turn_interval_ns / nr_cpus)) {
+	    time_after_eq(now, llcx->background_served_ns +
+				       tunables.turn_interval_ns / nr_cpus_of(llc))) {
 		llcx->background_served_ns = now;
 		return true;
 	}

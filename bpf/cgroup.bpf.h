@@ -19,7 +19,7 @@
 #define SHARE_SHIFT 10
 /* How long a task's share is good for: others come and go, and nobody can tell a millisecond. */
 #define SHARE_VALID_NS 2000000ULL
-
+/* Until the timer looks once more for what was just being put off. */
 #define RELEASE_AGAIN_NS 10000000ULL
 
 struct cgroup_ctx {

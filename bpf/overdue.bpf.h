@@ -2,7 +2,7 @@
 /*
  * Nobody waits for long, whatever they weigh. Virtual time alone puts no bound on a wait: tasks
  * that weigh next to nothing, and those that newcomers get in front of all the time, could wait for
- * many seconds. Who has waited for half a second goes to the head of the queue.
+ * many seconds. Who has waited for OVERDUE_NS goes to the head of the queue.
  */
 #ifndef __GPUAWARE_OVERDUE_BPF_H
 #define __GPUAWARE_OVERDUE_BPF_H
@@ -60,7 +60,7 @@ static __always_inline void sweep_queue(u64 dsq, s32 cpu, u32 nr_cpus, u64 now)
  */
 __noinline int search_overdue(s32 cpu, u64 now)
 {
-	u32 llc = llc_of(cpu), nr_cpus = llc < GPUAWARE_MAX_LLCS ? llc_nr_cpus[llc] ?: 1 : 1;
+	u32 llc = llc_of(cpu);
 	struct llc_ctx *llcx = llc_ctx(llc);
 	u64 swept;
 
@@ -71,7 +71,7 @@ __noinline int search_overdue(s32 cpu, u64 now)
 	swept = llcx->swept_ns;
 	if (time_after_eq(now, swept + OVERDUE_SWEEP_NS) &&
 	    __sync_val_compare_and_swap(&llcx->swept_ns, swept, now) == swept)
-		sweep_queue(background_dsq(llc), cpu, nr_cpus, now);
+		sweep_queue(background_dsq(llc), cpu, nr_cpus_of(llc), now);
 	return 0;
 }
 

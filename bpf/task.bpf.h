@@ -133,6 +133,12 @@ static __always_inline u32 llc_of(s32 cpu)
 	return cpu_llc[cpu_index(cpu)];
 }
 
+/* CPUs of @llc, at least one. */
+static __always_inline u32 nr_cpus_of(u32 llc)
+{
+	return llc < GPUAWARE_MAX_LLCS ? llc_nr_cpus[llc] ?: 1 : 1;
+}
+
 static __always_inline struct llc_ctx *llc_ctx(u32 llc)
 {
 	return bpf_map_lookup_elem(&llc_ctxs, &llc);
