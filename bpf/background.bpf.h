@@ -174,10 +174,9 @@ static __always_inline bool dispatch_background(s32 cpu, struct cpu_ctx *cctx, u
 }
 
 /* Has background waited so long that boosted tasks owe it a turn? Marks it as served. */
-static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, u64 now)
+static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, struct llc_ctx *llcx,
+				      u64 now)
 {
-	struct llc_ctx *llcx = llc_ctx(llc);
-
 	if (dsq_waiting(pinned_dsq(cpu)) && time_after_eq(now, cctx->pinned_due_ns)) {
 		/* The turn is for these first, whatever the shared queue had less of. */
 		cctx->pinned_share_ns = cctx->shared_share_ns;
@@ -188,9 +187,9 @@ static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, u6
 		return true;
 	}
 	/* Work for the whole LLC is owed by any of its CPUs. */
-	if (llcx && dsq_waiting(background_dsq(llc)) &&
-	    time_after_eq(now, llcx->background_served_ns +
-				       tunables.turn_interval_ns / nr_cpus_of(llc))) {
+	if (time_after_eq(now, llcx->background_served_ns +
+				       tunables.turn_interval_ns / nr_cpus_of(llc)) &&
+	    dsq_waiting(background_dsq(llc))) {
 		llcx->background_served_ns = now;
 		return true;
 	}
@@ -201,10 +200,11 @@ static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, u6
  * The minimum share. Where launchers leave nothing, background that is owed a turn gets the CPU for
  * one slice that no launcher cuts short. Tasks that need less of it share it.
  */
-static __always_inline bool dispatch_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, u64 now)
+static __always_inline bool dispatch_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx,
+					  struct llc_ctx *llcx, u64 now)
 {
 	if (time_after_eq(now, cctx->turn_until_ns)) {
-		if (!owes_turn(cpu, llc, cctx, now))
+		if (!owes_turn(cpu, llc, cctx, llcx, now))
 			return false;
 		cctx->turn_until_ns = now + tunables.background_slice_ns;
 		stat_inc(GPUAWARE_STAT_BACKGROUND_TURNS);
@@ -216,39 +216,38 @@ static __always_inline bool dispatch_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx
 }
 
 /* Handoff that launchers shut out for as long as background would be gets a CPU as well. */
-static __always_inline bool dispatch_overdue_handoff(u32 llc, u64 now)
+static __always_inline bool dispatch_overdue_handoff(u32 llc, struct llc_ctx *llcx, u64 now)
 {
-	struct llc_ctx *llcx = llc_ctx(llc);
-
-	if (!llcx || !dsq_waiting(handoff_dsq(llc)) ||
-	    time_before(now, llcx->handoff_served_ns + tunables.turn_interval_ns))
+	if (time_before(now, llcx->handoff_served_ns + tunables.turn_interval_ns) ||
+	    !dsq_waiting(handoff_dsq(llc)))
 		return false;
 	llcx->handoff_served_ns = now;
 	return scx_bpf_dsq_move_to_local(handoff_dsq(llc), 0);
 }
 
 /* Boosted tasks that wait for this LLC, launchers first. */
-static __always_inline bool dispatch_boosted(u32 llc)
+static __always_inline bool dispatch_boosted(u32 llc, struct llc_ctx *llcx, u64 now)
 {
-	struct llc_ctx *llcx;
-
 	if (dsq_waiting(launch_dsq(llc)) && scx_bpf_dsq_move_to_local(launch_dsq(llc), 0))
 		return true;
 	if (!dsq_waiting(handoff_dsq(llc)) || !scx_bpf_dsq_move_to_local(handoff_dsq(llc), 0))
 		return false;
-	llcx = llc_ctx(llc);
-	if (llcx)
-		llcx->handoff_served_ns = scx_bpf_now();
+	llcx->handoff_served_ns = now;
 	return true;
 }
 
 /* Other LLCs have work and this one has none: capacity before locality. */
-static __always_inline bool dispatch_from_others(u32 llc)
+static __always_inline bool dispatch_from_others(u32 llc, u64 now)
 {
 	u32 i;
 
+	if (nr_llcs == 1)
+		return false;
 	bpf_for (i, 0, nr_llcs) {
-		if (i != llc && dispatch_boosted(i))
+		struct llc_ctx *llcx = llc_ctx(i);
+
+		if (i != llc && llcx && boosted_wait(i, llcx, now) &&
+		    dispatch_boosted(i, llcx, now))
 			return true;
 	}
 	bpf_for (i, 0, nr_llcs) {

@@ -67,10 +67,13 @@ static __always_inline struct cgroup_ctx *cgroup_ctx(u64 id)
 	return bpf_map_lookup_elem(&cgroup_ctxs, &id);
 }
 
-/* The cgroup of @p's CPU controller: that of the nearest ancestor where it is enabled. */
+/*
+ * The cgroup of @p's CPU controller: that of the nearest ancestor where it is enabled. Plain loads
+ * instead of BPF_CORE_READ: this runs on every wakeup.
+ */
 static __always_inline u64 cpu_cgroup_id(struct task_struct *p)
 {
-	return BPF_CORE_READ(p, sched_task_group, css.cgroup, kn, id);
+	return p->sched_task_group->css.cgroup->kn->id;
 }
 
 static __always_inline void count_sleeping(struct task_ctx *tctx)

@@ -23,6 +23,7 @@ struct task_mark {
 	u32 symbol;	  /* of the first launch: index of the library << 8 | index of the symbol */
 	u64 marked_ns;
 	u32 hinted_class; /* by the thread itself */
+	u32 refused_hint; /* what would be hinted if its user were trusted */
 	u32 wake_rate;
 	u64 hinted_ns;
 	u64 named_rules; /* a bit for each rule whose comm, exe and cmdline terms hold */
@@ -80,14 +81,6 @@ static __always_inline u64 *class_generation_ptr(void)
 	u32 zero = 0;
 
 	return bpf_map_lookup_elem(&class_generation, &zero);
-}
-
-static __always_inline void class_changed(void)
-{
-	u64 *generation = class_generation_ptr();
-
-	if (generation)
-		__sync_fetch_and_add(generation, 1);
 }
 
 /* The id of the cgroup v2 folder that @p is in. */

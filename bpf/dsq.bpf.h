@@ -51,6 +51,39 @@ static __always_inline bool dsq_waiting(u64 dsq)
 	return scx_bpf_dsq_nr_queued(dsq) > 0;
 }
 
+/* For how long the queues of boosted tasks are looked at after one was put there or seen there. */
+#define BOOSTED_LOOK_NS 200000000ULL
+
+/* A task is about to be put into the launch, handoff or throttled queue of @llc. */
+static __always_inline void note_boosted_queued(u32 llc, u64 now)
+{
+	struct llc_ctx *llcx = llc_ctx(llc);
+
+	if (llcx)
+		llcx->boosted_queued_ns = now;
+}
+
+static __always_inline bool look_for_boosted(u32 llc, struct llc_ctx *llcx, u64 now)
+{
+	if (!dsq_waiting(launch_dsq(llc)) && !dsq_waiting(handoff_dsq(llc)) &&
+	    !dsq_waiting(throttled_dsq(llc)))
+		return false;
+	llcx->boosted_queued_ns = now;
+	return true;
+}
+
+/*
+ * Does a launch, handoff or throttled task wait for @llc? These queues are empty nearly always, as
+ * boosted tasks go straight to a CPU, and looking costs every dispatch three cold queues. So only
+ * what was queued lately is looked for. Every CPU's sweep (overdue.bpf.h), which comes more often,
+ * looks in any case: no stall makes a task be forgotten.
+ */
+static __always_inline bool boosted_wait(u32 llc, struct llc_ctx *llcx, u64 now)
+{
+	return llcx && time_before(now, llcx->boosted_queued_ns + BOOSTED_LOOK_NS) &&
+	       look_for_boosted(llc, llcx, now);
+}
+
 /* The smallest vtime in @dsq, or all ones when it is empty. */
 static __always_inline u64 dsq_head_vtime(u64 dsq)
 {

@@ -111,6 +111,7 @@ static __always_inline void enqueue_boosted(struct task_struct *p, struct task_c
 	/* Without a pick, every CPU that it may use runs its class or a higher one: they take
 	 * turns. */
 	llc = llc_of(pick.cpu >= 0 ? pick.cpu : cpu);
+	note_boosted_queued(llc, now);
 	dsq = launch_dsq(llc);
 	if (tctx->run_as == GPUAWARE_CLASS_HANDOFF) {
 		dsq = handoff_dsq(llc);
@@ -122,6 +123,17 @@ static __always_inline void enqueue_boosted(struct task_struct *p, struct task_c
 	if (pick.cpu >= 0)
 		scx_bpf_kick_cpu(pick.cpu,
 				 pick.how == PICK_PREEMPT ? SCX_KICK_PREEMPT : SCX_KICK_IDLE);
+}
+
+/* A boosted task that has used up its part of the guard's budget. */
+static __always_inline void enqueue_throttled(struct task_struct *p, u64 enq_flags, u64 now)
+{
+	u32 llc = llc_of(scx_bpf_task_cpu(p));
+
+	stat_inc(GPUAWARE_STAT_GUARD_THROTTLES);
+	note_boosted_queued(llc, now);
+	scx_bpf_dsq_insert(p, throttled_dsq(llc), tunables.handoff_slice_ns, enq_flags);
+	kick_idle_for_background();
 }
 
 /*
@@ -159,10 +171,7 @@ void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 	} else if (is_boosted(tctx->run_as)) {
 		enqueue_boosted(p, tctx, enq_flags, now);
 	} else if (is_boosted(tctx->class)) {
-		stat_inc(GPUAWARE_STAT_GUARD_THROTTLES);
-		scx_bpf_dsq_insert(p, throttled_dsq(llc_of(scx_bpf_task_cpu(p))),
-				   tunables.handoff_slice_ns, enq_flags);
-		kick_idle_for_background();
+		enqueue_throttled(p, enq_flags, now);
 	} else {
 		enqueue_background(p, tctx, enq_flags, now);
 	}
@@ -179,7 +188,7 @@ static __always_inline bool prev_goes_on(struct task_struct *prev, struct task_c
 		return true;
 	}
 	if (is_boosted(tctx->run_as)) {
-		if (guard_throttles(tctx, now) && others_wait(cpu, llc))
+		if (guard_stops(tctx, cpu, now))
 			return false;
 		scx_bpf_task_set_slice(prev, class_slice_ns(tctx->run_as));
 		return true;
@@ -198,22 +207,26 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 	struct task_ctx *tctx = NULL; /* of @prev, if it could go on */
 	u64 now = scx_bpf_now();
 	u32 llc = llc_of(cpu);
+	struct llc_ctx *llcx = llc_ctx(llc);
+	bool boosted;
 
-	if (!cctx)
+	if (!cctx || !llcx)
 		return;
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		tctx = task_ctx(prev);
 	sweep_overdue(cpu, cctx, now);
-	if (dispatch_turn(cpu, llc, cctx, now) || dispatch_overdue_handoff(llc, now))
+	boosted = boosted_wait(llc, llcx, now);
+	if (dispatch_turn(cpu, llc, cctx, llcx, now) ||
+	    (boosted && dispatch_overdue_handoff(llc, llcx, now)))
 		return;
 	/* A launcher gives way to launchers only. */
-	if (tctx && tctx->run_as == GPUAWARE_CLASS_LAUNCH && !dsq_waiting(launch_dsq(llc)) &&
+	if (tctx && tctx->run_as == GPUAWARE_CLASS_LAUNCH &&
+	    !(boosted && dsq_waiting(launch_dsq(llc))) &&
 	    prev_goes_on(prev, tctx, cpu, cctx, llc, now))
 		return;
-	if (dispatch_boosted(llc))
+	if (boosted && dispatch_boosted(llc, llcx, now))
 		return;
-	if (dsq_waiting(throttled_dsq(llc)) && guard_releases(now) &&
-	    scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
+	if (boosted && guard_releases(now) && scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
 		return;
 	if (tctx && prev_goes_on(prev, tctx, cpu, cctx, llc, now))
 		return;
@@ -228,10 +241,10 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 		scx_bpf_dsq_move_to_local(pinned_dsq(cpu), 0);
 		return;
 	}
-	if (dispatch_background(cpu, cctx, llc) || dispatch_from_others(llc))
+	if (dispatch_background(cpu, cctx, llc) || dispatch_from_others(llc, now))
 		return;
 	/* Nobody else wants the CPU, whatever the guard says. */
-	if (dsq_waiting(throttled_dsq(llc)) && scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
+	if (boosted && scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
 		return;
 	if (tctx && is_boosted(tctx->class) && !capped_until(tctx, now))
 		scx_bpf_task_set_slice(prev, tunables.handoff_slice_ns);
@@ -330,8 +343,7 @@ void BPF_STRUCT_OPS(gpuaware_tick, struct task_struct *p)
 	charge_run(tctx, cpu, now);
 	if (capped_until(tctx, now) ||
 	    (tctx->run_as == GPUAWARE_CLASS_LAUNCH && cctx->kthread_waiting) ||
-	    (is_boosted(tctx->run_as) && guard_throttles(tctx, now) &&
-	     others_wait(cpu, llc_of(cpu))))
+	    (is_boosted(tctx->run_as) && guard_stops(tctx, cpu, now)))
 		scx_bpf_task_set_slice(p, 0);
 }
 
@@ -409,13 +421,15 @@ void BPF_STRUCT_OPS(gpuaware_update_idle, s32 cpu, bool idle)
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
 	u64 now = scx_bpf_now();
 	u32 llc = llc_of(cpu);
+	bool boosted, closed;
 
 	if (!idle || !cctx)
 		return;
-	if (dsq_waiting(launch_dsq(llc)) || dsq_waiting(handoff_dsq(llc)) ||
-	    dsq_waiting(pinned_dsq(cpu)) ||
-	    (!is_reserved(cpu, cctx, now) &&
-	     (dsq_waiting(background_dsq(llc)) || dsq_waiting(throttled_dsq(llc)))))
+	boosted = boosted_wait(llc, llc_ctx(llc), now);
+	closed = is_reserved(cpu, cctx, now);
+	if ((boosted &&
+	     (!closed || dsq_waiting(launch_dsq(llc)) || dsq_waiting(handoff_dsq(llc)))) ||
+	    dsq_waiting(pinned_dsq(cpu)) || (!closed && dsq_waiting(background_dsq(llc))))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 

@@ -75,6 +75,12 @@ static __always_inline bool guard_throttles(struct task_ctx *tctx, u64 now)
 	return own * (guard_nr_tasks ?: 1) >= tunables.guard_budget_ns;
 }
 
+/* Is @tctx's boosted task, which runs on @cpu, to leave it to others that wait for it? */
+static __always_inline bool guard_stops(struct task_ctx *tctx, s32 cpu, u64 now)
+{
+	return guard_throttles(tctx, now) && others_wait(cpu, llc_of(cpu));
+}
+
 /* May the queue of the throttled go on? A new window has begun. */
 static __always_inline bool guard_releases(u64 now)
 {

@@ -20,8 +20,12 @@
 
 /* How late a launcher may be beyond what its sleeps vary by. */
 #define HOLD_PATIENCE_NS 250000
-/* What the budget saves up for a busy moment. */
-#define HOLD_SAVINGS_NS 4000000LL
+/*
+ * What the budget saves up before it is spent again. Where it does not cover all sleeps it covers
+ * some hundred in a row and then none: holding every second one costs more than it buys, because
+ * background moves in and out each time.
+ */
+#define HOLD_SAVINGS_NS 40000000LL
 #define HOLD_WATCH_NS	20000000
 /* The timer may be late, and runs on another clock. */
 #define HOLD_WATCH_SLACK_NS 5000000
@@ -31,7 +35,8 @@
  * hold too many, or one that the watch finds.
  */
 static s64 hold_savings_ns;
-static u64 hold_saved_ns; /* when savings were last added to */
+static u64 hold_saved_ns;	 /* when savings were last added to */
+static u64 hold_saving_until_ns; /* nothing is held before */
 static u64 next_overdue_ns;
 
 struct hold_watch {
@@ -67,25 +72,33 @@ static __always_inline bool hold_is_affordable(u64 now)
 
 	if (tunables.hold_us_per_s == GPUAWARE_HOLD_UNBOUNDED)
 		return true;
+	if (time_before(now, hold_saving_until_ns))
+		return false;
 	if (elapsed > 1000000000ULL)
 		elapsed = 1000000000ULL;
 	savings = hold_savings_ns + (s64)(elapsed * tunables.hold_us_per_s / 1000000);
 	hold_savings_ns = savings < HOLD_SAVINGS_NS ? savings : HOLD_SAVINGS_NS;
 	hold_saved_ns = now;
-	return savings > 0;
+	if (savings > 0)
+		return true;
+	hold_saving_until_ns = now + HOLD_SAVINGS_NS * 1000000ULL / tunables.hold_us_per_s;
+	return false;
 }
 
+/* Nothing is declined after @hold_until_ns: a hold that is ended late costs no more than that. */
 static __always_inline void end_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 {
-	if (!cctx->hold_until_ns)
+	u64 until = cctx->hold_until_ns, declined = cctx->declined_since_ns, end;
+
+	/* The launcher's CPU and one that finds the hold overdue may get here at once. */
+	if (!until || __sync_val_compare_and_swap(&cctx->hold_until_ns, until, 0) != until)
 		return;
-	stat_add(GPUAWARE_STAT_HOLD_NS, now - cctx->hold_start_ns);
-	if (cctx->declined_since_ns) {
-		stat_add(GPUAWARE_STAT_HOLD_WASTE_NS, now - cctx->declined_since_ns);
-		__sync_fetch_and_sub(&hold_savings_ns, now - cctx->declined_since_ns);
+	end = time_before(now, until) ? now : until;
+	stat_add(GPUAWARE_STAT_HOLD_NS, end - cctx->hold_start_ns);
+	if (declined && time_before(declined, end)) {
+		stat_add(GPUAWARE_STAT_HOLD_WASTE_NS, end - declined);
+		__sync_fetch_and_sub(&hold_savings_ns, end - declined);
 	}
-	cctx->declined_since_ns = 0;
-	cctx->hold_until_ns = 0;
 	if (is_preferred(cpu))
 		set_lendable(cpu, true);
 }
@@ -96,6 +109,8 @@ static __always_inline void end_overdue_holds(u64 now)
 	u64 next = 0;
 	s32 cpu;
 
+	/* First, so that a hold that begins on another CPU meanwhile is not forgotten. */
+	next_overdue_ns = 0;
 	bpf_for (cpu, 0, nr_cpu_ids) {
 		struct cpu_ctx *cctx = cpu_ctx(cpu);
 		u64 until = cctx ? cctx->hold_until_ns : 0;
@@ -112,7 +127,8 @@ static __always_inline void end_overdue_holds(u64 now)
 		if (dsq_waiting(background_dsq(llc_of(cpu))))
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	}
-	next_overdue_ns = next;
+	if (next && (!next_overdue_ns || time_before(next, next_overdue_ns)))
+		next_overdue_ns = next;
 }
 
 static __always_inline bool holds_are_overdue(u64 now)
@@ -162,6 +178,7 @@ static __always_inline void start_hold(s32 cpu, struct cpu_ctx *cctx, struct tas
 	    !hold_is_affordable(now))
 		return;
 	cctx->hold_start_ns = now;
+	cctx->declined_since_ns = 0;
 	cctx->hold_until_ns = now + length;
 	if (!next_overdue_ns || time_before(cctx->hold_until_ns, next_overdue_ns))
 		next_overdue_ns = cctx->hold_until_ns;

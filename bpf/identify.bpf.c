@@ -19,16 +19,17 @@ void bpf_task_release(struct task_struct *p) __ksym;
 
 /* Read by user space, which decides when the launch probes are armed. */
 u64 nr_launch_hits;    /* probed launches, new thread or not */
-u64 nr_new_launchers;  /* threads that a probe met for the first time */
-u64 nr_cuda_inits;     /* processes that initialised CUDA */
+u64 nr_new_launchers;  /* threads of trusted users that a probe met for the first time */
+u64 nr_cuda_inits;     /* processes that initialised CUDA, of trusted users */
 u64 nr_gpu_forks;      /* threads started by processes that launch or initialised CUDA */
 u64 nr_cgroup_changes; /* cgroups made, removed or renamed */
 u64 nr_lost_events;    /* events was full: user space looks at every process instead */
 u64 nr_rescans;	       /* asked for by the operator */
 
 /* Set by user space. */
-u64 expire_before_ns; /* what was observed before, and not since, is forgotten */
-u32 rules_changed;    /* what is said by number of rule or endpoint means nothing any more */
+u64 expire_before_ns;  /* what was observed before, and not since, is forgotten */
+u32 rules_changed;     /* what is said by number of rule means nothing any more */
+u32 endpoints_changed; /* nor does what is said by number of endpoint */
 
 /* Processes that initialised CUDA or launched: a new thread of theirs may launch soon. */
 struct {
@@ -70,6 +71,19 @@ struct {
 	__type(value, u64);
 } hint_calls SEC(".maps");
 
+/* What a process that user space was told of runs, and how much of it can be executed. */
+struct code {
+	u64 mm;
+	u64 nr_pages;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct code);
+} codes SEC(".maps");
+
 static void remember_gpu_process(void)
 {
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
@@ -97,6 +111,9 @@ int launch(struct pt_regs *ctx)
 	if (!mark || !observe(p, mark, &mark->launched, GPUAWARE_OBSERVED_LAUNCH))
 		return 0;
 	mark->symbol = bpf_get_attach_cookie(ctx);
+	/* Whose word does not count does not keep the probes armed either. */
+	if (!(mark->observed & GPUAWARE_OBSERVED_LAUNCH))
+		return 0;
 	remember_gpu_process();
 	__sync_fetch_and_add(&nr_new_launchers, 1);
 	return 0;
@@ -106,6 +123,8 @@ int launch(struct pt_regs *ctx)
 SEC("uprobe.multi")
 int cuda_init(struct pt_regs *ctx)
 {
+	if (!is_trusted(bpf_get_current_task_btf()))
+		return 0;
 	remember_gpu_process();
 	__sync_fetch_and_add(&nr_cuda_inits, 1);
 	return 0;
@@ -140,10 +159,13 @@ SEC("tp_btf/sched_process_exec")
 int BPF_PROG(process_execed, struct task_struct *p, s32 old_pid, struct linux_binprm *bprm)
 {
 	struct task_mark *mark = bpf_task_storage_get(&task_marks, p, NULL, 0);
-	struct gpuaware_event event = {.tid = p->pid, .tgid = p->tgid};
+	struct gpuaware_event event = {
+		.tid = p->pid, .tgid = p->tgid, .kind = GPUAWARE_EVENT_EXECED};
 	u32 tgid = p->tgid;
 
 	bpf_task_storage_delete(&hints, p);
+	if (mark)
+		mark->refused_hint = GPUAWARE_CLASS_NONE;
 	if (mark && (mark->named_rules || mark->observed || mark->refused || mark->hinted_class)) {
 		mark->hinted_class = GPUAWARE_CLASS_NONE;
 		mark->named_rules = 0;
@@ -160,7 +182,8 @@ int BPF_PROG(process_execed, struct task_struct *p, s32 old_pid, struct linux_bi
 SEC("tp_btf/task_rename")
 int BPF_PROG(task_renamed, struct task_struct *p, const char *comm)
 {
-	struct gpuaware_event event = {.tid = p->pid, .tgid = p->tgid, .renamed = 1};
+	struct gpuaware_event event = {
+		.tid = p->pid, .tgid = p->tgid, .kind = GPUAWARE_EVENT_RENAMED};
 
 	bpf_probe_read_kernel_str(event.comm, sizeof(event.comm), comm);
 	tell(&event);
@@ -242,11 +265,79 @@ int rescan(void *ctx)
 	return 0;
 }
 
+/*
+ * True if process @p may map a library that it did not when user space was last told of it. A
+ * process that starts, by fork or exec, has another mm; what opens a library has more to execute.
+ */
+static __always_inline bool has_new_code(struct task_struct *p)
+{
+	struct gpuaware_event event = {
+		.tid = p->pid, .tgid = p->tgid, .kind = GPUAWARE_EVENT_MAPPED};
+	struct code *code, now = {.mm = (u64)BPF_CORE_READ(p, mm)};
+
+	if (now.mm)
+		now.nr_pages = BPF_CORE_READ(p, mm, exec_vm);
+	/* Kernel threads have none, who is about to end has none any more. */
+	code = bpf_task_storage_get(&codes, p, NULL, now.mm ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+	if (!code || (code->mm == now.mm && code->nr_pages == now.nr_pages))
+		return false;
+	/* No room: the next time. */
+	if (bpf_ringbuf_output(&events, &event, sizeof(event), BPF_RB_NO_WAKEUP))
+		return false;
+	*code = now;
+	return true;
+}
+
+/*
+ * Tells of every process that may have mapped a library. User space runs this often: it costs a few
+ * reads a process, and nobody pays when something is mapped. Returns how many there are.
+ */
+SEC("syscall")
+int find_new_code(void *ctx)
+{
+	struct task_struct *p;
+	int nr = 0;
+
+	bpf_rcu_read_lock();
+	bpf_for_each (task, p, NULL, BPF_TASK_ITER_ALL_PROCS)
+		nr += has_new_code(p);
+	bpf_rcu_read_unlock();
+	return nr;
+}
+
+static long note_file(struct task_struct *p, struct vm_area_struct *vma, void *data)
+{
+	struct gpuaware_mapped_file *found = data;
+
+	found->inode = BPF_CORE_READ(vma, vm_file, f_inode, i_ino);
+	found->device = BPF_CORE_READ(vma, vm_file, f_inode, i_sb, s_dev);
+	return 0;
+}
+
+/*
+ * Which file a process has at an address. To user space every overlay is a file system of its own;
+ * what it maps, and what a probe is attached to, is the file below.
+ */
+SEC("syscall")
+int find_mapped_file(struct gpuaware_mapped_file *request)
+{
+	struct gpuaware_mapped_file found = {};
+	struct task_struct *p = bpf_task_from_pid(request->tgid);
+
+	if (!p)
+		return -ESRCH;
+	bpf_find_vma(p, request->address, note_file, &found, 0);
+	bpf_task_release(p);
+	request->inode = found.inode;
+	request->device = found.device;
+	return 0;
+}
+
 /* Takes what threads have said of themselves. User space reads this iterator when they did. */
 SEC("iter/task")
 int take_hints(struct bpf_iter__task *ctx)
 {
-	u32 *hint, class = GPUAWARE_CLASS_NONE;
+	u32 *hint, class = GPUAWARE_CLASS_NONE, refused = GPUAWARE_CLASS_NONE;
 	struct task_struct *p = ctx->task;
 	struct task_mark *mark;
 
@@ -259,11 +350,17 @@ int take_hints(struct bpf_iter__task *ctx)
 	if (*hint == GPUAWARE_CLASS_LAUNCH || *hint == GPUAWARE_CLASS_HANDOFF)
 		class = *hint;
 	if (!is_trusted(p)) {
+		refused = class;
 		class = GPUAWARE_CLASS_NONE;
-		__sync_fetch_and_add(&nr_refused, 1);
 	}
 	mark = bpf_task_storage_get(&task_marks, p, NULL,
-				    class ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+				    class || refused ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+	/* All hints are gone through whenever anybody hints: one that was refused counts once. */
+	if (mark && mark->refused_hint != refused) {
+		mark->refused_hint = refused;
+		if (refused)
+			__sync_fetch_and_add(&nr_refused, 1);
+	}
 	if (mark && mark->hinted_class != class) {
 		mark->hinted_class = class;
 		mark->hinted_ns = bpf_ktime_get_ns();
@@ -297,7 +394,10 @@ int forget_outdated(struct bpf_iter__task *ctx)
 		mark->named_rules = 0;
 		mark->refused = 0;
 		mark->hinted_class = GPUAWARE_CLASS_NONE;
-		outdated |= is_trusted(p) ? endpoints : ~0ULL;
+		if (!is_trusted(p))
+			outdated = ~0ULL;
+		else if (endpoints_changed)
+			outdated |= endpoints;
 	}
 	if (mark->observed & outdated) {
 		__sync_fetch_and_and(&mark->observed, ~outdated);
@@ -352,10 +452,13 @@ int list_marks(struct bpf_iter__task *ctx)
 		return 0;
 	verdict = judge_task(p);
 	mark = bpf_task_storage_get(&task_marks, p, NULL, 0);
-	if (!verdict.class && mark && mark->refused) {
+	if (!verdict.class && mark && (mark->refused || mark->refused_hint)) {
 		judge_rules(mark, mark->observed | mark->refused, ~0ULL, &verdict);
+		if (!verdict.source)
+			verdict.rule = GPUAWARE_NO_RULE;
+		if (verdict.source || mark->refused_hint)
+			verdict.source = GPUAWARE_SOURCE_REFUSED;
 		verdict.class = GPUAWARE_CLASS_NONE;
-		verdict.source = verdict.source ? GPUAWARE_SOURCE_REFUSED : 0;
 	}
 	if (!verdict.source && (!mark || !mark->observed))
 		return 0;

@@ -25,7 +25,9 @@ enum gpuaware_limits {
 	GPUAWARE_WAIT_BUCKETS = 24,
 	GPUAWARE_MAX_RULES = 64,     /* bits of a mask */
 	GPUAWARE_MAX_ENDPOINTS = 32, /* likewise */
+	GPUAWARE_MAX_TRUSTED_UIDS = 4096,
 	GPUAWARE_MAX_TEXTS = 1024,
+	GPUAWARE_NO_RULE = 0xfffe, /* no index into texts */
 	GPUAWARE_TEXT_LEN = 256,
 	GPUAWARE_ADDRESS_LEN = 108, /* path of a Unix-domain socket */
 };
@@ -82,12 +84,26 @@ struct gpuaware_endpoint {
 	u8 address[GPUAWARE_ADDRESS_LEN];
 };
 
+enum gpuaware_event_kind {
+	GPUAWARE_EVENT_EXECED = 0,  /* the process started another program */
+	GPUAWARE_EVENT_RENAMED = 1, /* the thread has another name */
+	GPUAWARE_EVENT_MAPPED = 2,  /* the process may map a library that it did not */
+};
+
 /* Something that user space has to look at. */
 struct gpuaware_event {
 	s32 tid;
 	s32 tgid;
-	u32 renamed; /* 0: the process started another program */
+	u32 kind; /* enum gpuaware_event_kind */
 	u8 comm[GPUAWARE_COMM_LEN];
+};
+
+/* Argument of the `find_mapped_file` program. */
+struct gpuaware_mapped_file {
+	u64 address; /* in the process */
+	u64 inode;   /* 0: nothing is mapped there, or somebody changes the mappings right now */
+	s32 tgid;
+	u32 device; /* as the kernel has it: the major number << 20 | the minor */
 };
 
 /* Argument of the `mark_task` program. Class NONE takes the mark away. */

@@ -27,16 +27,25 @@
 /* Set by user space. */
 u32 trust_by_uid;   /* 0: everybody is trusted */
 u32 unix_endpoints; /* how many endpoints are Unix-domain sockets */
+u32 classes_held; /* rules are being exchanged: classes stay until user space counts a generation */
 
 u64 nr_refused; /* sightings that guard.trust_uids does not let count */
 
 /* Users whose sightings count. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, GPUAWARE_MAX_TRUSTED_UIDS);
 	__type(key, u32);
 	__type(value, u8);
 } trusted_uids SEC(".maps");
+
+static __always_inline void class_changed(void)
+{
+	u64 *generation = class_generation_ptr();
+
+	if (generation && !classes_held)
+		__sync_fetch_and_add(generation, 1);
+}
 
 static __always_inline bool is_trusted(struct task_struct *p)
 {
@@ -78,7 +87,8 @@ struct wake_ctx {
 	u64 cgroup_id;
 	u64 window_start_ns;
 	u32 class;
-	u32 nr_wakes; /* of launchers, in the window */
+	u32 nr_wakes;  /* of launchers, in the window */
+	u32 nr_before; /* in the window before */
 };
 
 struct {
@@ -139,6 +149,7 @@ int BPF_PROG(thread_waking, struct task_struct *p)
 	now = bpf_ktime_get_ns();
 	if (now - wctx->window_start_ns > WAKE_WINDOW_NS) {
 		wctx->window_start_ns = now;
+		wctx->nr_before = wctx->nr_wakes;
 		wctx->nr_wakes = 0;
 	}
 	if (++wctx->nr_wakes < MIN_WAKES)
@@ -146,7 +157,8 @@ int BPF_PROG(thread_waking, struct task_struct *p)
 	mark = bpf_task_storage_get(&task_marks, waker, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!mark)
 		return 0;
-	mark->wake_rate = wctx->nr_wakes * WAKE_WINDOW_NS / (now - wctx->window_start_ns + 1);
+	/* A window is a second; this one is not over. */
+	mark->wake_rate = wctx->nr_wakes > wctx->nr_before ? wctx->nr_wakes : wctx->nr_before;
 	observe(waker, mark, &mark->woke, GPUAWARE_OBSERVED_WAKES);
 	return 0;
 }
@@ -159,13 +171,21 @@ struct {
 	__type(value, u32);
 } endpoints SEC(".maps");
 
-static __always_inline u32 *inet_endpoint(struct sock *sk, u32 family)
+static __always_inline u64 endpoint_bit(const struct gpuaware_endpoint *endpoint)
+{
+	u32 *number = bpf_map_lookup_elem(&endpoints, endpoint);
+
+	return number ? (u64)GPUAWARE_OBSERVED_FIRST_ENDPOINT << *number : 0;
+}
+
+/* The address itself, and any address with its port. */
+static __always_inline u64 inet_endpoints(struct sock *sk, u32 family)
 {
 	struct gpuaware_endpoint endpoint = {};
-	u32 *number;
+	u64 bits;
 
 	if (sk->sk_type != SOCK_STREAM)
-		return NULL;
+		return 0;
 	endpoint.port = bpf_ntohs(sk->__sk_common.skc_dport);
 	if (family == AF_INET6) {
 		bpf_core_read(&endpoint.address, sizeof(struct in6_addr),
@@ -176,15 +196,13 @@ static __always_inline u32 *inet_endpoint(struct sock *sk, u32 family)
 		endpoint.address[10] = endpoint.address[11] = 0xff;
 		__builtin_memcpy(&endpoint.address[12], &address, sizeof(address));
 	}
-	number = bpf_map_lookup_elem(&endpoints, &endpoint);
-	if (number)
-		return number;
+	bits = endpoint_bit(&endpoint);
 	__builtin_memset(endpoint.address, 0, 16);
-	return bpf_map_lookup_elem(&endpoints, &endpoint);
+	return bits | endpoint_bit(&endpoint);
 }
 
 /* What the server bound: an accepted socket has the address of the one that listened. */
-static __always_inline u32 *unix_endpoint(struct sock *sk)
+static __always_inline u64 unix_endpoint(struct sock *sk)
 {
 	struct gpuaware_endpoint endpoint = {};
 	struct unix_address *address;
@@ -193,32 +211,33 @@ static __always_inline u32 *unix_endpoint(struct sock *sk)
 	peer = BPF_CORE_READ((struct unix_sock *)sk, peer);
 	address = BPF_CORE_READ((struct unix_sock *)peer, addr);
 	if (!peer || !address)
-		return NULL;
+		return 0;
 	bpf_probe_read_kernel_str(endpoint.address, sizeof(endpoint.address),
 				  (void *)&address->name[0].sun_path);
-	return bpf_map_lookup_elem(&endpoints, &endpoint);
+	return endpoint_bit(&endpoint);
 }
 
 /* `connects_to`: the current thread has sent to @sk. */
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(socket_sent, struct sock *sk, int ret, int flags)
 {
-	u32 family = sk->__sk_common.skc_family, *number = NULL;
+	u32 family = sk->__sk_common.skc_family;
 	struct task_struct *p;
+	u64 bits = 0;
 	struct task_mark *mark;
 
 	if (ret <= 0)
 		return 0;
 	if (family == AF_INET || family == AF_INET6)
-		number = inet_endpoint(sk, family);
+		bits = inet_endpoints(sk, family);
 	else if (family == AF_UNIX && unix_endpoints)
-		number = unix_endpoint(sk);
-	if (!number)
+		bits = unix_endpoint(sk);
+	if (!bits)
 		return 0;
 	p = bpf_get_current_task_btf();
 	mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (mark)
-		observe(p, mark, &mark->sent, (u64)GPUAWARE_OBSERVED_FIRST_ENDPOINT << *number);
+		observe(p, mark, &mark->sent, bits);
 	return 0;
 }
 

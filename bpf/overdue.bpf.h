@@ -55,7 +55,7 @@ static __always_inline void sweep_queue(u64 dsq, s32 cpu, u32 nr_cpus, u64 now)
 }
 
 /*
- * Searches @cpu's pinned queue, and that of its LLC if nobody has done so lately. A global
+ * Searches @cpu's pinned queue, and those of its LLC if nobody has done so lately. A global
  * function: the verifier looks at it once, not on each of dispatch()'s paths.
  */
 __noinline int search_overdue(s32 cpu, u64 now)
@@ -66,7 +66,10 @@ __noinline int search_overdue(s32 cpu, u64 now)
 
 	if (dsq_waiting(pinned_dsq(cpu)))
 		sweep_queue(pinned_dsq(cpu), cpu, 1, now);
-	if (!llcx || !dsq_waiting(background_dsq(llc)))
+	if (!llcx)
+		return 0;
+	look_for_boosted(llc, llcx, now);
+	if (!dsq_waiting(background_dsq(llc)))
 		return 0;
 	swept = llcx->swept_ns;
 	if (time_after_eq(now, swept + OVERDUE_SWEEP_NS) &&

@@ -100,7 +100,8 @@ struct llc_ctx {
 	u64 vtime;		  /* clock of the shared background queue */
 	u64 background_served_ns; /* since when shared background waits */
 	u64 handoff_served_ns;	  /* since when handoff waits */
-	u64 swept_ns; /* when the background queue was last searched for overdue tasks */
+	u64 swept_ns;	       /* when the background queue was last searched for overdue tasks */
+	u64 boosted_queued_ns; /* see boosted_wait() */
 };
 
 struct {

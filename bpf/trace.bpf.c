@@ -109,6 +109,12 @@ int BPF_PROG(switched, bool preempt, struct task_struct *prev, struct task_struc
 
 		now = bpf_ktime_get_ns();
 		switch_out(thread, prev, next, reason, prev_state, now);
+		/*
+		 * Woken while this CPU looked for somebody else to run, before the dequeue: that
+		 * was shown as a wakeup of a running thread. It waits for a CPU from now on.
+		 */
+		if (reason == TRACE_BLOCKED && !prev->__state)
+			wakeup(thread, prev);
 	}
 	thread = thread_of(next);
 	if (thread)

@@ -29,12 +29,27 @@ static __always_inline struct trace_thread *caller(void)
 	if (thread || !trace_launchers)
 		return thread;
 	notify(TRACE_NOTICE_LAUNCHER, p->tgid);
-	return start_thread(p, TRACE_ON_CPU);
+	thread = start_thread(p, TRACE_ON_CPU);
+	if (!thread)
+		missed();
+	return thread;
 }
 
 static __always_inline u64 nr_switches(struct trace_counters *c)
 {
 	return c->preempted + c->yielded + c->blocked;
+}
+
+/* Launches of each window, for how much they differ. */
+static __always_inline void count_in_window(struct trace_thread *thread)
+{
+	struct trace_thread_record *r = &thread->record;
+
+	if (thread->mark.window != window) {
+		r->squared_launches += (u64)r->window_launches * r->window_launches;
+		r->window_launches = 0;
+	}
+	r->window_launches++;
 }
 
 /* The thread launches at @now: accounts for the time since its last launch in this window. */
@@ -43,6 +58,7 @@ static __always_inline void next_interval(struct trace_thread *thread, u64 now)
 	struct trace_counters *c = &thread->record.counters;
 	struct interval_mark *mark = &thread->mark;
 
+	count_in_window(thread);
 	if (mark->window == window) {
 		u64 ns = now - mark->at_ns;
 
@@ -145,15 +161,63 @@ static __always_inline void kernel_launch(struct pt_regs *ctx, bool ex)
 	submit(event);
 }
 
+/* Takes a place for a call that begins. Its end will not be known if there is none. */
+static __always_inline void open_call(struct open_calls *open, u64 now, u64 stream, u64 symbol)
+{
+	struct open_call *call;
+	u32 depth;
+
+	if (open->window != window) {
+		/* Calls that outlast their window leave no end. */
+		open->window = window;
+		open->depth = 0;
+	}
+	depth = open->depth++;
+	if (depth >= MAX_NESTED_CALLS) {
+		missed();
+		return;
+	}
+	call = &open->calls[depth & (MAX_NESTED_CALLS - 1)];
+	call->begin_ns = now;
+	call->stream = stream;
+	call->symbol = symbol;
+}
+
+/* The innermost call of @symbol, which returns. NULL: its begin was not seen. */
+static __always_inline struct open_call *close_call(struct open_calls *open, u64 symbol)
+{
+	u32 depth = open->depth;
+	int at;
+
+	if (open->window != window || !depth)
+		return NULL;
+	if (depth > MAX_NESTED_CALLS) {
+		open->depth--;
+		return NULL;
+	}
+	for (at = MAX_NESTED_CALLS - 1; at >= 0; at--) {
+		struct open_call *call = &open->calls[at];
+
+		if (at >= depth)
+			continue;
+		if (call->symbol == symbol) {
+			open->depth = at;
+			return call;
+		}
+		/* It never returns, as after longjmp(), unless this one began before the window. */
+	}
+	return NULL;
+}
+
 /* A call that takes time begins; what it is about goes with its end as well. */
 static __always_inline void enter_call(struct pt_regs *ctx, struct trace_thread *thread, u32 kind,
 				       u64 stream)
 {
+	u64 now = bpf_ktime_get_ns(), symbol = bpf_get_attach_cookie(ctx);
 	struct trace_record *event;
 
-	thread->call_ns = bpf_ktime_get_ns();
-	thread->call_stream = stream;
-	event = call_event(kind, thread->call_ns, bpf_get_attach_cookie(ctx));
+	open_call(&thread->open, now, stream, symbol);
+	event = call_event(kind, now, symbol);
 	if (!event)
 		return;
 	event->cuda.stream = stream;
@@ -163,16 +227,18 @@ static __always_inline void enter_call(struct pt_regs *ctx, struct trace_thread 
 /* Returns how long the call took; 0 if its begin was not seen. */
 static __always_inline u64 exit_call(struct pt_regs *ctx, struct trace_thread *thread, u32 kind)
 {
-	u64 now = bpf_ktime_get_ns(), ns = now - thread->call_ns;
+	u64 now = bpf_ktime_get_ns(), symbol = bpf_get_attach_cookie(ctx);
+	struct open_call *call = close_call(&thread->open, symbol);
 	struct trace_record *event;
+	u64 ns;
 
-	if (!thread->call_ns)
+	if (!call)
 		return 0;
-	thread->call_ns = 0;
-	event = call_event(kind, now, bpf_get_attach_cookie(ctx));
+	ns = now - call->begin_ns;
+	event = call_event(kind, now, symbol);
 	if (event) {
 		event->cuda.duration_ns = ns;
-		event->cuda.stream = thread->call_stream;
+		event->cuda.stream = call->stream;
 		submit(event);
 	}
 	return ns;

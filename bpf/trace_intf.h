@@ -143,6 +143,7 @@ struct trace_counters {
 	u64 vector_irqs;
 	u64 vector_irq_ns;
 	/* The rest is counted in windows only. */
+	u64 window_switches; /* away from the thread: what launches may be divided into */
 	u64 launches;
 	u64 graph_launches;
 	u64 syncs;
@@ -165,12 +166,13 @@ struct trace_thread_record {
 	s32 tid;
 	s32 tgid;
 	u8 comm[TRACE_COMM_LEN];
-	u64 start_ns; /* of being traced */
-	u64 end_ns;   /* 0: not ended */
-	u64 since_ns; /* since when it is as it is */
-	u64 woken_ns; /* 0: not woken since it went to sleep */
-	u32 reason;   /* enum trace_reason: why it is off its CPU */
-	u32 pad;
+	u64 start_ns;	      /* of being traced */
+	u64 end_ns;	      /* 0: not ended */
+	u64 since_ns;	      /* since when it is as it is */
+	u64 woken_ns;	      /* 0: not woken since it went to sleep */
+	u64 squared_launches; /* of each window that it launched in but the last one, summed up */
+	u32 window_launches;  /* of the last one */
+	u32 reason;	      /* enum trace_reason: why it is off its CPU */
 	struct trace_counters counters;
 };
 

@@ -112,8 +112,10 @@ static __always_inline void count_irq_total(u32 kind, u32 nr, u64 self_ns, const
 			bpf_probe_read_kernel_str(zero.name, sizeof(zero.name), name);
 		bpf_map_update_elem(&irq_totals, &key, &zero, BPF_NOEXIST);
 		total = bpf_map_lookup_elem(&irq_totals, &key);
-		if (!total)
+		if (!total) {
+			__sync_fetch_and_add(&nr_lost_irqs, 1);
 			return;
+		}
 	}
 	__sync_fetch_and_add(&total->count, 1);
 	__sync_fetch_and_add(&total->self_ns, self_ns);

@@ -127,7 +127,7 @@ static __always_inline void switch_out(struct trace_thread *thread, struct task_
 
 	/*
 	 * Off its CPU already: tracing of a running thread began while it was being switched. Later
-	 * than that the kernel did not show a switch to it, which was seen under load, rarely.
+	 * than that the kernel did not show the switch to it: see docs/tracing.md.
 	 */
 	if (r->reason != TRACE_ON_CPU && r->since_ns != r->start_ns)
 		missed();
@@ -140,6 +140,8 @@ static __always_inline void switch_out(struct trace_thread *thread, struct task_
 	r->since_ns = now;
 	r->woken_ns = 0;
 	count_off(&r->counters, reason);
+	if (window)
+		r->counters.window_switches++;
 	if (reason == TRACE_PREEMPTED)
 		__builtin_memcpy(thread->preemptor, next->comm, TRACE_COMM_LEN);
 	if (record_events)

@@ -12,7 +12,8 @@
 
 #include "trace_intf.h"
 
-#define TRACE_NO_DSQ (~0ULL)
+#define TRACE_NO_DSQ	 (~0ULL)
+#define MAX_NESTED_CALLS 4 /* a power of 2; one libcuda call makes another */
 
 /* Set before loading. */
 const volatile bool record_events;   /* into the ring buffer, beside the counters */
@@ -27,6 +28,7 @@ s32 spawner; /* TID of ours whose new child is the command to trace; 0: none */
 u64 nr_missed;		/* events that could not even be counted by kind */
 u64 nr_lost_notices;	/* user space looks at every process instead */
 u64 nr_lost_preemptors; /* preemptions that found no room in the table */
+u64 nr_lost_irqs;	/* interrupts that found none in theirs */
 
 struct interval_mark {
 	u64 at_ns;
@@ -41,6 +43,19 @@ struct interval_mark {
 	u64 vector_irq_ns;
 };
 
+/* Calls that have begun in a window and not returned, the innermost last. */
+struct open_call {
+	u64 begin_ns;
+	u64 stream;
+	u64 symbol;
+};
+
+struct open_calls {
+	u32 window;
+	u32 depth; /* also of those that found no room */
+	struct open_call calls[MAX_NESTED_CALLS];
+};
+
 struct trace_thread {
 	struct trace_thread_record record;
 	/* The latest attempt to wake it: it counts if the thread turns out to be asleep. */
@@ -52,8 +67,7 @@ struct trace_thread {
 	u8 waker_comm[TRACE_COMM_LEN];
 	u8 preemptor[TRACE_COMM_LEN];
 	u64 dsq; /* where it waits, as far as is known */
-	u64 call_ns;
-	u64 call_stream;
+	struct open_calls open;
 	struct interval_mark mark;
 };
 
