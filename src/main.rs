@@ -3,8 +3,8 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use scx_gpuaware::cli::{self, Cli};
 
 fn main() -> ExitCode {
-    scx_gpuaware::cli::main(scx_gpuaware::cli::Cli::parse())
+    cli::main(Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit()))
 }

@@ -38,6 +38,14 @@ pub fn start(verbose: bool, format: Format) {
     };
 }
 
+/// Says why the program ends.
+pub fn say_error(error: &anyhow::Error, format: Format) {
+    match format {
+        Format::Text => eprintln!("scx_gpuaware: error: {error:#}"),
+        Format::Json => log::error!(event = "error"; "{error:#}"),
+    }
+}
+
 fn start_text(verbose: bool, level: LevelFilter) -> Result<(), log::SetLoggerError> {
     let mut config = ConfigBuilder::new();
     config

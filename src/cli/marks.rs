@@ -4,11 +4,11 @@
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 
-use crate::identify::Class;
 use crate::identify::marks::{Mark, Pins};
+use crate::identify::{Class, printable};
 use crate::sched;
 
-use super::print;
+use super::{feed, print};
 
 /// What to mark.
 #[derive(Debug, Args)]
@@ -22,10 +22,10 @@ pub struct Target {
     pid: Option<i32>,
 }
 
-/// Fails unless scx_gpuaware runs. One that was killed leaves its pins behind: they would answer, and
+/// Fails unless scx_gpuaware runs, as the scheduler or as `feed`. One that was killed leaves its pins behind: they would answer, and
 /// mean nothing.
 pub fn assert_running() -> Result<()> {
-    if !sched::loaded().is_some_and(|name| name.starts_with(sched::OPS_NAME)) {
+    if !sched::is_loaded() && !feed::is_running() {
         bail!("scx_gpuaware does not run: start it first");
     }
     Ok(())
@@ -72,8 +72,8 @@ pub fn list(json: bool) -> Result<()> {
         return print(&(serde_json::to_string_pretty(&marks)? + "\n"));
     }
     let mut table = format!(
-        "{:>7} {:>7} {:<16} {:<10} {:<8} {:>8}  EVIDENCE\n",
-        "TID", "PID", "COMM", "CLASS", "SOURCE", "AGE"
+        "{:>7} {:>7} {:<16} {:<10} {:<8} {:>9} {:>9}  EVIDENCE\n",
+        "TID", "PID", "COMM", "CLASS", "SOURCE", "AGE", "SEEN"
     );
     for mark in &marks {
         table += &row(mark);
@@ -84,17 +84,53 @@ pub fn list(json: bool) -> Result<()> {
 
 fn row(mark: &Mark) -> String {
     let name = |value: serde_json::Result<String>| value.unwrap_or_default().replace('"', "");
-    let age = mark.age_ms.map_or_else(
-        || "-".to_owned(),
-        |ms| format!("{:.1} s", ms as f64 / 1000.0),
-    );
+    let ago = |ms: Option<u64>| {
+        ms.map_or_else(
+            || "-".to_owned(),
+            |ms| format!("{:.1} s", ms as f64 / 1000.0),
+        )
+    };
     format!(
-        "{:>7} {:>7} {:<16} {:<10} {:<8} {age:>8}  {}",
+        "{:>7} {:>7} {:<16} {:<10} {:<8} {:>9} {:>9}  {}",
         mark.tid,
         mark.tgid,
-        mark.comm,
+        printable(&mark.comm),
         name(serde_json::to_string(&mark.class)),
         name(serde_json::to_string(&mark.source)),
-        mark.evidence,
+        ago(mark.age_ms),
+        ago(mark.last_seen_ms),
+        printable(&mark.evidence),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::identify::Source;
+
+    use super::*;
+
+    #[test]
+    fn a_row_is_a_line_whatever_a_thread_calls_itself() {
+        let mark = Mark {
+            tid: 12,
+            tgid: 10,
+            comm: "a\n  1 init\x1b[".to_owned(),
+            class: Class::Launch,
+            source: Source::Uprobe,
+            symbol: Some("cuLaunchKernel"),
+            evidence: "cuLaunchKernel of /tmp/\n/libcuda.so.1".to_owned(),
+            cgroup_id: 1,
+            first_seen_ns: Some(1),
+            age_ms: Some(61_500),
+            last_seen_ms: Some(700),
+            hits: 3,
+        };
+        let row = row(&mark);
+        assert!(!row.contains(char::is_control), "{row:?}");
+        let fields: Vec<_> = row.split_whitespace().collect();
+        assert_eq!(fields[..2], ["12", "10"]);
+        for field in ["launch", "uprobe", "61.5", "0.7"] {
+            assert!(fields.contains(&field), "{field}: {row}");
+        }
+    }
 }

@@ -3,12 +3,15 @@
 
 mod analyze;
 mod doctor;
+mod feed;
+mod generate;
 mod log;
 mod marks;
 mod policy;
 mod topology;
 mod trace;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,14 +21,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ::log::warn;
-use anyhow::{Context, Result};
-use clap::{Args, Parser, Subcommand};
+use anyhow::{Context, Result, bail};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::identify::Class;
 use crate::policy::cpuset::CpuSet;
 use crate::policy::effective::Effective;
 use crate::sched::reload::PolicyFile;
-use crate::sched::{self, Config, export, stats};
+use crate::sched::{self, Config, export, monitor, stats};
 use crate::top;
 
 /// A sched_ext scheduler that keeps GPU launch threads running beside noisy neighbours.
@@ -33,12 +38,39 @@ use crate::top;
 /// Without a subcommand it loads the scheduler and runs in the foreground until SIGINT or SIGTERM.
 /// Threads that launch CUDA work are found by themselves; the policy, cgroups and `mark` add others.
 #[derive(Debug, Parser)]
-#[command(name = "scx_gpuaware", version, args_conflicts_with_subcommands = true)]
+#[command(name = "scx_gpuaware", version)]
 pub struct Cli {
     #[command(flatten)]
     run: Run,
+    /// Log more, libbpf's debug output included.
+    #[arg(short, long, global = true)]
+    verbose: bool,
     #[command(subcommand)]
     command: Option<Command>,
+}
+
+impl Cli {
+    /// Reads a command line, the program's name first.
+    ///
+    /// # Errors
+    /// clap's, which also prints help and the version: [`clap::Error::exit`].
+    pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let mut matches = command.try_get_matches_from_mut(args)?;
+        // Not clap's args_conflicts_with_subcommands, which shuts out --verbose as well.
+        let of_run = Run::augment_args(clap::Command::default());
+        let written = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        if let Some(subcommand) = matches.subcommand_name()
+            && let Some(arg) = of_run
+                .get_arguments()
+                .find(|arg| written(arg.get_id().as_str()))
+        {
+            let name = arg.get_long().unwrap_or_default();
+            let problem = format!("--{name} is for the scheduler, not for subcommand {subcommand}");
+            return Err(command.error(ErrorKind::ArgumentConflict, problem));
+        }
+        Self::from_arg_matches_mut(&mut matches)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -67,9 +99,6 @@ struct Run {
     /// How to log to standard error.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = log::Format::Text)]
     log_format: log::Format,
-    /// Log more, libbpf's debug output included.
-    #[arg(short, long)]
-    verbose: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -108,10 +137,15 @@ enum Command {
         #[arg(long, value_name = "SEC", value_parser = seconds, default_value = "1")]
         interval: Duration,
     },
+    /// Find threads as the scheduler does, and tell another scheduler their class.
+    Feed(feed::Options),
     /// Record what the scheduler and interrupts do to threads that launch, under any scheduler.
     Trace(trace::Trace),
     /// Say what the scheduler and interrupts did to launch paths, from traces.
     Analyze(analyze::Analyze),
+    /// Write man pages and shell completions.
+    #[command(hide = true)]
+    Generate(generate::Generate),
 }
 
 /// An error with its exit code.
@@ -130,9 +164,9 @@ impl From<anyhow::Error> for Failure {
 
 /// Runs what the command line asks for.
 pub fn main(cli: Cli) -> ExitCode {
-    log::start(cli.run.verbose, cli.run.log_format);
+    log::start(cli.verbose, cli.run.log_format);
     let result = match cli.command {
-        None => run(&cli.run),
+        None => run(&cli.run, cli.verbose),
         Some(Command::Mark { class, target }) => {
             marks::mark(&target, Some(class)).map_err(Failure::from)
         }
@@ -143,25 +177,27 @@ pub fn main(cli: Cli) -> ExitCode {
         Some(Command::Topology(options)) => topology::run(&options),
         Some(Command::Doctor(args)) => doctor::run(&args).map_err(Failure::from),
         Some(Command::Top { interval }) => show(interval).map_err(Failure::from),
+        Some(Command::Feed(options)) => feed::run(&options),
         Some(Command::Trace(args)) => trace::run(&args),
         Some(Command::Analyze(args)) => analyze::run(&args),
+        Some(Command::Generate(args)) => generate::run(&args).map_err(Failure::from),
     };
     let (error, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Failure::Input(error)) => (error, 2),
         Err(Failure::Runtime(error)) => (error, 1),
     };
-    eprintln!("scx_gpuaware: error: {error:#}");
+    log::say_error(&error, cli.run.log_format);
     ExitCode::from(code)
 }
 
-fn run(args: &Run) -> Result<(), Failure> {
+fn run(args: &Run, verbose: bool) -> Result<(), Failure> {
     if args.help_stats {
         return Ok(stats::describe()?);
     }
     let shutdown = shutdown_flag()?;
     if let Some(interval) = args.monitor {
-        return Ok(stats::monitor(interval, &shutdown)?);
+        return Ok(monitor::monitor(interval, &shutdown)?);
     }
     // Everything is validated before anything is changed.
     let policy = read_policy(args.policy.as_deref(), args.preferred_cpus.as_ref())
@@ -169,14 +205,15 @@ fn run(args: &Run) -> Result<(), Failure> {
     let config = Config {
         exit_dump_len: args.exit_dump_len,
         metrics: args.metrics,
-        verbose: args.verbose,
+        verbose,
     };
+    let explain = || explain(args.log_format);
     sched::check().inspect_err(|_| explain())?;
     if let Some(interval) = args.stats {
         let shutdown = Arc::clone(&shutdown);
         // Nobody waits for its end: it sleeps for whole intervals.
         std::thread::spawn(move || {
-            if let Err(error) = stats::monitor(interval, &shutdown) {
+            if let Err(error) = monitor::print_every(interval, &shutdown) {
                 warn!("statistics: {error:#}");
             }
         });
@@ -187,16 +224,24 @@ fn run(args: &Run) -> Result<(), Failure> {
 }
 
 fn show(interval: Duration) -> Result<()> {
-    marks::assert_running()?;
+    if !sched::is_loaded() {
+        bail!("scx_gpuaware does not schedule: start it first");
+    }
     let shutdown = shutdown_flag()?;
     top::run(interval, &shutdown)
 }
 
 /// Says what is wrong with the host, beside the error that ended the start.
-fn explain() {
+fn explain(format: log::Format) {
     let problems = doctor::problems();
-    if !problems.is_empty() {
-        eprint!("scx_gpuaware: doctor says of this host:\n{problems}");
+    if problems.is_empty() {
+        return;
+    }
+    match format {
+        log::Format::Text => eprint!("scx_gpuaware: doctor says of this host:\n{problems}"),
+        log::Format::Json => {
+            warn!(event = "doctor", problems = problems; "doctor says of this host: {problems}");
+        }
     }
 }
 
@@ -249,11 +294,42 @@ fn seconds(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    fn read(args: &str) -> Result<Cli, clap::Error> {
+        Cli::read(args.split(' ').map(OsString::from))
+    }
+
+    #[test]
+    fn verbose_goes_before_and_after_a_subcommand() {
+        for args in ["-v", "-v marks", "marks -v", "policy show --verbose"] {
+            assert!(
+                read(&format!("scx_gpuaware {args}")).unwrap().verbose,
+                "{args}"
+            );
+        }
+        assert!(!read("scx_gpuaware marks").unwrap().verbose);
+    }
+
+    #[test]
+    fn what_is_for_the_scheduler_goes_with_no_subcommand() {
+        for args in [
+            "-p a.toml marks",
+            "--stats 1 policy show",
+            "--help-stats marks",
+        ] {
+            let error = read(&format!("scx_gpuaware {args}")).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            assert!(
+                error.to_string().contains("is for the scheduler"),
+                "{error}"
+            );
+        }
+        assert!(read("scx_gpuaware policy show -p a.toml").is_ok());
     }
 
     #[test]

@@ -71,7 +71,7 @@ enum Output {
     Ndjson,
     /// Events, for ui.perfetto.dev.
     Perfetto,
-    /// Events, the CSV of cuda_sched_trace.
+    /// Events, the CSV of cuda_sched_trace; with --all-launches only.
     LegacyCsv,
 }
 
@@ -155,6 +155,12 @@ fn plan(args: &Trace) -> Result<Plan> {
              period, or --all-launches",
             args.window_ms,
             args.every_ms
+        );
+    }
+    if args.format == Output::LegacyCsv && !args.all_launches {
+        bail!(
+            "--format legacy-csv: its columns cannot say that launches were sampled, so that ratios \
+             made of them would be wrong; expected with --all-launches, or another format"
         );
     }
     let launches = if args.all_launches {

@@ -3,7 +3,7 @@
 
 use crate::policy::cpuset::MAX_CPU;
 
-use super::{Facts, Finding, Verdict};
+use super::{Facts, Finding, Verdict, config};
 
 /// The oldest kernel with sched_ext, the oldest that the lab tries, the first with a hook for cpu.max.
 const FIRST: (u32, u32) = (6, 12);
@@ -57,17 +57,17 @@ pub fn examine(facts: &Facts) -> Vec<Finding> {
 type Check = (&'static str, fn(&Facts) -> Judgement);
 
 /// Verdict, what was found, what to do.
-type Judgement = (Verdict, String, Option<String>);
+pub type Judgement = (Verdict, String, Option<String>);
 
-fn ok(found: impl Into<String>) -> Judgement {
+pub fn ok(found: impl Into<String>) -> Judgement {
     (Verdict::Ok, found.into(), None)
 }
 
-fn warning(found: impl Into<String>, remedy: impl Into<String>) -> Judgement {
+pub fn warning(found: impl Into<String>, remedy: impl Into<String>) -> Judgement {
     (Verdict::Warning, found.into(), Some(remedy.into()))
 }
 
-fn problem(found: impl Into<String>, remedy: impl Into<String>) -> Judgement {
+pub fn problem(found: impl Into<String>, remedy: impl Into<String>) -> Judgement {
     (Verdict::Problem, found.into(), Some(remedy.into()))
 }
 
@@ -116,17 +116,7 @@ fn sched_ext(facts: &Facts) -> Judgement {
 }
 
 fn config(facts: &Facts) -> Judgement {
-    match &facts.kernel_config {
-        Some(place) => ok(format!("the kernel's configuration is in {place}")),
-        None => problem(
-            format!(
-                "neither /boot/config-{} nor /proc/config.gz can be read: libbpf refuses to load \
-                 without one",
-                facts.kernel
-            ),
-            "install the file that belongs to the kernel's package, or mount /boot",
-        ),
-    }
+    config::judge(facts.kernel_config.as_ref(), &facts.kernel)
 }
 
 fn btf(facts: &Facts) -> Judgement {
@@ -316,7 +306,7 @@ mod tests {
         Facts {
             kernel: "6.18.15+deb14-cloud-amd64".to_owned(),
             has_sched_ext: true,
-            kernel_config: Some("/proc/config.gz".to_owned()),
+            kernel_config: Some(config::tests::all()),
             has_btf: true,
             has_bpffs: true,
             capabilities: !0,

@@ -9,7 +9,7 @@ use crate::identify::{cgroups, libcuda};
 use crate::topology::Topology;
 use crate::topology::pci::{Devices, PciDevice};
 
-use super::{Facts, Gpu, Realtime};
+use super::{Facts, Gpu, KernelConfig, Realtime};
 
 /// PF_KTHREAD of linux/sched.h.
 const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -26,7 +26,7 @@ pub fn gather(root: &Path) -> Facts {
     Facts {
         has_sched_ext: root.join("sys/kernel/sched_ext").exists(),
         scheduler: scheduler(root),
-        kernel_config: kernel_config(root, &kernel),
+        kernel_config: KernelConfig::read(root, &kernel),
         kernel,
         has_btf: root.join("sys/kernel/btf/vmlinux").exists(),
         has_bpffs: is_mounted(&mounts, "/sys/fs/bpf", "bpf"),
@@ -81,14 +81,6 @@ fn scheduler(root: &Path) -> Option<String> {
     (state != "disabled").then(|| read(&folder.join("root/ops")).unwrap_or_default())
 }
 
-/// The places where libbpf looks.
-fn kernel_config(root: &Path, kernel: &str) -> Option<String> {
-    [format!("boot/config-{kernel}"), "proc/config.gz".to_owned()]
-        .into_iter()
-        .find(|path| std::fs::File::open(root.join(path)).is_ok())
-        .map(|path| format!("/{path}"))
-}
-
 fn is_mounted(mounts: &str, place: &str, kind: &str) -> bool {
     mounts.lines().any(|line| {
         let mut fields = line.split(' ').skip(1);
@@ -137,7 +129,7 @@ fn known_libcudas(root: &Path, processes: &[PathBuf]) -> Vec<String> {
     }
     for process in processes {
         let maps = std::fs::read(process.join("maps")).unwrap_or_default();
-        for mapping in libcuda::mappings(&maps) {
+        for mapping in libcuda::mappings(&maps, libcuda::is_libcuda) {
             paths.insert(mapping.path.display().to_string());
         }
     }
@@ -246,7 +238,9 @@ mod tests {
         let facts = gather(root.path());
         assert_eq!(facts.kernel, "6.18.15");
         assert_eq!(facts.scheduler.as_deref(), Some("lavd"));
-        assert_eq!(facts.kernel_config.as_deref(), Some("/boot/config-6.18.15"));
+        let config = facts.kernel_config.unwrap();
+        assert_eq!(config.place, "/boot/config-6.18.15");
+        assert!(config.enabled.contains("SCHED_CLASS_EXT"));
         assert!(facts.has_sched_ext && facts.has_bpffs && !facts.has_btf);
         assert_eq!((facts.uid, facts.capabilities), (1000, 0xff_ffff_ffff));
         assert_eq!(facts.lockdown.as_deref(), Some("integrity"));

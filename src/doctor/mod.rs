@@ -4,11 +4,13 @@
 //! `gather` reads the facts below a root path; `checks` judges them and is pure. Nothing is changed.
 
 mod checks;
+mod config;
 mod gather;
 
 use serde::Serialize;
 
 pub use checks::examine;
+pub use config::KernelConfig;
 pub use gather::gather;
 
 /// What is known of a host.
@@ -20,8 +22,8 @@ pub struct Facts {
     pub has_sched_ext: bool,
     /// The sched_ext scheduler that is loaded.
     pub scheduler: Option<String>,
-    /// Where the kernel's configuration is, if it can be read.
-    pub kernel_config: Option<String>,
+    /// The kernel's configuration, if it is there.
+    pub kernel_config: Option<KernelConfig>,
     /// Does the kernel describe its types?
     pub has_btf: bool,
     /// Is a BPF file system mounted on /sys/fs/bpf?

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! cgroup folders: which ones the policy's globs match, which ones have a CPU limit.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use log::debug;
+
+use crate::bpf::intf;
 
 use super::Class;
 use super::evidence;
@@ -14,6 +18,8 @@ use super::rules::Rules;
 
 /// The xattr of a folder that says the class of its tasks.
 pub const XATTR: &str = "user.scx_gpuaware.class";
+/// Folders that can have a tag.
+pub const MAX_TAGS: usize = intf::gpuaware_limits_GPUAWARE_MAX_TAGGED_CGROUPS as usize;
 const ROOT: u32 = 0;
 /// Folders that are looked at for a CPU limit before giving up.
 const MAX_LOOKED_AT: usize = 20_000;
@@ -23,8 +29,23 @@ pub fn mount_point(mounts: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ').skip(1);
         let path = fields.next()?;
-        (fields.next()? == "cgroup2").then(|| PathBuf::from(path))
+        (fields.next()? == "cgroup2").then(|| unescape(path))
     })
+}
+
+/// A path as the kernel writes it into tables: blanks and backslashes as three octal digits.
+fn unescape(path: &str) -> PathBuf {
+    let mut parts = path.split('\\');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let code = part
+            .get(..3)
+            .and_then(|code| u8::from_str_radix(code, 8).ok());
+        bytes.push(code.unwrap_or(b'\\'));
+        let rest = if code.is_some() { &part[3..] } else { part };
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    PathBuf::from(OsString::from_vec(bytes))
 }
 
 /// What is said of a folder, and of those below it.
@@ -39,14 +60,15 @@ pub struct Tag {
 }
 
 /// Walks the hierarchy below `root` and returns the tag of every folder that a rule matches, by
-/// cgroup id (the inode number of the folder).
+/// cgroup id (the inode number of the folder). Of more than [`MAX_TAGS`] those near the root, which
+/// folders below them inherit from.
 ///
 /// # Errors
 /// `root` itself cannot be read. Folders that vanish on the way are passed over.
 pub fn classify(root: &Path, rules: &Rules) -> Result<HashMap<u64, Tag>> {
     let mut tags = HashMap::new();
-    let mut folders = vec![root.to_path_buf()];
-    while let Some(folder) = folders.pop() {
+    let mut folders = VecDeque::from([root.to_path_buf()]);
+    while let Some(folder) = folders.pop_front() {
         let relative = folder.strip_prefix(root).unwrap_or(&folder);
         let mut tag = tag_of(&relative.to_string_lossy(), rules);
         if tag.class.is_none()
@@ -58,6 +80,9 @@ pub fn classify(root: &Path, rules: &Rules) -> Result<HashMap<u64, Tag>> {
             && let Ok(metadata) = std::fs::metadata(&folder)
         {
             tags.insert(metadata.ino(), tag);
+        }
+        if tags.len() == MAX_TAGS {
+            break;
         }
         match std::fs::read_dir(&folder) {
             Ok(entries) => folders.extend(
@@ -147,8 +172,20 @@ pub fn limited(root: &Path) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use proptest::prelude::*;
+
     use super::*;
     use crate::policy::Policy;
+
+    proptest! {
+        #[test]
+        fn any_mounts_and_xattrs_are_read_without_harm(mounts: String, xattr: Vec<u8>) {
+            mount_point(&mounts);
+            class_named(&xattr);
+        }
+    }
 
     #[test]
     fn finds_the_unified_hierarchy() {
@@ -156,6 +193,33 @@ mod tests {
                       cgroup2 /sys/fs/cgroup/unified cgroup2 rw,nosuid 0 0\n";
         assert_eq!(mount_point(mounts), Some("/sys/fs/cgroup/unified".into()));
         assert_eq!(mount_point("proc /proc proc rw 0 0\n"), None);
+        let mounts = "cgroup2 /a\\040b\\134c\\011\\x cgroup2 rw 0 0\n";
+        assert_eq!(mount_point(mounts), Some("/a b\\c\t\\x".into()));
+    }
+
+    #[test]
+    fn folders_that_vanish_meanwhile_are_passed_over() {
+        let root = tempfile::tempdir().unwrap();
+        let policy = "[class.launch]\nmatch = [{ cgroup = \"stays\" }]\n";
+        let rules = Rules::new(&Policy::parse(policy).unwrap());
+        let stays = root.path().join("stays");
+        std::fs::create_dir(&stays).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let goes = root.path().join("goes");
+                while !stop.load(Ordering::Relaxed) {
+                    std::fs::create_dir_all(goes.join("a/b")).unwrap();
+                    std::fs::remove_dir_all(&goes).unwrap();
+                }
+            });
+            for _ in 0..300 {
+                let tags = classify(root.path(), &rules).unwrap();
+                let inode = std::fs::metadata(&stays).unwrap().ino();
+                assert_eq!(tags.keys().copied().collect::<Vec<_>>(), [inode]);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]
@@ -167,7 +231,7 @@ mod tests {
         let policy = "[class.launch]\nmatch = [{ cgroup = \"gpu.slice/**\" }]\n\
                       [class.handoff]\nmatch = [{ comm = \"a\", cgroup = \"batch\" }]\n\
                       [class.background]\nmatch = [{ cgroup = \"{batch,gpu.slice/a}\" }]\n";
-        let rules = Rules::new(&Policy::parse(policy).unwrap()).unwrap();
+        let rules = Rules::new(&Policy::parse(policy).unwrap());
         let tags = classify(root.path(), &rules).unwrap();
         let tag_of = |folder: &str| {
             let inode = std::fs::metadata(root.path().join(folder)).unwrap().ino();
@@ -189,6 +253,24 @@ mod tests {
         );
         assert_eq!(tag_of("system.slice"), None);
         assert_eq!(tags.len(), 4);
+    }
+
+    #[test]
+    fn of_too_many_folders_those_near_the_root_are_tagged() {
+        let root = tempfile::tempdir().unwrap();
+        let inner = root.path().join("a");
+        for number in 0..MAX_TAGS + 10 {
+            std::fs::create_dir_all(inner.join(number.to_string())).unwrap();
+        }
+        std::fs::create_dir(root.path().join("b")).unwrap();
+        let policy = "[class.launch]\nmatch = [{ cgroup = \"**\" }]\n";
+        let rules = Rules::new(&Policy::parse(policy).unwrap());
+        let tags = classify(root.path(), &rules).unwrap();
+        assert_eq!(tags.len(), MAX_TAGS);
+        for folder in ["a", "b"] {
+            let inode = std::fs::metadata(root.path().join(folder)).unwrap().ino();
+            assert!(tags.contains_key(&inode), "{folder}");
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the kernel tells: programs that start, threads that are renamed.
+//! What the kernel tells: programs that start, libraries that are opened, threads that are renamed.
 
 use std::mem::size_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
@@ -22,6 +23,11 @@ pub enum Event {
         /// The process.
         tgid: u32,
     },
+    /// A process may map a library that it did not.
+    Mapped {
+        /// The process.
+        tgid: u32,
+    },
     /// A thread is named otherwise.
     Renamed {
         /// The thread.
@@ -31,16 +37,23 @@ pub enum Event {
         /// Its new name.
         comm: String,
     },
-    /// Events were lost, or the operator asks: any process may have started a program or be named
-    /// otherwise.
-    Anything,
+    /// Any process may have started a program and any thread be named otherwise: there was no room for
+    /// all that happened.
+    Lost,
+    /// The operator asks for a look at everything.
+    Rescan,
 }
+
+/// Everything is looked at because of lost events this often at most: a thread that renames itself in a
+/// loop can have them lost all the time.
+const LOST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The events since the last time.
 pub struct Events {
     ring: RingBuffer<'static>,
     received: mpsc::Receiver<Event>,
     lost_seen: u64,
+    next_lost: Duration,
     rescans_seen: u64,
     signalled: Arc<AtomicBool>,
 }
@@ -69,23 +82,28 @@ impl Events {
             ring: builder.build().context("reading events")?,
             received,
             lost_seen: 0,
+            next_lost: Duration::ZERO,
             rescans_seen: 0,
             signalled,
         })
     }
 
-    /// Takes what has happened.
+    /// Takes what has happened until `now`.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn take(&mut self, skel: &IdentifySkel<'_>) -> Result<Vec<Event>> {
+    pub fn take(&mut self, skel: &IdentifySkel<'_>, now: Duration) -> Result<Vec<Event>> {
         self.ring.consume().context("reading events")?;
         let mut events: Vec<_> = self.received.try_iter().collect();
         let (lost, rescans) = (counters::lost_events(skel), counters::rescans(skel));
+        if lost != self.lost_seen && now >= self.next_lost {
+            (self.lost_seen, self.next_lost) = (lost, now + LOST_INTERVAL);
+            events.push(Event::Lost);
+        }
         let signalled = self.signalled.swap(false, Ordering::Relaxed);
-        if signalled || lost != self.lost_seen || rescans != self.rescans_seen {
-            (self.lost_seen, self.rescans_seen) = (lost, rescans);
-            events.push(Event::Anything);
+        if signalled || rescans != self.rescans_seen {
+            self.rescans_seen = rescans;
+            events.push(Event::Rescan);
         }
         Ok(events)
     }
@@ -99,14 +117,16 @@ fn decode(bytes: &[u8]) -> Option<Event> {
     // tolerates any alignment.
     let event: intf::gpuaware_event = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
     let tgid = event.tgid.try_into().ok()?;
-    Some(match event.renamed {
-        0 => Event::Execed { tgid },
-        _ => Event::Renamed {
+    match event.kind {
+        intf::gpuaware_event_kind_GPUAWARE_EVENT_EXECED => Some(Event::Execed { tgid }),
+        intf::gpuaware_event_kind_GPUAWARE_EVENT_MAPPED => Some(Event::Mapped { tgid }),
+        intf::gpuaware_event_kind_GPUAWARE_EVENT_RENAMED => Some(Event::Renamed {
             tid: event.tid.try_into().ok()?,
             tgid,
             comm: text(&event.comm),
-        },
-    })
+        }),
+        _ => None,
+    }
 }
 
 /// The text of a C string.
@@ -117,7 +137,17 @@ pub fn text(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_decoded_without_harm(bytes: Vec<u8>, name: [u8; 16]) {
+            decode(&bytes);
+            prop_assert!(!text(&name).contains('\0'));
+        }
+    }
 
     #[test]
     fn decodes_names_that_are_no_text_and_drops_what_is_too_short() {

@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use crate::bpf::intf;
 
 use super::events::text;
-use super::libcuda::LAUNCH_SYMBOLS;
+use super::libcuda::launch_symbol;
 use super::marks::Pins;
 use super::{PROC, Source, cgroups};
 
@@ -18,6 +18,19 @@ const FIRST_LIBRARY: u32 = 1 << 16;
 /// Key of the text that says that an xattr gave a cgroup its class.
 pub const XATTR: u32 = FIRST_LIBRARY - 1;
 const SYMBOL_BITS: usize = 8;
+
+/// `text` with control characters spelled out: anybody can name a thread or a file so that it adds a
+/// line or an escape sequence to what root reads.
+pub fn printable(text: &str) -> String {
+    let spelled = text.chars().flat_map(|c| {
+        let (plain, escaped) = match c.is_control() {
+            true => (None, Some(c.escape_default())),
+            false => (Some(c), None),
+        };
+        plain.into_iter().chain(escaped.into_iter().flatten())
+    });
+    spelled.collect()
+}
 
 /// Key of the text that names library `number`.
 pub fn library_key(number: usize) -> u32 {
@@ -32,7 +45,7 @@ pub fn cookie(number: usize, symbol: usize) -> usize {
 /// The entry point that a uprobe saw.
 pub fn symbol(record: &intf::gpuaware_mark_record) -> Option<&'static str> {
     let index = record.symbol as usize & ((1 << SYMBOL_BITS) - 1);
-    LAUNCH_SYMBOLS.get(index).copied()
+    launch_symbol(index)
 }
 
 /// What explains records.
@@ -65,9 +78,10 @@ impl Evidence {
             Source::Uprobe => format!("{} by {}", self.launch(record), rule()),
             Source::Wakes => format!("{} a second by {}", record.rate, rule()),
             Source::Refused => {
-                let what = match record.launches {
-                    0 => rule(),
-                    _ => self.launch(record),
+                let what = match (record.launches, record.rule) {
+                    (0, intf::gpuaware_limits_GPUAWARE_NO_RULE) => "a hint".to_owned(),
+                    (0, _) => rule(),
+                    (_, _) => self.launch(record),
                 };
                 format!("{what}: uid {} is not in guard.trust_uids", record.uid)
             }
@@ -97,7 +111,9 @@ impl Evidence {
 
 /// The folder in the cgroup v2 hierarchy, from the text of a `/proc/TID/cgroup`.
 fn own_folder(text: &str) -> Option<&Path> {
-    let line = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    // Not lines(): a name may end with a carriage return.
+    let mut lines = text.split('\n');
+    let line = lines.find_map(|line| line.strip_prefix("0::/"))?;
     Some(Path::new(line))
 }
 
@@ -110,7 +126,18 @@ fn tagged_above(root: &Path, folder: &Path, id: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_cgroup_is_read_without_harm(text: String, folder in "[^\n]{0,20}") {
+            own_folder(&text);
+            let line = format!("0::/{folder}\n");
+            prop_assert_eq!(own_folder(&line), Some(Path::new(&folder)));
+        }
+    }
 
     #[test]
     fn finds_the_folder_that_has_the_tag() {
@@ -132,6 +159,12 @@ mod tests {
         let text = "5:cpu:/x\n0::/gpu.slice/a b\n";
         assert_eq!(own_folder(text), Some(Path::new("gpu.slice/a b")));
         assert_eq!(own_folder("5:cpu:/x\n"), None);
+    }
+
+    #[test]
+    fn names_add_neither_lines_nor_escape_sequences() {
+        let text = "a b\u{1b}[2J\n 7 launch\u{9b}\u{fffd}é";
+        assert_eq!(printable(text), "a b\\u{1b}[2J\\n 7 launch\\u{9b}\u{fffd}é");
     }
 
     #[test]

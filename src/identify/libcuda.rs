@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use object::{Object, ObjectSegment, ObjectSymbol};
 
 /// The entry points through which every CUDA program launches, whatever it links: the runtime,
@@ -21,6 +21,27 @@ pub const LAUNCH_SYMBOLS: [&str; 8] = [
     "cuGraphLaunch",
     "cuGraphLaunch_ptsz",
 ];
+
+/// The entry points of a shared runtime, by name. `__cudaLaunchKernel` is what nvcc's `<<<>>>` calls
+/// from CUDA 12 on. Their indices follow those of [`LAUNCH_SYMBOLS`].
+pub const RUNTIME_LAUNCH_SYMBOLS: [&str; 10] = [
+    "cudaLaunchKernel",
+    "cudaLaunchKernel_ptsz",
+    "cudaLaunchKernelExC",
+    "cudaLaunchKernelExC_ptsz",
+    "cudaLaunchCooperativeKernel",
+    "cudaLaunchCooperativeKernel_ptsz",
+    "cudaGraphLaunch",
+    "cudaGraphLaunch_ptsz",
+    "__cudaLaunchKernel",
+    "__cudaLaunchKernel_ptsz",
+];
+
+/// The entry point with this index.
+pub fn launch_symbol(index: usize) -> Option<&'static str> {
+    let mut symbols = LAUNCH_SYMBOLS.iter().chain(&RUNTIME_LAUNCH_SYMBOLS);
+    symbols.nth(index).copied()
+}
 
 /// The calls that wait for the GPU.
 pub const SYNC_SYMBOLS: [&str; 5] = [
@@ -43,7 +64,7 @@ pub struct Inode {
     pub number: u64,
 }
 
-/// One executable mapping of a libcuda.
+/// One mapping of a library.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mapping {
     /// The mapped file.
@@ -59,6 +80,8 @@ pub struct Mapping {
 pub struct EntryPoints {
     /// Index into [`LAUNCH_SYMBOLS`] and file offset.
     pub launches: Vec<(usize, usize)>,
+    /// See [`launch_symbol`]: those of a runtime, and file offset.
+    pub runtime_launches: Vec<(usize, usize)>,
     /// Index into [`SYNC_SYMBOLS`] and file offset.
     pub syncs: Vec<(usize, usize)>,
     /// File offset of [`INIT_SYMBOL`].
@@ -67,22 +90,35 @@ pub struct EntryPoints {
 
 /// Is this the path of a libcuda?
 pub fn is_libcuda(path: &[u8]) -> bool {
-    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
-    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+    let name = file_name(path);
     name == b"libcuda.so" || name.starts_with(b"libcuda.so.")
 }
 
-/// The libcuda mappings in the text of a `/proc/PID/maps`: one for each inode. Lines that do not
-/// parse are passed over: the file is written while the process runs.
-pub fn mappings(maps: &[u8]) -> BTreeSet<Mapping> {
+/// Is this the path of a shared runtime? Python packages have it as `libcudart-HASH.so.12`.
+pub fn is_libcudart(path: &[u8]) -> bool {
+    let Some(rest) = file_name(path).strip_prefix(b"libcudart") else {
+        return false;
+    };
+    rest.ends_with(b".so") || rest.windows(4).any(|part| part == b".so.")
+}
+
+fn file_name(path: &[u8]) -> &[u8] {
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
+}
+
+/// The mappings of files whose path `is_wanted`, in the text of a `/proc/PID/maps`: one for each
+/// inode. Lines that do not parse or do not end are passed over: the file is written while the
+/// process runs.
+pub fn mappings(maps: &[u8], is_wanted: impl Fn(&[u8]) -> bool) -> BTreeSet<Mapping> {
     let mut seen = BTreeSet::new();
-    maps.split(|&byte| byte == b'\n')
-        .filter_map(parse_line)
+    maps.split_inclusive(|&byte| byte == b'\n')
+        .filter_map(|line| parse_line(line.strip_suffix(b"\n")?, &is_wanted))
         .filter(|mapping| seen.insert(mapping.inode))
         .collect()
 }
 
-fn parse_line(line: &[u8]) -> Option<Mapping> {
+fn parse_line(line: &[u8], is_wanted: impl Fn(&[u8]) -> bool) -> Option<Mapping> {
     // 7f00-7f10 r-xp 00001000 fe:00 1234    /usr/lib/libcuda.so.1
     let mut rest = line;
     let mut field = || {
@@ -98,7 +134,8 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     let (major, minor) = field()?.split_once(':')?;
     let number = field()?.parse().ok()?;
     let path = rest.trim_ascii_start();
-    is_libcuda(path).then_some(())?;
+    // Not a name that a program gave to its own memory, such as [anon:/libcuda.so.1].
+    (path.starts_with(b"/") && is_wanted(path)).then_some(())?;
     Some(Mapping {
         inode: Inode {
             device: (
@@ -112,24 +149,38 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     })
 }
 
-/// The libcudas in the output of `ldconfig -p`, without duplicates.
-pub fn in_loader_cache(listing: &str) -> BTreeSet<PathBuf> {
+/// The libraries in the output of `ldconfig -p` whose path `is_wanted`, without duplicates.
+pub fn in_loader_cache(listing: &str, is_wanted: impl Fn(&[u8]) -> bool) -> BTreeSet<PathBuf> {
     listing
         .lines()
         .filter_map(|line| line.split_once(" => "))
         .map(|(_, path)| PathBuf::from(path.trim()))
-        .filter(|path| is_libcuda(path.as_os_str().as_bytes()))
+        .filter(|path| is_wanted(path.as_os_str().as_bytes()))
         .collect()
 }
 
-/// Finds the entry points in an ELF shared library.
+/// NVIDIA's has about 100 MB. Anybody can map a file of that name, and a sparse one of any size.
+const MAX_LEN: u64 = 256 << 20;
+/// NVIDIA's has fewer than 1000.
+const MAX_SYMBOLS: usize = 100_000;
+
+/// Finds the entry points in an ELF shared library. Reads no more of it than its tables.
 ///
 /// # Errors
-/// Not a readable ELF file.
+/// Not a readable ELF file, or larger than any libcuda.
 pub fn entry_points(path: &Path) -> Result<EntryPoints> {
-    let data = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    let reading = || format!("reading {}", path.display());
+    let data = std::fs::File::open(path).with_context(reading)?;
+    let len = data.metadata().with_context(reading)?.len();
+    ensure!(
+        len <= MAX_LEN,
+        "{}: {} MiB are too many for a libcuda",
+        path.display(),
+        len >> 20
+    );
+    let data = object::ReadCache::new(data);
     let file =
-        object::File::parse(&*data).with_context(|| format!("{}: not ELF", path.display()))?;
+        object::File::parse(&data).with_context(|| format!("{}: not ELF", path.display()))?;
     let offset_of = |address: u64| {
         file.segments().find_map(|segment| {
             let (offset, size) = segment.file_range();
@@ -139,11 +190,13 @@ pub fn entry_points(path: &Path) -> Result<EntryPoints> {
     };
     let mut found = EntryPoints {
         launches: Vec::new(),
+        runtime_launches: Vec::new(),
         syncs: Vec::new(),
         init: None,
     };
     for symbol in file
         .dynamic_symbols()
+        .take(MAX_SYMBOLS)
         .filter(|symbol| symbol.is_definition())
     {
         let Ok(name) = symbol.name() else { continue };
@@ -155,6 +208,9 @@ pub fn entry_points(path: &Path) -> Result<EntryPoints> {
             found.init = offset_of(symbol.address());
         }
         found.launches.extend(place_in(&LAUNCH_SYMBOLS));
+        let runtime = place_in(&RUNTIME_LAUNCH_SYMBOLS);
+        let runtime = runtime.map(|(index, offset)| (LAUNCH_SYMBOLS.len() + index, offset));
+        found.runtime_launches.extend(runtime);
         found.syncs.extend(place_in(&SYNC_SYMBOLS));
     }
     Ok(found)
@@ -162,6 +218,8 @@ pub fn entry_points(path: &Path) -> Result<EntryPoints> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const MAPS: &[u8] = b"\
@@ -171,11 +229,12 @@ mod tests {
 7f20b0-7f20c0 r-xp 00010000 00:2f 12                         /a b/libcuda.so.1 (deleted)\n\
 7f30b0-7f30c0 r-xp 00010000 fe:01 13                         /usr/lib/libcudart.so.12\n\
 7f40b0-7f40c0 rw-p 00000000 00:00 0                          [stack]\n\
-garbage\n\xff\xfe\n";
+garbage\n\xff\xfe\n\
+7f50b0-7f50c0 r-xp 00010000 fe:01 14                         /usr/lib/libcuda.so.1";
 
     #[test]
     fn finds_each_libcuda_inode_once() {
-        let found: Vec<_> = mappings(MAPS).into_iter().collect();
+        let found: Vec<_> = mappings(MAPS, is_libcuda).into_iter().collect();
         assert_eq!(found.len(), 2);
         assert_eq!(
             found[0].inode,
@@ -189,6 +248,107 @@ garbage\n\xff\xfe\n";
     }
 
     #[test]
+    fn a_runtime_may_have_a_hash_in_its_name() {
+        for name in ["libcudart.so", "libcudart.so.12", "libcudart-9f0a.so.11.0"] {
+            assert!(
+                is_libcudart(format!("/a/{name} (deleted)").as_bytes()),
+                "{name}"
+            );
+            assert!(!is_libcuda(name.as_bytes()), "{name}");
+        }
+        for name in [
+            "libcudart_static.a",
+            "libcudart.sox",
+            "libcuda.so.1",
+            "xlibcudart.so",
+        ] {
+            assert!(!is_libcudart(name.as_bytes()), "{name}");
+        }
+        let found = mappings(MAPS, is_libcudart);
+        assert_eq!(found.len(), 1);
+    }
+
+    #[test]
+    fn symbols_of_driver_and_runtime_have_one_numbering() {
+        assert_eq!(launch_symbol(6), Some("cuGraphLaunch"));
+        assert_eq!(launch_symbol(8), Some("cudaLaunchKernel"));
+        assert_eq!(launch_symbol(16), Some("__cudaLaunchKernel"));
+        assert_eq!(launch_symbol(18), None);
+    }
+
+    /// Paths as the kernel prints them: any bytes, a newline as `\012`, perhaps deleted.
+    fn path(name: &'static str) -> impl Strategy<Value = Vec<u8>> {
+        let folder = proptest::collection::vec(1u8.., 0..20);
+        (folder, any::<bool>()).prop_map(move |(folder, is_deleted)| {
+            let mut path = vec![b'/'];
+            for byte in folder {
+                match byte {
+                    b'\n' => path.extend(b"\\012"),
+                    other => path.push(other),
+                }
+            }
+            path.push(b'/');
+            path.extend(name.bytes());
+            path.extend(if is_deleted { &b" (deleted)"[..] } else { b"" });
+            path
+        })
+    }
+
+    fn line(number: u64, path: &[u8]) -> Vec<u8> {
+        let start = format!("7f{number:x}000-7f{number:x}fff r-xp 00001000 fe:01 {number}  ");
+        [start.as_bytes(), path, b"\n"].concat()
+    }
+
+    proptest! {
+        #[test]
+        fn any_path_to_a_libcuda_is_found_and_no_other(
+            found in path("libcuda.so.1"),
+            versioned in path("libcuda.so.550.54.15"),
+            others in proptest::collection::vec(
+                prop_oneof![
+                    path("libcudart.so.12"), path("libcuda.so-1"), path("libcuda.so.1x/a"),
+                    path("libcuda"), path("libcuda.so.1\\012"), path("xlibcuda.so.1"),
+                ],
+                0..4,
+            ),
+        ) {
+            // The one name that is both: it may only be deleted, or called so.
+            let others: Vec<_> = others.into_iter().filter(|path| !is_libcuda(path)).collect();
+            let mut maps = Vec::new();
+            for (number, path) in (10..).zip(&others) {
+                maps.extend(line(number, path));
+            }
+            maps.extend(line(1, &found));
+            maps.extend(line(2, &versioned));
+            let mapped: Vec<_> = mappings(&maps, is_libcuda).into_iter().collect();
+            let numbers: Vec<_> = mapped.iter().map(|mapping| mapping.inode.number).collect();
+            prop_assert_eq!(numbers, [1, 2]);
+            prop_assert_eq!(mapped[0].path.as_os_str().as_bytes(), &found);
+            prop_assert_eq!(&mapped[0].range, "7f1000-7f1fff");
+            // Cut anywhere, as by a process that goes away: less is found, never something else.
+            for end in 0..maps.len() {
+                for mapping in mappings(&maps[..end], is_libcuda) {
+                    prop_assert!(mapped.iter().any(|whole| whole.inode == mapping.inode));
+                }
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_harm(bytes: Vec<u8>, text: String) {
+            for mapping in mappings(&bytes, is_libcuda) {
+                prop_assert!(is_libcuda(mapping.path.as_os_str().as_bytes()));
+            }
+            in_loader_cache(&text, is_libcuda);
+        }
+    }
+
+    #[test]
+    fn memory_that_is_named_after_a_library_is_none() {
+        let named = b"7f10-7f20 r-xp 00000000 00:00 0    [anon:/x/libcuda.so.1 (deleted)\n";
+        assert!(mappings(named, is_libcuda).is_empty());
+    }
+
+    #[test]
     fn reads_the_loader_cache() {
         let listing = "\
 2 libs found in cache `/etc/ld.so.cache'
@@ -196,9 +356,20 @@ garbage\n\xff\xfe\n";
 \tlibcudart.so.12 (libc6,x86-64) => /usr/local/cuda/lib64/libcudart.so.12
 ";
         assert_eq!(
-            in_loader_cache(listing),
+            in_loader_cache(listing, is_libcuda),
             BTreeSet::from([PathBuf::from("/lib/x86_64-linux-gnu/libcuda.so.1")])
         );
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_is_not_read() {
+        let sparse = tempfile::NamedTempFile::new().unwrap();
+        sparse.as_file().set_len(MAX_LEN + (1 << 20)).unwrap();
+        let error = format!("{:#}", entry_points(sparse.path()).unwrap_err());
+        assert!(error.contains("257 MiB are too many"), "{error}");
+        sparse.as_file().set_len(MAX_LEN).unwrap();
+        let error = format!("{:#}", entry_points(sparse.path()).unwrap_err());
+        assert!(error.contains("not ELF"), "{error}");
     }
 
     #[test]
@@ -217,6 +388,7 @@ garbage\n\xff\xfe\n";
             entry_points(&libc).unwrap(),
             EntryPoints {
                 launches: vec![],
+                runtime_launches: vec![],
                 syncs: vec![],
                 init: None
             }

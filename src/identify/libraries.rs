@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Which libcuda files are in use, by the loader's cache and by what processes map, and attaching
-//! to them. When and what to attach is up to the callers.
+//! to them; where it is asked for, which runtimes are. When and what to attach is up to the callers.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -16,13 +16,21 @@ use anyhow::{Context, Result};
 use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts};
 use log::{debug, warn};
 
+use super::evidence;
 use super::libcuda::{self, EntryPoints};
 use super::processes::Looks;
 
 const PROC: &str = "/proc";
 
+/// A program that starts again at once has its library before it was looked at.
+const LET_GO_AFTER: Duration = Duration::from_secs(1);
+
 /// Device and inode number as `stat` has them.
 pub type FileId = (u64, u64);
+
+/// Tells which file a process has at an address: device and inode number as the kernel has them.
+/// `None`: not now, and then files are told apart as `stat` does.
+pub type MappedFile<'a> = &'a dyn Fn(u32, u64) -> Option<FileId>;
 
 /// A libcuda file in use.
 pub struct Library {
@@ -34,35 +42,64 @@ pub struct Library {
     pub path: PathBuf,
     /// Where its functions are.
     pub entry_points: EntryPoints,
+    /// User of the process that was seen mapping it; `None`: it is in the loader's cache.
+    pub mapped_by: Option<u32>,
 }
 
 /// Finds libraries, each once.
 #[derive(Default)]
 pub struct Libraries {
     known: HashSet<FileId>,
+    /// Overlays show a file of their own for the one that they have from below: containers of one
+    /// image map one file, under as many ids. By what the kernel has, which of them is known.
+    below: HashMap<FileId, FileId>,
+    /// The other ids that such a file has.
+    aliases: HashMap<FileId, FileId>,
     /// In the loader's cache: of use whether or not a process maps them now.
     installed: HashSet<FileId>,
     /// Which processes map which libcudas.
     users: HashMap<u32, Vec<FileId>>,
-    /// Did a process stop to map one since unused libraries were taken?
-    has_lost_users: bool,
+    /// When a process was first seen not to map one any more since unused libraries were taken.
+    lost_user_at: Option<Duration>,
     looks: Looks,
+    /// Are runtimes looked for too?
+    with_runtimes: bool,
 }
 
 impl Libraries {
+    /// Looks for runtimes too, or no longer, from the next look at each process on.
+    pub fn set_with_runtimes(&mut self, with_runtimes: bool) {
+        self.with_runtimes = with_runtimes;
+    }
+
+    fn is_wanted(&self, path: &[u8]) -> bool {
+        libcuda::is_libcuda(path) || self.with_runtimes && libcuda::is_libcudart(path)
+    }
+
     /// Those in the loader's cache and those that processes map now.
-    pub fn find_all(&mut self) -> Vec<Library> {
-        let mut found: Vec<_> = loader_cache()
-            .iter()
-            .filter_map(|path| self.open(path, path))
-            .collect();
-        self.installed
-            .extend(found.iter().map(|library| library.id));
+    pub fn find_all(&mut self, mapped_file: MappedFile<'_>) -> Vec<Library> {
+        let mut found = self.find_installed();
         for tgid in all_processes() {
-            found.extend(self.look_at(tgid, Duration::ZERO));
-            self.looks.started(tgid, Duration::ZERO);
+            found.extend(self.look_at(tgid, Duration::ZERO, mapped_file));
         }
         found
+    }
+
+    /// Those in the loader's cache as it is now. What is not in it any more is let go when nobody maps it.
+    pub fn find_installed(&mut self) -> Vec<Library> {
+        let paths = loader_cache(|path| self.is_wanted(path));
+        let ids = paths.iter().filter_map(|path| {
+            let metadata = std::fs::metadata(path).ok()?;
+            Some((metadata.dev(), metadata.ino()))
+        });
+        let before = std::mem::replace(&mut self.installed, ids.collect());
+        if !before.is_subset(&self.installed) {
+            self.lost_user_at.get_or_insert(Duration::ZERO);
+        }
+        paths
+            .iter()
+            .filter_map(|path| self.open(path, path, None))
+            .collect()
     }
 
     /// Those in the folders of `search_path`, separated by colons as in `LD_LIBRARY_PATH`.
@@ -74,11 +111,11 @@ impl Libraries {
             .collect();
         files
             .iter()
-            .filter_map(|path| self.open(path, path))
+            .filter_map(|path| self.open(path, path, None))
             .collect()
     }
 
-    /// Process `tgid` started a program at `now`.
+    /// Process `tgid` started a program at `now`: [`Libraries::look`] is to look at it now and then.
     pub fn started(&mut self, tgid: u32, now: Duration) {
         self.looks.started(tgid, now);
     }
@@ -94,7 +131,7 @@ impl Libraries {
     pub fn look(&mut self, now: Duration) -> Vec<Library> {
         let mut found = Vec::new();
         while let Some(tgid) = self.looks.next(now) {
-            found.extend(self.look_at(tgid, now));
+            found.extend(self.look_at(tgid, now, &|_, _| None));
         }
         found
     }
@@ -104,54 +141,101 @@ impl Libraries {
         self.users.keys().copied()
     }
 
-    /// Takes out the libraries that no process maps any more: found again, they are new.
-    pub fn take_unused(&mut self) -> HashSet<FileId> {
-        if !std::mem::take(&mut self.has_lost_users) {
+    /// Takes out the libraries that no process has mapped for a while at `now`: found again, they
+    /// are new.
+    pub fn take_unused(&mut self, now: Duration) -> HashSet<FileId> {
+        if self.lost_user_at.is_none_or(|at| now < at + LET_GO_AFTER) {
             return HashSet::new();
         }
+        self.lost_user_at = None;
         let used: HashSet<_> = self.users.values().flatten().copied().collect();
         let is_unused = |id: &FileId| !used.contains(id) && !self.installed.contains(id);
-        self.known.extract_if(is_unused).collect()
+        let unused: HashSet<_> = self.known.extract_if(is_unused).collect();
+        for ids in [&mut self.below, &mut self.aliases] {
+            ids.retain(|_, id| !unused.contains(id));
+        }
+        unused
     }
 
-    fn lost_user(&mut self, tgid: u32) {
-        self.has_lost_users |= self.users.remove(&tgid).is_some();
+    /// The id under which the file is known, or will be, that `stat` calls `id` and process `tgid` maps
+    /// at `range`.
+    fn known_as(
+        &mut self,
+        id: FileId,
+        tgid: u32,
+        range: &str,
+        mapped_file: MappedFile<'_>,
+    ) -> FileId {
+        if self.known.contains(&id) {
+            return id;
+        }
+        if let Some(&alias) = self.aliases.get(&id) {
+            return alias;
+        }
+        let start = range.split('-').next();
+        let start = start.and_then(|start| u64::from_str_radix(start, 16).ok());
+        let Some(below) = start.and_then(|start| mapped_file(tgid, start)) else {
+            return id;
+        };
+        let known = *self.below.entry(below).or_insert(id);
+        if known != id {
+            self.aliases.insert(id, known);
+        }
+        known
     }
 
-    /// Does process `tgid` map a libcuda by now?
-    fn look_at(&mut self, tgid: u32, now: Duration) -> Vec<Library> {
+    fn lost_user(&mut self, tgid: u32, now: Duration) {
+        if self.users.remove(&tgid).is_some() {
+            self.lost_user_at.get_or_insert(now);
+        }
+    }
+
+    /// What process `tgid` maps at `now` and nobody was seen to map before.
+    pub fn look_at(
+        &mut self,
+        tgid: u32,
+        now: Duration,
+        mapped_file: MappedFile<'_>,
+    ) -> Vec<Library> {
         let dir = Path::new(PROC).join(tgid.to_string());
         let Ok(maps) = std::fs::read(dir.join("maps")) else {
             self.looks.ended(tgid);
-            self.lost_user(tgid);
+            self.lost_user(tgid, now);
             return Vec::new();
         };
-        let mappings = libcuda::mappings(&maps);
+        let mappings = libcuda::mappings(&maps, |path| self.is_wanted(path));
         if mappings.is_empty() {
-            self.lost_user(tgid);
+            self.lost_user(tgid, now);
             return Vec::new();
         }
-        let files: Vec<_> = mappings
-            .into_iter()
-            .map(|mapping| (dir.join("map_files").join(&mapping.range), mapping.path))
-            .collect();
-        let ids = files.iter().filter_map(|(file, _)| {
-            let metadata = std::fs::metadata(file).ok()?;
-            Some((metadata.dev(), metadata.ino()))
+        let files = mappings.into_iter().filter_map(|mapping| {
+            let file = dir.join("map_files").join(&mapping.range);
+            let metadata = std::fs::metadata(&file).ok()?;
+            let id = (metadata.dev(), metadata.ino());
+            let id = self.known_as(id, tgid, &mapping.range, mapped_file);
+            Some((file, mapping.path, id))
         });
-        let ids: Vec<_> = ids.collect();
+        let files: Vec<_> = files.collect();
+        let ids: Vec<_> = files.iter().map(|&(_, _, id)| id).collect();
         match self.users.insert(tgid, ids.clone()) {
-            Some(before) => self.has_lost_users |= before != ids,
+            Some(before) if before != ids => {
+                self.lost_user_at.get_or_insert(now);
+            }
+            Some(_) => {}
             None => debug!("process {tgid} maps libcuda after {now:?}"),
         }
+        let user = user_of(tgid);
         files
             .iter()
-            .filter_map(|(file, name)| self.open(file, name))
+            .filter_map(|(file, name, id)| {
+                let is_new = !self.known.contains(id);
+                is_new.then(|| self.open(file, name, user)).flatten()
+            })
             .collect()
     }
 
     /// The library at `file`, unless it is known. `name` is for people.
-    fn open(&mut self, file: &Path, name: &Path) -> Option<Library> {
+    fn open(&mut self, file: &Path, name: &Path, mapped_by: Option<u32>) -> Option<Library> {
         let opened = File::open(file).and_then(|file| {
             let metadata = file.metadata()?;
             Ok((file, (metadata.dev(), metadata.ino())))
@@ -172,9 +256,11 @@ impl Libraries {
                 id,
                 path: name.to_path_buf(),
                 entry_points,
+                mapped_by,
             }),
             Err(error) => {
-                warn!("cannot probe {}: {error:#}", name.display());
+                let name = evidence::printable(&name.display().to_string());
+                warn!("cannot probe {name}: {error:#}");
                 None
             }
         }
@@ -237,10 +323,10 @@ fn by_fd(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-fn loader_cache() -> Vec<PathBuf> {
+fn loader_cache(is_wanted: impl Fn(&[u8]) -> bool) -> Vec<PathBuf> {
     let output = Command::new("/sbin/ldconfig").arg("-p").output();
     match output {
-        Ok(output) => libcuda::in_loader_cache(&String::from_utf8_lossy(&output.stdout))
+        Ok(output) => libcuda::in_loader_cache(&String::from_utf8_lossy(&output.stdout), is_wanted)
             .into_iter()
             .collect(),
         Err(error) => {
@@ -250,7 +336,14 @@ fn loader_cache() -> Vec<PathBuf> {
     }
 }
 
-fn all_processes() -> Vec<u32> {
+/// User of process `tgid`; `None`: it is gone.
+pub fn user_of(tgid: u32) -> Option<u32> {
+    let folder = std::fs::metadata(Path::new(PROC).join(tgid.to_string()));
+    Some(folder.ok()?.uid())
+}
+
+/// Every process there is.
+pub fn all_processes() -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir(PROC) else {
         return Vec::new();
     };
@@ -258,4 +351,33 @@ fn all_processes() -> Vec<u32> {
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn processes_that_vanish_meanwhile_are_passed_over() {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let mut child = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
+                    child.wait().unwrap();
+                }
+            });
+            let mut libraries = Libraries::default();
+            for round in 1..20 {
+                let now = Duration::from_secs(round);
+                libraries.any_started(now);
+                libraries.look(now + Duration::from_millis(20));
+                libraries.take_unused(now);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Marks as other processes see them: two pinned BPF objects, one that marks and one that lists.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -49,6 +50,9 @@ pub struct Mark {
     /// Sightings: of launches in armed windows only, so not their number.
     pub hits: u64,
 }
+
+/// Numbers of tasks.
+pub type Counts = BTreeMap<(Class, Source), u64>;
 
 /// The pinned objects of one scheduler, or of one test.
 #[derive(Debug, Clone)]
@@ -146,6 +150,20 @@ impl Pins {
             .collect())
     }
 
+    /// How many [`Pins::list`] would list, by class and source; looks nothing else up.
+    ///
+    /// # Errors
+    /// As [`Pins::list`].
+    pub fn count(&self) -> Result<Counts> {
+        let mut counts = Counts::new();
+        for record in self.records()? {
+            if let Some(reason) = reason(&record) {
+                *counts.entry(reason).or_default() += 1;
+            }
+        }
+        Ok(counts)
+    }
+
     /// The tasks that have a class, were refused one or launch.
     ///
     /// # Errors
@@ -201,16 +219,19 @@ fn not_running(pin: &Path) -> String {
 
 /// Runs a `SEC("syscall")` program on `context`; returns the errno that it returned, 0 for none.
 pub fn run_syscall_program<T: Copy>(program: BorrowedFd<'_>, context: &T) -> Result<i32> {
-    // The kernel writes the context back, so it must be in memory that can be written.
-    let mut context = *context;
+    ask_syscall_program(program, &mut { *context })
+}
+
+/// The same, for a program that writes into `context`.
+pub fn ask_syscall_program<T: Copy>(program: BorrowedFd<'_>, context: &mut T) -> Result<i32> {
     let mut opts = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
-        ctx_in: std::ptr::from_mut(&mut context).cast(),
+        ctx_in: std::ptr::from_mut(context).cast(),
         ctx_size_in: size_of::<T>() as _,
         ..Default::default()
     };
-    // SAFETY: `opts` and the context that it points to live until the call returns, and the
-    // kernel reads and writes no more than the size of the context.
+    // SAFETY: `opts` and the context that it points to live until the call returns; the kernel reads
+    // and writes no more than the size of the context, which is plain integers.
     let ret = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut opts) };
     if ret < 0 {
         return Err(std::io::Error::from_raw_os_error(-ret)).context("running the pinned program");
@@ -241,12 +262,18 @@ fn decode(bytes: &[u8]) -> Vec<intf::gpuaware_mark_record> {
 }
 
 /// `None`: it launches, but no rule gives it a class.
+fn reason(record: &intf::gpuaware_mark_record) -> Option<(Class, Source)> {
+    let class = Class::from_wire(record.class).unwrap_or(Class::Background);
+    Some((class, Source::from_wire(record.source)?))
+}
+
+/// `None`: it launches, but no rule gives it a class.
 fn mark_of(
     record: &intf::gpuaware_mark_record,
     now: Duration,
     evidence: &Evidence,
 ) -> Option<Mark> {
-    let source = Source::from_wire(record.source)?;
+    let (class, source) = reason(record)?;
     let is_timed = source != Source::Cgroup;
     let ms_ago =
         |ns: u64| is_timed.then(|| now.saturating_sub(Duration::from_nanos(ns)).as_millis() as u64);
@@ -254,7 +281,7 @@ fn mark_of(
         tid: record.tid,
         tgid: record.tgid,
         comm: text(&record.comm),
-        class: Class::from_wire(record.class).unwrap_or(Class::Background),
+        class,
         source,
         symbol: (source == Source::Uprobe).then(|| symbol(record)).flatten(),
         evidence: evidence.in_words(source, record),

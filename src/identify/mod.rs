@@ -4,12 +4,15 @@
 //! Works under any scheduler. What the classes mean is the scheduler's business.
 
 pub mod cgroups;
+mod class;
 mod counters;
 mod events;
 mod evidence;
+pub mod feed;
 mod hints;
 pub mod libcuda;
 pub mod libraries;
+mod mappers;
 pub mod marks;
 mod names;
 mod observers;
@@ -27,15 +30,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use clap::ValueEnum;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, OpenObject, ProgramMut};
 use log::{debug, warn};
-use serde::Serialize;
 
-use crate::bpf::identify::{IdentifySkel, IdentifySkelBuilder};
+use crate::bpf::identify::{IdentifySkel, IdentifySkelBuilder, types};
 use crate::bpf::intf;
 use crate::policy::{Arming, Identify as Bounds, Policy};
+
+pub use class::{Class, Source};
+pub use evidence::printable;
 
 use events::{Event, Events};
 use hints::Hints;
@@ -45,95 +49,13 @@ use observers::Observers;
 use probes::Probes;
 use rules::Rules;
 use tags::Tags;
+use window::Phase;
 
 const PROC: &str = "/proc";
 /// How often cgroups, programs and names are looked after: who needs a class has it within 250 ms.
 const STEP: Duration = Duration::from_millis(100);
 /// Going through all tasks is not cheap.
 const LONGEST_EXPIRY_STEP: Duration = Duration::from_secs(10);
-
-/// What a task is to the scheduler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Class {
-    /// Launches GPU work: runs at once, on a preferred CPU.
-    Launch,
-    /// Hands work to launchers: comes right after them.
-    Handoff,
-    /// Everybody else: shares fairly.
-    Background,
-}
-
-/// Who said which class a task has, in order of precedence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Source {
-    /// `scx_gpuaware mark`.
-    Mark,
-    /// Its cgroup, by a glob of the policy.
-    Cgroup,
-    /// Its name, executable or arguments, by a rule of the policy.
-    Rule,
-    /// The thread itself, by a hint.
-    Hint,
-    /// It called a CUDA launch function.
-    Uprobe,
-    /// It keeps waking launchers.
-    Wakes,
-    /// It sends to an LLM endpoint.
-    Connects,
-    /// Nobody: it was seen doing what a class is given for, but its user is not trusted.
-    Refused,
-}
-
-impl Class {
-    /// In a word, as in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Launch => "launch",
-            Self::Handoff => "handoff",
-            Self::Background => "background",
-        }
-    }
-
-    pub(crate) fn wire(self) -> u32 {
-        match self {
-            Self::Launch => intf::gpuaware_class_GPUAWARE_CLASS_LAUNCH,
-            Self::Handoff => intf::gpuaware_class_GPUAWARE_CLASS_HANDOFF,
-            Self::Background => intf::gpuaware_class_GPUAWARE_CLASS_BACKGROUND,
-        }
-    }
-
-    fn from_wire(class: u32) -> Option<Self> {
-        [Self::Launch, Self::Handoff, Self::Background]
-            .into_iter()
-            .find(|candidate| candidate.wire() == class)
-    }
-}
-
-impl Source {
-    /// In a word, as in JSON.
-    pub fn name(self) -> String {
-        match serde_json::to_value(self) {
-            Ok(serde_json::Value::String(name)) => name,
-            _ => String::new(),
-        }
-    }
-
-    fn from_wire(source: u32) -> Option<Self> {
-        match source {
-            intf::gpuaware_source_GPUAWARE_SOURCE_MARK => Some(Self::Mark),
-            intf::gpuaware_source_GPUAWARE_SOURCE_CGROUP => Some(Self::Cgroup),
-            intf::gpuaware_source_GPUAWARE_SOURCE_RULE => Some(Self::Rule),
-            intf::gpuaware_source_GPUAWARE_SOURCE_HINT => Some(Self::Hint),
-            intf::gpuaware_source_GPUAWARE_SOURCE_UPROBE => Some(Self::Uprobe),
-            intf::gpuaware_source_GPUAWARE_SOURCE_WAKES => Some(Self::Wakes),
-            intf::gpuaware_source_GPUAWARE_SOURCE_CONNECTS => Some(Self::Connects),
-            intf::gpuaware_source_GPUAWARE_SOURCE_REFUSED => Some(Self::Refused),
-            _ => None,
-        }
-    }
-}
 
 /// Identification at work. Detaches and unpins when dropped.
 pub struct Identify<'obj> {
@@ -144,6 +66,8 @@ pub struct Identify<'obj> {
     skel: IdentifySkel<'obj>,
     pins: Pins,
     rules: Rules,
+    /// Are `rules` what the kernel judges by? Not at first, and not after a change that failed halfway.
+    rules_stored: bool,
     names: Option<Names>,
     tags: Option<Tags>,
     hints: Hints,
@@ -163,6 +87,10 @@ pub struct Sightings {
     pub libraries: usize,
     /// Are the launch probes armed now?
     pub armed: bool,
+    /// What they do now.
+    pub phase: Phase,
+    /// For how long they are taken away the next time: it grows while they find nothing new.
+    pub pause: Duration,
     /// Times that they were armed.
     pub windows: u64,
     /// Sightings that did not count because the thread's user is not trusted.
@@ -192,6 +120,7 @@ impl<'obj> Identify<'obj> {
             skel,
             pins,
             rules: Rules::default(),
+            rules_stored: false,
             names: None,
             tags: cgroups::mount_point(&mounts).map(Tags::new),
             hints: Hints::default(),
@@ -203,47 +132,80 @@ impl<'obj> Identify<'obj> {
         Ok(identify)
     }
 
-    /// Goes by `policy` from now on. What was said of threads by rules of another one is judged
+    /// Goes by `policy` from now on. Where its rules are others, what rules said of threads is judged
     /// anew; marks by hand and known launchers stay.
     ///
     /// # Errors
-    /// More rules than can be judged: nothing was changed. The kernel refuses: all may be changed.
+    /// The kernel refuses: all may be changed.
     pub fn follow(&mut self, policy: &Policy) -> Result<()> {
-        let rules = Rules::new(policy)?;
-        if self.tags.is_none() && rules.by_cgroup() {
-            warn!("no cgroup v2 hierarchy is mounted: cgroup rules of the policy match nothing");
+        let rules = Rules::new(policy);
+        if !self.rules_stored || rules != self.rules {
+            self.follow_rules(rules)?;
         }
-        // First nothing matches, then who does is found: nobody has the number of another rule.
-        let nothing = Rules {
-            trusted_uids: rules.trusted_uids.clone(),
-            ..Rules::default()
-        };
-        store::rules(&mut self.skel, &nothing)?;
-        self.hints = Hints::default();
-        self.forget(None)?;
-        store::rules(&mut self.skel, &rules)?;
-        self.observers.follow(&self.skel, &rules)?;
-        self.names = Names::new(&rules, Path::new(PROC));
         self.bounds = policy.identify.clone();
         let window = window::Bounds {
             always: self.bounds.probes == Arming::Always,
             sweep: self.bounds.sweep,
             max_pause: self.bounds.max_pause,
         };
+        let points = self.bounds.entry_points;
         match &mut self.probes {
-            _ if !rules.by_launch() || self.bounds.probes == Arming::Off => self.probes = None,
-            Some(probes) => probes.set_bounds(window),
-            None => self.probes = Some(Probes::new(&self.skel, window)),
+            _ if !self.rules.by_launch() || self.bounds.probes == Arming::Off => self.probes = None,
+            Some(probes) => probes.follow(self.started.elapsed(), &self.skel, window, points),
+            None => self.probes = Some(Probes::new(&self.skel, window, points)),
         }
         hints::grant(&self.pins, policy.guard.hint_gid)?;
+        self.step()?;
+        Ok(())
+    }
+
+    /// Judges by `rules` from now on. Every thread keeps its class until all have been judged.
+    fn follow_rules(&mut self, rules: Rules) -> Result<()> {
+        if self.tags.is_none() && rules.by_cgroup() {
+            warn!("no cgroup v2 hierarchy is mounted: cgroup rules of the policy match nothing");
+        }
+        let same_endpoints = self.rules_stored && rules.endpoints == self.rules.endpoints;
+        self.rules_stored = false;
+        self.bss()?.endpoints_changed = (!same_endpoints).into();
+        self.hold_classes(true)?;
+        let exchanged = self.exchange_rules(rules);
+        self.hold_classes(false)?;
+        store::bump_generation(&self.skel)?;
+        exchanged
+    }
+
+    fn exchange_rules(&mut self, rules: Rules) -> Result<()> {
+        // What is most likely to be refused comes first, and nothing is changed yet.
+        self.observers.follow(&self.skel, &rules)?;
+        // First nothing matches, then who does is found: nobody has the number of another rule.
+        let nothing = Rules {
+            trusted_uids: rules.trusted_uids.clone(),
+            ..Rules::default()
+        };
+        store::rules(&mut self.skel, &nothing)?;
+        self.forget(None)?;
+        store::rules(&mut self.skel, &rules)?;
+        self.names = Names::new(&rules, Path::new(PROC));
         self.rules = rules;
         if let Some(tags) = &mut self.tags {
             tags.outdated();
+            tags.follow(&self.skel, &self.rules)?;
         }
-        store::bump_generation(&self.skel)?;
+        self.hints = Hints::default();
+        self.hints.follow(&self.skel)?;
         self.name_all()?;
-        self.step()?;
+        self.rules_stored = true;
         Ok(())
+    }
+
+    fn hold_classes(&mut self, hold: bool) -> Result<()> {
+        self.bss()?.classes_held = hold.into();
+        Ok(())
+    }
+
+    fn bss(&mut self) -> Result<&mut types::bss> {
+        let bss = self.skel.maps.bss_data.as_deref_mut();
+        bss.context("the BPF object has no data")
     }
 
     /// File descriptors of the maps that the scheduler shares: task marks, cgroup tags, rules, the
@@ -263,12 +225,12 @@ impl<'obj> Identify<'obj> {
         self.tags.as_ref().map(Tags::root)
     }
 
-    /// Every task that has a class, and why. Walks all tasks of the machine.
+    /// The number of tasks that have a class, by class and who said so. Walks all tasks of the machine.
     ///
     /// # Errors
     /// The kernel does not list them.
-    pub fn marks(&self) -> Result<Vec<marks::Mark>> {
-        self.pins.list()
+    pub fn count_marks(&self) -> Result<marks::Counts> {
+        self.pins.count()
     }
 
     /// One round of work: looks at new processes, arms or disarms the probes, follows cgroups.
@@ -281,13 +243,16 @@ impl<'obj> Identify<'obj> {
             tags.follow(&self.skel, &self.rules)?;
         }
         let now = self.started.elapsed();
+        if let Some(probes) = &mut self.probes {
+            probes.ask(now, &self.skel)?;
+        }
         self.follow_events(now)?;
         self.hints.follow(&self.skel)?;
         self.expire(now)?;
         let stale_before = self.seen_before(self.bounds.expire / 2)?;
         match &mut self.probes {
             Some(probes) => Ok(probes
-                .step(now, &self.skel, &self.pins, stale_before)
+                .step(now, &self.skel, &self.pins, &self.rules, stale_before)
                 .min(STEP)),
             None => Ok(STEP),
         }
@@ -325,34 +290,39 @@ impl<'obj> Identify<'obj> {
         if let Some(probes) = &self.probes {
             sightings.libraries = probes.nr_libraries();
             sightings.armed = probes.is_armed();
+            sightings.phase = probes.phase(self.started.elapsed());
+            sightings.pause = probes.pause();
             sightings.windows = probes.nr_windows();
         }
         sightings
     }
 
-    /// Programs that started may map libcuda, and they and threads that were renamed may match
-    /// other rules.
+    /// Processes that mapped something may map libcuda; programs that started and threads that were
+    /// renamed may match other rules.
     fn follow_events(&mut self, now: Duration) -> Result<()> {
         let mut changed = HashSet::new();
         let mut renamed = HashMap::new();
-        for event in self.events.take(&self.skel)? {
+        for event in self.events.take(&self.skel, now)? {
             match event {
                 Event::Execed { tgid } => {
-                    if let Some(probes) = &mut self.probes {
-                        probes.execed(tgid, now);
-                    }
                     changed.insert(tgid);
+                }
+                Event::Mapped { tgid } => {
+                    if let Some(probes) = &mut self.probes {
+                        probes.mapped(tgid);
+                    }
                 }
                 Event::Renamed { tid, tgid, comm } => {
                     renamed.insert(tid, comm);
                     changed.insert(tgid);
                 }
-                Event::Anything => {
+                Event::Rescan => {
                     if let Some(probes) = &mut self.probes {
-                        probes.rescan(now);
+                        probes.rescan();
                     }
                     self.name_all()?;
                 }
+                Event::Lost => self.name_all()?,
             }
         }
         self.name_processes(changed, &renamed)
@@ -397,8 +367,7 @@ impl<'obj> Identify<'obj> {
 
     /// Forgets what was observed before `expired` and not since; `None`: what rules said.
     fn forget(&mut self, expired: Option<Duration>) -> Result<()> {
-        let bss = self.skel.maps.bss_data.as_deref_mut();
-        let bss = bss.context("the BPF object has no data")?;
+        let bss = self.bss()?;
         bss.expire_before_ns = expired.map_or(0, |time| time.as_nanos() as u64);
         bss.rules_changed = expired.is_none().into();
         run_iterator(&self.skel.progs.forget_outdated)

@@ -195,13 +195,17 @@ fn arguments(cmdline: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
+
     use super::*;
     use crate::policy::Policy;
     use proptest::prelude::*;
 
     fn names(text: &str, proc: &Path) -> Option<Names> {
         let policy = Policy::parse(&format!("[class.handoff]\nmatch = [{text}]\n")).unwrap();
-        Names::new(&Rules::new(&policy).unwrap(), proc)
+        Names::new(&Rules::new(&policy), proc)
     }
 
     fn stat_line(comm: &[u8], start: u64) -> Vec<u8> {
@@ -258,6 +262,35 @@ mod tests {
         };
         assert_eq!(rules_of(&[(6, "new name")]), Some(1));
         assert_eq!(rules_of(&[(7, "new name")]), Some(0));
+    }
+
+    #[test]
+    fn processes_that_vanish_meanwhile_match_nothing_by_mistake() {
+        let proc = Path::new("/proc");
+        let rules = "{ cmdline = \"vanish *\" }, { comm = \"nobody-is-this\" }";
+        let names = names(rules, proc).unwrap();
+        let stop = AtomicBool::new(false);
+        let matched = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let mut command = std::process::Command::new("true");
+                    command.arg0("vanish").arg("now");
+                    command.status().unwrap();
+                }
+            });
+            let (mut matched, end) = (0, Instant::now() + Duration::from_secs(20));
+            while matched < 20 && Instant::now() < end {
+                for tgid in names.all_processes() {
+                    names.of_process(tgid, &HashMap::new(), |named| {
+                        assert!(named.rules <= 1, "nobody has that name");
+                        matched += named.rules;
+                    });
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            matched
+        });
+        assert!(matched >= 20, "{matched}");
     }
 
     #[test]

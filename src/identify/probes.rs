@@ -1,21 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The launch probes on every libcuda in use, and arming them in time.
 
+use std::collections::{HashMap, HashSet};
+use std::os::fd::AsFd;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use libbpf_rs::Link;
 use log::{debug, info, warn};
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 
 use crate::bpf::identify::IdentifySkel;
 use crate::bpf::intf;
+use crate::policy::EntryPoints;
 
-use super::libraries::{Libraries, Library};
-use super::marks::Pins;
-use super::processes::Strangers;
-use super::window::{Action, Bounds, Threads, Window};
+use super::libraries::{self, FileId, Libraries, Library};
+use super::mappers::Mappers;
+use super::marks::{self, Pins};
+use super::processes::{self, Strangers};
+use super::rules::Rules;
+use super::window::{Action, Bounds, Phase, Threads, Window};
 use super::{PROC, counters, evidence, store};
+
+/// How often it is checked whether those that map a libcuda are still there.
+const CENSUS: Duration = Duration::from_secs(1);
 
 /// A libcuda file with its probes.
 struct Probed {
@@ -29,30 +40,94 @@ struct Probed {
 /// All uprobes.
 pub struct Probes {
     libraries: Libraries,
+    mappers: Mappers,
+    /// Has the loader's cache to be read again?
+    is_cache_old: bool,
+    /// For how long the kernel was asked since processes were looked at.
+    asking: Duration,
+    next_census: Duration,
     probed: Vec<Probed>,
     strangers: Strangers,
     window: Window,
+    points: EntryPoints,
     /// Libraries that were probed so far.
     nr_added: usize,
     nr_windows: u64,
-    nr_rescans: u64,
+    /// Libraries of trusted users that were found, and rescans.
+    nr_triggers: u64,
 }
 
 impl Probes {
     /// Finds the libraries in use and arms the probes.
-    pub fn new(skel: &IdentifySkel<'_>, bounds: Bounds) -> Self {
+    pub fn new(skel: &IdentifySkel<'_>, bounds: Bounds, points: EntryPoints) -> Self {
         let mut probes = Self {
             libraries: Libraries::default(),
+            mappers: Mappers::default(),
+            is_cache_old: false,
+            asking: Duration::ZERO,
+            next_census: Duration::ZERO,
             probed: Vec::new(),
             strangers: Strangers::default(),
             window: Window::new(Duration::ZERO, bounds),
+            points,
             nr_added: 0,
             nr_windows: 1,
-            nr_rescans: 0,
+            nr_triggers: 0,
         };
-        let found = probes.libraries.find_all();
+        probes.libraries.set_with_runtimes(points.libcudart());
+        let found = probes
+            .libraries
+            .find_all(&|tgid, address| mapped_file(skel, tgid, address));
         probes.add(skel, found);
         probes
+    }
+
+    /// Has the kernel tell who may map a library that it did not. The answers are events, for
+    /// [`Probes::mapped`].
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn ask(&mut self, now: Duration, skel: &IdentifySkel<'_>) -> Result<()> {
+        if self.mappers.is_due(now) {
+            let start = Instant::now();
+            marks::run_syscall_program(skel.progs.find_new_code.as_fd(), &0u64)?;
+            self.asking += start.elapsed();
+        }
+        Ok(())
+    }
+
+    /// Process `tgid` may map a library that it did not.
+    pub fn mapped(&mut self, tgid: u32) {
+        self.mappers.push(tgid);
+    }
+
+    /// Looks at those that wait for it. Returns what they map that is new.
+    fn look(&mut self, now: Duration, skel: &IdentifySkel<'_>) -> Vec<Library> {
+        let mut found = Vec::new();
+        if std::mem::take(&mut self.is_cache_old) {
+            found = self.libraries.find_installed();
+        }
+        if !self.mappers.is_due(now) {
+            return found;
+        }
+        if now >= self.next_census {
+            self.next_census = now + CENSUS;
+            let users = self.libraries.users();
+            users
+                .filter(|&tgid| is_gone(tgid))
+                .for_each(|tgid| self.mappers.push(tgid));
+        }
+        let (libraries, start) = (&mut self.libraries, Instant::now());
+        self.mappers.look(
+            now,
+            || self.asking + start.elapsed(),
+            |tgid| {
+                let mapped_file = |tgid, address| mapped_file(skel, tgid, address);
+                found.extend(libraries.look_at(tgid, now, &mapped_file));
+            },
+        );
+        self.asking = Duration::ZERO;
+        found
     }
 
     /// See [`super::Identify::step`].
@@ -64,17 +139,21 @@ impl Probes {
         now: Duration,
         skel: &IdentifySkel<'_>,
         pins: &Pins,
+        rules: &Rules,
         stale_before: Option<Duration>,
     ) -> Duration {
-        let found = self.libraries.look(now);
+        let found = self.look(now, skel);
+        let trusts = |library: &&Library| library.mapped_by.is_none_or(|uid| rules.trusts(uid));
+        self.nr_triggers += found.iter().filter(trusts).count() as u64;
         self.add(skel, found);
-        self.drop_unused(skel);
+        self.drop_unused(now, skel);
         let mut counters = counters::probes(skel);
-        counters.triggers += self.nr_added as u64 + self.nr_rescans;
+        counters.triggers += self.nr_triggers;
         let mut threads = KnownThreads {
             pins,
+            rules,
             strangers: &mut self.strangers,
-            users: self.libraries.users().collect(),
+            libraries: &self.libraries,
             stale_before,
         };
         let action = self.window.step(now, counters, &mut threads);
@@ -85,7 +164,7 @@ impl Probes {
             Some(Action::Arm) => {
                 self.nr_windows += 1;
                 for probed in &mut self.probed {
-                    probed.arm(skel);
+                    probed.arm(skel, self.points);
                 }
             }
             Some(Action::Disarm) => {
@@ -113,32 +192,63 @@ impl Probes {
         self.window.is_armed()
     }
 
-    /// Process `tgid` started a program at `now`: it may map a libcuda.
-    pub fn execed(&mut self, tgid: u32, now: Duration) {
-        self.libraries.started(tgid, now);
+    /// What the probes do at `now`.
+    pub fn phase(&self, now: Duration) -> Phase {
+        self.window.phase(now)
     }
 
-    /// Any process may have started a program at `now`: looks at all, and at launches at once.
-    pub fn rescan(&mut self, now: Duration) {
-        self.libraries.any_started(now);
-        self.nr_rescans += 1;
+    /// How long they are taken away the next time that they are.
+    pub fn pause(&self) -> Duration {
+        self.window.pause()
     }
 
-    /// Goes by `bounds` from now on.
-    pub fn set_bounds(&mut self, bounds: Bounds) {
-        self.window.set_bounds(bounds);
+    /// Looks at every process and into the loader's cache, and at launches at once.
+    pub fn rescan(&mut self) {
+        self.is_cache_old = true;
+        for tgid in libraries::all_processes() {
+            self.mappers.push(tgid);
+        }
+        self.nr_triggers += 1;
+    }
+
+    /// Goes by `bounds` and probes at `points` from now, which is `now`, on.
+    pub fn follow(
+        &mut self,
+        now: Duration,
+        skel: &IdentifySkel<'_>,
+        bounds: Bounds,
+        points: EntryPoints,
+    ) {
+        self.window.set_bounds(now, bounds);
+        if points == self.points {
+            return;
+        }
+        self.points = points;
+        self.libraries.set_with_runtimes(points.libcudart());
+        for probed in &mut self.probed {
+            probed.launches = None;
+            if self.window.is_armed() {
+                probed.arm(skel, points);
+            }
+        }
+        self.rescan();
     }
 
     /// Stops to probe what nobody maps any more.
-    fn drop_unused(&mut self, skel: &IdentifySkel<'_>) {
-        let unused = self.libraries.take_unused();
+    fn drop_unused(&mut self, now: Duration, skel: &IdentifySkel<'_>) {
+        // Who waits for a look may map it: a child of who did.
+        if !self.mappers.is_empty() {
+            return;
+        }
+        let unused = self.libraries.take_unused(now);
         if unused.is_empty() {
             return;
         }
         self.probed.retain(|probed| {
             let is_used = !unused.contains(&probed.library.id);
             if !is_used {
-                info!("nobody maps {} any more", probed.library.path.display());
+                let name = probed.library.path.display().to_string();
+                info!("nobody maps {} any more", evidence::printable(&name));
                 store::forget_text(skel, evidence::library_key(probed.number));
             }
             is_used
@@ -148,16 +258,16 @@ impl Probes {
     /// Starts to probe these libraries.
     fn add(&mut self, skel: &IdentifySkel<'_>, found: Vec<Library>) {
         for library in found {
-            let name = library.path.display().to_string();
+            let name = evidence::printable(&library.path.display().to_string());
             self.nr_added += 1;
             match Probed::new(skel, library, self.nr_added) {
                 Ok(mut probed) => {
                     info!(
                         "probing {name} ({} launch entry points)",
-                        probed.library.entry_points.launches.len()
+                        probed.points(self.points).len()
                     );
                     if self.window.is_armed() {
-                        probed.arm(skel);
+                        probed.arm(skel, self.points);
                     }
                     self.probed.push(probed);
                 }
@@ -167,11 +277,29 @@ impl Probes {
     }
 }
 
+/// See [`libraries::MappedFile`].
+fn mapped_file(skel: &IdentifySkel<'_>, tgid: u32, address: u64) -> Option<FileId> {
+    let mut request = intf::gpuaware_mapped_file {
+        address,
+        inode: 0,
+        tgid: tgid.try_into().ok()?,
+        device: 0,
+    };
+    let program = skel.progs.find_mapped_file.as_fd();
+    marks::ask_syscall_program(program, &mut request).ok()?;
+    (request.inode != 0).then_some((request.device.into(), request.inode))
+}
+
+fn is_gone(tgid: u32) -> bool {
+    kill(Pid::from_raw(tgid as i32), None) == Err(Errno::ESRCH)
+}
+
 /// The marks of the running system.
 struct KnownThreads<'a> {
     pins: &'a Pins,
+    rules: &'a Rules,
     strangers: &'a mut Strangers,
-    users: Vec<u32>,
+    libraries: &'a Libraries,
     stale_before: Option<Duration>,
 }
 
@@ -192,9 +320,19 @@ impl Threads for KnownThreads<'_> {
             record.source != intf::gpuaware_source_GPUAWARE_SOURCE_UPROBE
                 || record.last_seen_ns >= stale_ns
         });
-        let known = known.map(|record| record.tid as u32).collect();
-        let users = self.users.iter().copied();
-        self.strangers.ran(Path::new(PROC), users, &known)
+        let mut marked: HashMap<u32, HashSet<u32>> = HashMap::new();
+        for record in known {
+            let threads = marked.entry(record.tgid as u32).or_default();
+            threads.insert(record.tid as u32);
+        }
+        // For a thread that would be refused nobody is to pay.
+        let counts = |tgid: &u32| {
+            let user = || libraries::user_of(*tgid);
+            self.rules.trusted_uids.is_none() || user().is_some_and(|uid| self.rules.trusts(uid))
+        };
+        let users = self.libraries.users().filter(counts);
+        self.strangers
+            .ran(Path::new(PROC), users, &marked, processes::process_ns)
     }
 
     fn launchers_alive(&mut self) -> bool {
@@ -215,15 +353,23 @@ impl Probed {
         })
     }
 
-    fn arm(&mut self, skel: &IdentifySkel<'_>) {
-        let launches = &self.library.entry_points.launches;
-        if self.launches.is_some() || launches.is_empty() {
+    /// Cookie and file offset of each entry point that is asked for.
+    fn points(&self, wanted: EntryPoints) -> Vec<(usize, usize)> {
+        let found = &self.library.entry_points;
+        let driver = found.launches.iter().filter(|_| wanted.libcuda());
+        let runtime = found.runtime_launches.iter();
+        let runtime = runtime.filter(|_| wanted.libcudart());
+        driver
+            .chain(runtime)
+            .map(|&(symbol, offset)| (evidence::cookie(self.number, symbol), offset))
+            .collect()
+    }
+
+    fn arm(&mut self, skel: &IdentifySkel<'_>, wanted: EntryPoints) {
+        let points = self.points(wanted);
+        if self.launches.is_some() || points.is_empty() {
             return;
         }
-        let points: Vec<_> = launches
-            .iter()
-            .map(|&(symbol, offset)| (evidence::cookie(self.number, symbol), offset))
-            .collect();
         match self.library.attach(&skel.progs.launch, &points) {
             Ok(link) => self.launches = Some(link),
             Err(error) => warn!("cannot arm: {error:#}"),

@@ -7,6 +7,8 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
+use nix::unistd::Pid;
+
 /// Age at which a process that started a program is looked at. The last gap repeats.
 const LOOKS_MS: [u64; 10] = [
     20, 120, 300, 600, 1_200, 3_000, 8_000, 20_000, 50_000, 110_000,
@@ -62,42 +64,63 @@ fn look_at(look: usize) -> Duration {
     Duration::from_millis(LOOKS_MS[look.min(last)] + repeats * gap)
 }
 
+/// Whose CPU time is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Runner {
+    /// All threads of a process, of which none has a mark: hundreds of processes with dozens of
+    /// threads each are asked for one number each.
+    Process(u32),
+    Thread(u32),
+}
+
 /// CPU time of the threads of GPU processes that have no mark.
 #[derive(Debug, Default)]
 pub struct Strangers {
-    run_ns: HashMap<u32, u64>,
+    run_ns: HashMap<Runner, u64>,
 }
 
 impl Strangers {
     /// Did an unmarked thread of one of `processes` run since the last call? One that was not
-    /// there then does not count: its start was announced by itself. `proc` is `/proc`.
+    /// there then does not count: its start was announced by itself. `marked` are the threads that
+    /// have a mark, by process; `proc` is `/proc`; `process_ns` tells the CPU time of a process.
     pub fn ran(
         &mut self,
         proc: &Path,
         processes: impl Iterator<Item = u32>,
-        marked: &HashSet<u32>,
+        marked: &HashMap<u32, HashSet<u32>>,
+        process_ns: impl Fn(u32) -> Option<u64>,
     ) -> bool {
         let mut now = HashMap::new();
         for tgid in processes {
-            let Ok(tasks) = std::fs::read_dir(proc.join(format!("{tgid}/task"))) else {
+            let Some(marked) = marked.get(&tgid) else {
+                now.extend(process_ns(tgid).map(|run_ns| (Runner::Process(tgid), run_ns)));
                 continue;
             };
-            for task in tasks.flatten() {
+            let tasks = std::fs::read_dir(proc.join(format!("{tgid}/task")));
+            for task in tasks.into_iter().flatten().flatten() {
                 let tid = task.file_name().to_str().and_then(|tid| tid.parse().ok());
                 let Some(tid) = tid.filter(|tid| !marked.contains(tid)) else {
                     continue;
                 };
                 // A kernel without schedstat: assume that it ran.
                 let run_ns = read_run_ns(&task.path().join("schedstat")).unwrap_or(u64::MAX);
-                now.insert(tid, run_ns);
+                now.insert(Runner::Thread(tid), run_ns);
             }
         }
-        let ran = now.iter().any(|(tid, &run_ns)| {
-            run_ns == u64::MAX || self.run_ns.get(tid).is_some_and(|&before| before != run_ns)
+        let ran = now.iter().any(|(who, &run_ns)| {
+            run_ns == u64::MAX || self.run_ns.get(who).is_some_and(|&before| before != run_ns)
         });
         self.run_ns = now;
         ran
     }
+}
+
+/// CPU time of all threads of process `tgid` so far; `None`: it is gone.
+pub fn process_ns(tgid: u32) -> Option<u64> {
+    let pid = Pid::from_raw(tgid.try_into().ok()?);
+    let clock = nix::time::clock_getcpuclockid(pid).ok()?;
+    let time = nix::time::clock_gettime(clock).ok()?;
+    Some(Duration::from(time).as_nanos() as u64)
 }
 
 fn read_run_ns(schedstat: &Path) -> Option<u64> {
@@ -107,7 +130,18 @@ fn read_run_ns(schedstat: &Path) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_schedstat_is_read_without_harm(bytes: Vec<u8>) {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), &bytes).unwrap();
+            read_run_ns(file.path());
+        }
+    }
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -160,17 +194,31 @@ mod tests {
             std::fs::write(dir.join("schedstat"), format!("{run_ns} 5 3\n")).unwrap();
         };
         let mut strangers = Strangers::default();
-        let mut ran = |marked: &[u32]| {
-            let marked = marked.iter().copied().collect();
-            strangers.ran(proc.path(), [1, 99].into_iter(), &marked)
+        let mut ran = |marked: &[u32], process_ns: u64| {
+            let marked = HashMap::from([(1, marked.iter().copied().collect())]);
+            let processes = [1, 2, 99].into_iter();
+            let clock = |tgid| (tgid == 2).then_some(process_ns);
+            strangers.ran(proc.path(), processes, &marked, clock)
         };
         write(1, 100);
         write(2, 100);
-        assert!(!ran(&[2]), "a thread that was never seen");
+        assert!(!ran(&[2], 7), "a thread that was never seen");
         write(2, 900);
-        assert!(!ran(&[2]), "only the marked one ran");
+        assert!(!ran(&[2], 7), "only the marked one ran");
         write(1, 101);
-        assert!(ran(&[2]));
-        assert!(!ran(&[1, 2]));
+        assert!(ran(&[2], 7));
+        assert!(!ran(&[1, 2], 7));
+        assert!(ran(&[1, 2], 8), "a process without a mark");
+        assert!(!ran(&[1, 2], 8));
+    }
+
+    #[test]
+    fn a_process_that_runs_has_a_clock_and_one_that_is_gone_has_none() {
+        let own = std::process::id();
+        let before = process_ns(own).unwrap();
+        while process_ns(own).unwrap() == before {}
+        assert_eq!(process_ns(u32::MAX), None);
+        const NO_PID: u32 = 1 << 22; // the kernel's limit
+        assert_eq!(process_ns(NO_PID), None);
     }
 }

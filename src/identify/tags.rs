@@ -70,6 +70,12 @@ impl Tags {
         if tagged != self.tagged {
             store::tags(skel, &self.tagged, &tagged)?;
             info!("{} cgroups have a class", tagged.len());
+            if tagged.len() == cgroups::MAX_TAGS && self.tagged.len() < tagged.len() {
+                warn!(
+                    "more cgroups have no room: expected at most {}; rules by a folder above them do",
+                    cgroups::MAX_TAGS
+                );
+            }
             self.tagged = tagged;
         }
         Ok(())

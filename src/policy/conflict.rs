@@ -7,36 +7,63 @@ use super::report::Report;
 use super::rule::Rule;
 use super::terms::Owner;
 
-/// The rules of a policy in their order of precedence: launch, handoff, background; and pins.
+/// A rule and where it is written.
+pub struct Placed {
+    pub owner: Owner,
+    pub rule: Rule,
+    pub span: Range<usize>,
+}
+
+impl Placed {
+    /// What is judged first: cgroups alone, then what else the operator knows, then what threads are seen
+    /// doing; `identify::rules` does it. Pins are judged in their own order.
+    fn tier(&self) -> u8 {
+        match &self.rule {
+            rule if self.owner == Owner::Pin || rule.only_cgroup().is_some() => 0,
+            rule if !rule.needs_watching() => 1,
+            _ => 2,
+        }
+    }
+}
+
+/// The rules of a policy in the order of their classes: launch, handoff, background; and pins.
 #[derive(Default)]
 pub struct Conflicts {
-    rules: Vec<(Owner, Rule, Range<usize>)>,
+    rules: Vec<Placed>,
 }
 
 impl Conflicts {
     /// Adds a rule, after all that come before it.
     pub fn add(&mut self, owner: Owner, rule: Rule, span: Range<usize>) {
-        self.rules.push((owner, rule, span));
+        self.rules.push(Placed { owner, rule, span });
+    }
+
+    /// All of them.
+    pub fn rules(&self) -> &[Placed] {
+        &self.rules
     }
 
     /// Reports each rule that an earlier one contradicts or covers, once.
     pub fn report(&self, report: &mut Report<'_>) {
-        for (index, (owner, rule, span)) in self.rules.iter().enumerate() {
+        let mut judged: Vec<_> = self.rules.iter().collect();
+        judged.sort_by_key(|placed| placed.tier());
+        for (index, Placed { owner, rule, span }) in judged.iter().enumerate() {
             let of_same_kind = |other: Owner| (other == Owner::Pin) == (*owner == Owner::Pin);
-            let first = self.rules[..index]
+            let first = judged[..index]
                 .iter()
-                .find(|(other, earlier, _)| of_same_kind(*other) && earlier.covers(rule));
-            let Some((other, earlier, place)) = first else {
+                .find(|earlier| of_same_kind(earlier.owner) && earlier.rule.covers(rule));
+            let Some(first) = first else {
                 continue;
             };
-            let line = report.line(place);
-            if earlier != rule {
+            let (other, line) = (first.owner, report.line(&first.span));
+            if first.rule != *rule {
                 let problem = format!(
-                    "unreachable: {earlier} of {} (line {line}) comes first and matches all of it",
+                    "unreachable: {} of {} (line {line}) comes first and matches all of it",
+                    first.rule,
                     other.key()
                 );
                 report.warning(span.clone(), problem);
-            } else if other == owner && *owner != Owner::Pin {
+            } else if other == *owner && other != Owner::Pin {
                 report.warning(span.clone(), format!("the same rule as on line {line}"));
             } else {
                 let problem = format!(

@@ -10,7 +10,9 @@ use toml::map::Map;
 
 use super::cpuset::CpuSet;
 use super::file::FF_AFFINITY;
-use super::{AUTO_HOLD, Arming, Class, Document, Identify, Max, Pin, Policy, Rule, Smt};
+use super::{
+    AUTO_HOLD, Arming, Class, Document, EntryPoints, Identify, Max, Pin, Policy, Rule, Smt,
+};
 
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -213,6 +215,12 @@ impl List<'_> {
             Arming::Off => "off",
         };
         self.add("identify.probes", Value::from(probes));
+        let points = match identify.entry_points {
+            EntryPoints::Libcuda => "libcuda",
+            EntryPoints::Libcudart => "libcudart",
+            EntryPoints::Both => "both",
+        };
+        self.add("identify.entry_points", Value::from(points));
         self.add("identify.sweep_us", micros(identify.sweep));
         self.add("identify.max_pause_us", micros(identify.max_pause));
         let expire_s = identify.expire.as_secs() as i64;

@@ -11,9 +11,9 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::scalar::{
-    At, CgroupTerm, EndpointTerm, ExpireS, Flag, Gid, HeavyPercent, HoldUs, MaxCpus, MaxShare,
-    MinShare, NameTerm, PathTerm, PauseUs, Probes, SliceUs, SmtUse, SweepUs, Text, Uid, Version,
-    Wakes,
+    At, CgroupTerm, EndpointTerm, EntryPointsOf, ExpireS, Flag, Gid, HeavyPercent, HoldUs, MaxCpus,
+    MaxShare, MinShare, NameTerm, PathTerm, PauseUs, Probes, SliceUs, SmtUse, SweepUs, Text, Uid,
+    Version, Wakes,
 };
 
 /// What an operator wants of scx_gpuaware. Every key is optional.
@@ -115,6 +115,8 @@ pub struct IrqFile {
 pub struct IdentifyFile {
     /// When launches are probed: "auto", "always" or "off".
     pub probes: Option<At<Probes>>,
+    /// Whose functions: "libcuda", the driver's; "libcudart", the runtime's; "both".
+    pub entry_points: Option<At<EntryPointsOf>>,
     /// How long one sweep probes, microseconds.
     pub sweep_us: Option<At<SweepUs>>,
     /// Longest pause between two sweeps while a thread could still be new, microseconds.

@@ -13,6 +13,7 @@ pub mod effective;
 pub mod file;
 mod glob;
 mod groups;
+pub mod limits;
 pub mod pin;
 pub mod report;
 pub mod rule;
@@ -115,6 +116,8 @@ pub struct Irq {
 pub struct Identify {
     /// When launches are probed.
     pub probes: Arming,
+    /// Where.
+    pub entry_points: EntryPoints,
     /// How long one sweep probes.
     pub sweep: Duration,
     /// Longest pause between two sweeps while a thread could still be new.
@@ -132,6 +135,29 @@ pub enum Arming {
     Always,
     /// Never.
     Off,
+}
+
+/// `identify.entry_points`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryPoints {
+    /// Those of the driver, where every launch ends.
+    Libcuda,
+    /// Those of a shared runtime, where most begin.
+    Libcudart,
+    /// Both: a launch through the runtime is probed twice.
+    Both,
+}
+
+impl EntryPoints {
+    /// Those of the driver?
+    pub fn libcuda(self) -> bool {
+        self != Self::Libcudart
+    }
+
+    /// Those of the runtime?
+    pub fn libcudart(self) -> bool {
+        self != Self::Libcuda
+    }
 }
 
 /// `[class.launch]` and `[class.handoff]`
@@ -194,6 +220,7 @@ impl Default for Policy {
             },
             identify: Identify {
                 probes: Arming::Auto,
+                entry_points: EntryPoints::Libcuda,
                 sweep: Duration::from_millis(10),
                 max_pause: Duration::from_secs(5),
                 expire: Duration::from_secs(600),

@@ -13,7 +13,7 @@ use toml::Spanned;
 use super::glob::{CgroupGlob, NameGlob, PathGlob};
 use super::rule::Endpoint;
 use super::spelling::none_of;
-use super::{AUTO_HOLD, Arming, Hold, Max, Smt};
+use super::{AUTO_HOLD, Arming, EntryPoints, Hold, Max, Smt};
 
 /// Longest slice that the policy accepts: a tenth of the shortest wait that anybody notices.
 const MAX_SLICE_US: i64 = 100_000;
@@ -328,6 +328,18 @@ scalar!(
         Scalar::Text(text) if text == "off" => Ok(Arming::Off),
         Scalar::Text(text) => Err(none_of(text, &["auto", "always", "off"])),
         other => Err(format!("{other}: expected \"auto\", \"always\" or \"off\"")),
+    }
+);
+scalar!(
+    /// `identify.entry_points`
+    EntryPointsOf(EntryPoints),
+    { "enum": ["libcuda", "libcudart", "both"] },
+    |scalar| match scalar {
+        Scalar::Text(text) if text == "libcuda" => Ok(EntryPoints::Libcuda),
+        Scalar::Text(text) if text == "libcudart" => Ok(EntryPoints::Libcudart),
+        Scalar::Text(text) if text == "both" => Ok(EntryPoints::Both),
+        Scalar::Text(text) => Err(none_of(text, &["libcuda", "libcudart", "both"])),
+        other => Err(format!("{other}: expected \"libcuda\", \"libcudart\" or \"both\"")),
     }
 );
 scalar!(

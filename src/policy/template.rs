@@ -45,7 +45,9 @@ cpus = "auto"
 [identify]
 # When launches are probed: while that finds something new, "always" or "off".
 #probes = "auto"
-# How long one sweep probes, and the longest pause between two, microseconds.
+# Whose functions: "libcuda", the driver's; "libcudart", a shared runtime's; or "both".
+#entry_points = "libcuda"
+# How long one sweep probes at least, and the longest pause between two, microseconds.
 #sweep_us = 10000
 #max_pause_us = 5000000
 # What was observed is forgotten this long after the last sighting, seconds. 0: never.

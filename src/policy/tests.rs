@@ -42,6 +42,7 @@ heavy_percent = 7.5
 steer = true
 [identify]
 probes = "auto"
+entry_points = "both"
 sweep_us = 20000
 max_pause_us = 1000000
 expire_s = 60
@@ -216,8 +217,25 @@ fn rules_that_contradict_are_refused_and_unreachable_ones_warned_of() {
             "cuts thread names to 15 bytes: write \"EngineCoreProce*\"",
         ],
     );
+    assert_unreachable(
+        "{ cgroup = \"b/**\", comm = \"a*\" }",
+        "{ cgroup = \"b/**\" }",
+    );
+    assert_unreachable("{ cuda_launch = true, comm = \"a*\" }", "{ comm = \"a*\" }");
     let pins = "pin = [{ match = { comm = \"a\" }, cpus = \"0\" }, { match = { comm = \"a\" }, cpus = \"1\" }]";
     assert_says(&refusal(pins), &["pin[1].match: contradicts [[pin]]"]);
+}
+
+/// A rule of launch that nothing is left to by one of background, which is judged before it.
+fn assert_unreachable(launch: &str, background: &str) {
+    let message = warnings(&format!(
+        "[class.launch]\nmatch = [{launch}]\n[class.background]\nmatch = [{background}]\n"
+    ));
+    let first = format!("unreachable: {background} of class.background.match (line 4)");
+    assert_says(
+        &message,
+        &["policy:2: warning: class.launch.match[0]", &first],
+    );
 }
 
 #[test]
@@ -237,6 +255,9 @@ fn terms_stay_in_the_class_that_they_are_for() {
 
 #[test]
 fn values_that_cannot_be_together_are_refused() {
+    // No guard, as `policy show` prints it: background keeps the least share that it has by default.
+    let unguarded = "[class.background]\nmin_share = \"5%\"\n[guard]\nmax_share = \"100%\"\n";
+    assert_eq!(Policy::parse(unguarded).unwrap().guard.max_share, 1.0);
     let shares = "[class.background]\nmin_share = \"30%\"\n[guard]\nmax_share = \"80%\"\n";
     assert_says(&refusal(shares), &["policy:4", "line 2", "more than 100%"]);
     let wait = "[class.background]\nslice_us = 100000\nmin_share = \"1%\"\n";
@@ -250,6 +271,71 @@ fn values_that_cannot_be_together_are_refused() {
     assert_says(&warnings(hold), &["preferred.hold_us: has no effect"]);
     let irq = "[irq]\navoid = false\nheavy_percent = 3\n";
     assert_says(&warnings(irq), &["irq.heavy_percent: has no effect"]);
+}
+
+#[test]
+fn warns_of_marks_that_would_come_and_go() {
+    let with = |rest: &str| warnings(&format!("[identify]\nexpire_s = 19\n{rest}\n"));
+    assert_says(
+        &with(""),
+        &[
+            "policy:2: warning: identify.expire_s: 19 s is short",
+            "max_pause_us = 5000000",
+            "expected 20 s or more",
+        ],
+    );
+    assert_eq!(with("max_pause_us = 4000000"), "");
+    assert_eq!(
+        with("probes = \"always\""),
+        "",
+        "launchers are seen all the time"
+    );
+    assert_eq!(warnings("[identify]\nexpire_s = 0\n"), "", "never");
+}
+
+/// A policy with `nr` rules of class handoff, one a line from line 2 on.
+fn with_rules(nr: usize, rule: impl Fn(usize) -> String) -> String {
+    let rules: Vec<_> = (0..nr).map(|n| format!("{{ {} }},\n", rule(n))).collect();
+    format!("[class.handoff]\nmatch = [{}]\n", rules.concat())
+}
+
+#[test]
+fn more_than_the_kernel_can_judge_is_refused_where_it_is_written() {
+    let comms = |nr| with_rules(nr, |n| format!("comm = \"a{n}\""));
+    Policy::parse(&comms(64)).unwrap();
+    assert_says(
+        &refusal(&comms(66)),
+        &[
+            "policy:66: error: class.handoff.match[64]: rule 65",
+            "expected at most 64",
+            "comm = \"{a,b}\"",
+        ],
+    );
+    let in_use = |n| format!("connects_to = \"127.0.0.1:{}\", comm = \"a{n}\"", n / 2 + 1);
+    Policy::parse(&with_rules(64, in_use)).unwrap();
+    let endpoints = with_rules(33, |n| format!("connects_to = \"127.0.0.1:{}\"", 8000 + n));
+    assert_says(
+        &refusal(&endpoints),
+        &[
+            "policy:34: error: class.handoff.match[32]: endpoint 33",
+            "at most 32",
+            "0.0.0.0:PORT",
+        ],
+    );
+    let cgroups = |nr| with_rules(nr, |n| format!("cgroup = \"a{n}/**\""));
+    Policy::parse(&cgroups(512)).unwrap();
+    assert_says(
+        &refusal(&cgroups(513)),
+        &["policy:514: error: class.handoff.match[512]", "at most 512"],
+    );
+    let uids: Vec<_> = (0..4097).map(|uid| uid.to_string()).collect();
+    let uids = format!("[guard]\ntrust_uids = [{}]\n", uids.join(", "));
+    assert_says(
+        &refusal(&uids),
+        &["policy:2: error: guard.trust_uids[4096]", "at most 4096"],
+    );
+    let pins = (0..100).map(|n| format!("[[pin]]\nmatch = {{ comm = \"a{n}\" }}\ncpus = \"0\"\n"));
+    Policy::parse(&pins.collect::<String>()).unwrap();
 }
 
 #[test]

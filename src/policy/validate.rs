@@ -11,6 +11,7 @@ use super::file::{
     BackgroundFile, ClassFile, File, GuardFile, IdentifyFile, IrqFile, PinFile, PreferredFile,
 };
 use super::groups::Groups;
+use super::limits::{self, MAX_TRUSTED_UIDS};
 use super::pin::Pin;
 use super::report::Report;
 use super::scalar::{At, Flag};
@@ -26,7 +27,7 @@ pub fn policy(file: File, report: &mut Report<'_>) -> (Policy, Vec<CpusNamed>) {
     let mut policy = Policy::default();
     let mut groups = Groups::read(&file.cpusets, report);
     let mut conflicts = Conflicts::default();
-    limits(&file, report);
+    together(&file, report);
     preferred(&file.preferred, &mut policy.preferred, &mut groups, report);
     irq(file.irq, &mut policy.irq);
     identify(file.identify, &mut policy.identify, report);
@@ -60,6 +61,7 @@ pub fn policy(file: File, report: &mut Report<'_>) -> (Policy, Vec<CpusNamed>) {
     if !report.has_errors() {
         conflicts.report(report);
     }
+    limits::report_excess(conflicts.rules(), report);
     let by_launches = policy.launch.rules.iter().any(|rule| rule.cuda_launch);
     guard(file.guard, &mut policy.guard, by_launches, report);
     let (groups, named) = groups.finish(report);
@@ -68,7 +70,7 @@ pub fn policy(file: File, report: &mut Report<'_>) -> (Policy, Vec<CpusNamed>) {
 }
 
 /// Keys that only make sense together, or not together.
-fn limits(file: &File, report: &mut Report<'_>) {
+fn together(file: &File, report: &mut Report<'_>) {
     let (irq, preferred) = (&file.irq, &file.preferred);
     let is_off = |flag: &Option<At<Flag>>, default: bool| {
         !flag.as_ref().map_or(default, |flag| flag.value.0)
@@ -91,7 +93,9 @@ fn limits(file: &File, report: &mut Report<'_>) {
             "has no effect: with preferred.lend = false CPUs are never given away, so none is held",
         );
     }
+    // Up to its default, background's least share holds beside any guard; who asks for more contradicts.
     if let (Some(most), Some(least)) = (&file.guard.max_share, &file.class.background.min_share)
+        && least.value.0 > Policy::default().background.min_share
         && most.value.0 + least.value.0 > 1.0
     {
         let problem = format!(
@@ -179,9 +183,16 @@ fn identify(file: IdentifyFile, identify: &mut Identify, report: &mut Report<'_>
     if let Some(probes) = file.probes {
         identify.probes = probes.value.0;
     }
-    if let Some(expire) = file.expire_s {
-        identify.expire = expire.value.0;
+    if let Some(points) = file.entry_points {
+        identify.entry_points = points.value.0;
+        if identify.probes == Arming::Off {
+            report.warning(points.span, "has no effect: identify.probes is \"off\"");
+        }
     }
+    let expire_span = file.expire_s.map(|expire| {
+        identify.expire = expire.value.0;
+        expire.span
+    });
     for (key, target) in [
         (
             file.sweep_us.map(|at| (at.value.0, at.span)),
@@ -200,6 +211,24 @@ fn identify(file: IdentifyFile, identify: &mut Identify, report: &mut Report<'_>
             report.warning(span, "has no effect: it bounds identify.probes = \"auto\"");
         }
     }
+    if let Some(span) = expire_span {
+        expiry(identify, span, report);
+    }
+}
+
+/// Launchers are looked for again from half of `expire_s` on, in sweeps that may be `max_pause_us` apart.
+fn expiry(identify: &Identify, span: Range<usize>, report: &mut Report<'_>) {
+    let enough = identify.max_pause * 4;
+    if identify.probes == Arming::Auto && !identify.expire.is_zero() && identify.expire < enough {
+        let problem = format!(
+            "{} s is short beside identify.max_pause_us = {}: the marks of threads that launch all the \
+             time would come and go; expected {} s or more, or a shorter pause",
+            identify.expire.as_secs(),
+            identify.max_pause.as_micros(),
+            enough.as_secs_f64().ceil(),
+        );
+        report.warning(span, problem);
+    }
 }
 
 fn guard(file: GuardFile, guard: &mut Guard, by_launches: bool, report: &mut Report<'_>) {
@@ -210,6 +239,14 @@ fn guard(file: GuardFile, guard: &mut Guard, by_launches: bool, report: &mut Rep
                 "nobody is trusted: cuda_launch in class.launch.match finds nobody; leave trust_uids \
                  out to trust everybody",
             );
+        }
+        if let Some(uid) = uids.value.get(MAX_TRUSTED_UIDS) {
+            let problem = format!(
+                "user {} of the list: expected at most {MAX_TRUSTED_UIDS}; leave trust_uids out to \
+                 trust everybody",
+                MAX_TRUSTED_UIDS + 1
+            );
+            report.error(uid.span.clone(), problem);
         }
         guard.trust_uids = Some(uids.value.iter().map(|uid| uid.value.0).collect());
     }

@@ -126,36 +126,39 @@ pub fn waiting(skel: &GpuawareSkel<'_>) -> Result<gpuaware_waiting> {
 }
 
 /// What runs on each of `cpus` now.
+///
+/// # Errors
+/// The kernel does not show the map.
 pub fn occupants(skel: &GpuawareSkel<'_>, cpus: &CpuSet) -> Result<Vec<(u32, Runs)>> {
-    cpus.iter()
-        .map(|cpu| {
-            let value = skel
-                .maps
-                .cpu_ctxs
-                .lookup(&cpu.to_ne_bytes(), MapFlags::ANY)
-                .context("reading what runs")?
-                .unwrap_or_default();
-            // struct cpu_ctx begins with it.
-            Ok((cpu, Runs::from_wire(decode::<u32>(&value))))
-        })
-        .collect()
+    // struct cpu_ctx begins with it.
+    by_cpu(&skel.maps.cpu_ctxs, cpus, Runs::from_wire).context("reading what runs")
 }
 
 /// Interrupt time of each of `cpus` since the load.
+///
+/// # Errors
+/// The kernel does not show the map.
 pub fn irq_times(skel: &GpuawareSkel<'_>, cpus: &CpuSet) -> Result<Vec<(u32, IrqTime)>> {
-    cpus.iter()
-        .map(|cpu| {
-            let value = skel
-                .maps
-                .irq_ctxs
-                .lookup(&cpu.to_ne_bytes(), MapFlags::ANY)
-                .context("reading interrupt times")?
-                .unwrap_or_default();
-            // The map's value begins with struct gpuaware_irq_time: hard, then soft.
-            let [hard_ns, soft_ns] = decode::<[u64; 2]>(&value);
-            Ok((cpu, IrqTime { hard_ns, soft_ns }))
-        })
-        .collect()
+    // The map's value begins with struct gpuaware_irq_time: hard, then soft.
+    let time = |[hard_ns, soft_ns]: [u64; 2]| IrqTime { hard_ns, soft_ns };
+    by_cpu(&skel.maps.irq_ctxs, cpus, time).context("reading interrupt times")
+}
+
+/// What array `map`, whose index is a CPU, has for each of `cpus`: one question for all of them.
+fn by_cpu<B: Copy + Default, T>(
+    map: &impl MapCore,
+    cpus: &CpuSet,
+    value: impl Fn(B) -> T,
+) -> Result<Vec<(u32, T)>> {
+    let end = cpus.iter().last().map_or(0, |last| last + 1);
+    let entries = map.lookup_batch(end.max(1), MapFlags::ANY, MapFlags::ANY)?;
+    let entries = entries
+        .take(end as usize)
+        .map(|(key, bytes)| (decode::<u32>(&key), bytes));
+    Ok(entries
+        .filter(|(cpu, _)| cpus.contains(*cpu))
+        .map(|(cpu, bytes)| (cpu, value(decode(&bytes))))
+        .collect())
 }
 
 #[cfg(test)]

@@ -44,6 +44,22 @@ pub fn set_preferred(skel: &mut GpuawareSkel<'_>, preferred: &[u32]) -> Result<(
     Ok(())
 }
 
+/// Why the kernel has unregistered the scheduler: an `scx_exit_kind`, and the reason in words.
+pub fn exit_reason(skel: &GpuawareSkel<'_>) -> Result<(i32, String)> {
+    let data = skel.maps.data_data.as_deref();
+    let uei = &data.context("the BPF object has no writable data")?.uei;
+    let text = |chars: &[i8]| {
+        let bytes = chars.iter().map(|char| char.cast_unsigned());
+        String::from_utf8_lossy(&bytes.take_while(|byte| *byte != 0).collect::<Vec<_>>())
+            .into_owned()
+    };
+    let reason = match (text(&uei.reason), text(&uei.msg)) {
+        (reason, message) if message.is_empty() => reason,
+        (reason, message) => format!("{reason} ({message})"),
+    };
+    Ok((uei.kind, reason))
+}
+
 /// The most launch and handoff threads that were runnable at once since this was asked last.
 pub fn take_demand(skel: &mut GpuawareSkel<'_>) -> Result<Demand> {
     let bss = skel.maps.bss_data.as_deref_mut();

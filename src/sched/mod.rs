@@ -6,9 +6,11 @@
 
 mod ahead;
 mod counters;
+mod desk;
 pub mod export;
 mod kernel;
 mod load;
+pub mod monitor;
 pub mod pin;
 mod placement;
 pub mod reload;
@@ -29,7 +31,7 @@ use anyhow::{Context, Result, bail};
 use libbpf_rs::{Link, OpenObject, PrintLevel};
 use log::{info, warn};
 use scx_stats::prelude::*;
-use scx_utils::{try_set_rlimit_infinity, uei_exited, uei_report};
+use scx_utils::{ScxExitKind, try_set_rlimit_infinity, uei_exited, uei_read};
 
 use crate::bpf::gpuaware::GpuawareSkel;
 use crate::identify::marks::Pins;
@@ -39,6 +41,7 @@ use crate::policy::cpuset::CpuSet;
 use crate::policy::effective::Effective;
 use crate::topology::{SYSFS, Topology};
 
+use desk::Desk;
 use pin::Pinning;
 use placement::Placement;
 use reload::{PolicyFile, Reload, Standing};
@@ -77,6 +80,11 @@ pub fn loaded() -> Option<String> {
     }
     let ops = std::fs::read_to_string(format!("{SCHED_EXT}/root/ops")).unwrap_or_default();
     Some(ops.trim().to_owned())
+}
+
+/// Is this scheduler in charge?
+pub fn is_loaded() -> bool {
+    loaded().is_some_and(|name| name.starts_with(OPS_NAME))
 }
 
 /// Can a scheduler be loaded here and now?
@@ -130,11 +138,12 @@ pub fn run(
     let mut reload = Reload::start(policy, file)?;
     let policy = &reload.in_force().policy;
     let mut identify = Identify::start(policy, Pins::default(), &mut object)?;
-    let server = StatsServer::new(stats::server_data())
+    let desk = Arc::new(Desk::new()?);
+    let _server = StatsServer::new(stats::server_data(&desk))
         .launch()
         .context("starting the statistics server")?;
     if let Some(address) = config.metrics {
-        export::http::serve(address)?;
+        export::http::serve(address, Arc::clone(&desk))?;
     }
     let mut pinning = None;
     loop {
@@ -147,7 +156,7 @@ pub fn run(
             &mut identify,
             pinning.as_mut(),
             &mut reload,
-            &server,
+            &desk,
             shutdown,
         )? {
             Ended::Asked => {
@@ -284,11 +293,11 @@ impl<'obj> Scheduler<'obj> {
     }
 
     fn metrics(&mut self, identify: &Identify<'_>, policies: &Standing) -> Result<Metrics> {
-        self.marks.refresh(self.started.elapsed(), identify);
+        let marks = self.marks.read(self.started.elapsed(), identify);
         report::metrics(&Parts {
             skel: &self.skel,
             placement: &self.placement,
-            marks: self.marks.counts(),
+            marks,
             sightings: &identify.sightings(),
             policies,
         })
@@ -299,21 +308,21 @@ impl<'obj> Scheduler<'obj> {
         identify: &mut Identify<'_>,
         mut pinning: Option<&mut Pinning>,
         reload: &mut Reload,
-        server: &StatsServer<(), Metrics>,
+        desk: &Desk,
         shutdown: &AtomicBool,
     ) -> Result<Ended> {
-        let (response, request) = server.channels();
         let mut next_step = Duration::ZERO;
         while !shutdown.load(Ordering::Relaxed) && !self.exited() {
             if self.follow_policy(identify, reload)?
                 && let Some(pinning) = pinning.as_mut()
             {
-                pinning.set_policy(&reload.in_force().policy)?;
+                pinning.set_policy(&reload.in_force().policy);
             }
             self.follow_machine()?;
             // Not for every statistics client that asks.
             if self.started.elapsed() >= next_step {
                 next_step = self.started.elapsed() + identify.step()?;
+                self.marks.follow(self.started.elapsed(), identify);
             }
             let threads = pinning.as_mut().map_or(Duration::MAX, |pins| pins.step());
             let now = self.started.elapsed();
@@ -321,12 +330,8 @@ impl<'obj> Scheduler<'obj> {
                 .saturating_sub(now)
                 .min(self.placement.next_look(now))
                 .min(threads);
-            match request.recv_timeout(wait) {
-                Ok(()) => response
-                    .send(self.metrics(identify, reload.standing())?)
-                    .context("answering a statistics client")?,
-                Err(crossbeam::channel::RecvTimeoutError::Timeout) => {}
-                Err(error) => return Err(error).context("statistics server"),
+            if desk.wait(wait)? {
+                desk.answer(&self.metrics(identify, reload.standing())?);
             }
         }
         self.link = None;
@@ -335,9 +340,20 @@ impl<'obj> Scheduler<'obj> {
     }
 
     /// Reports why the scheduler ended; true if the kernel asks for a restart.
+    ///
+    /// # Errors
+    /// The kernel threw it out; its dump is on standard error.
     #[allow(clippy::unwrap_used, reason = "inside the macro of scx_utils")]
     fn report(&self) -> Result<bool> {
-        let exit = uei_report!(&self.skel, uei)?;
+        let exit = uei_read!(&self.skel, uei);
+        let (kind, reason) = kernel::exit_reason(&self.skel)?;
+        if kind > ScxExitKind::UnregKern as i32 {
+            // Does not return Ok().
+            exit.report()?;
+        }
+        if kind != 0 {
+            info!(event = "exit", reason = reason; "the kernel says: {reason}");
+        }
         Ok(exit.should_restart())
     }
 

@@ -103,9 +103,14 @@ impl Placement {
         now >= self.next_look
     }
 
-    /// Chooses by another policy, as if it had been in force from the start.
+    /// Chooses by another policy, as if it had been in force from the start. Where it says the same of
+    /// preferred CPUs, they stay.
     pub fn follow(&mut self, policy: &Policy) {
-        self.rules = rules(policy, &self.topology);
+        let rules = rules(policy, &self.topology);
+        if rules == self.rules {
+            return;
+        }
+        self.rules = rules;
         self.irq
             .set_rules(IrqRules::new(self.rules.irq_heavy_percent));
         self.choose_again(None, "policy");

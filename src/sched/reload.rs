@@ -255,6 +255,34 @@ mod tests {
         assert!(reload.poll().is_some());
     }
 
+    /// As the kubelet puts another version of a ConfigMap into a volume.
+    #[test]
+    fn a_swap_of_the_folder_behind_a_link_is_followed() {
+        let volume = tempfile::tempdir().unwrap();
+        let version = |name: &str, text: &str| {
+            std::fs::create_dir(volume.path().join(name)).unwrap();
+            std::fs::write(volume.path().join(name).join("policy.toml"), text).unwrap();
+            std::os::unix::fs::symlink(name, volume.path().join("..data_tmp")).unwrap();
+            std::fs::rename(
+                volume.path().join("..data_tmp"),
+                volume.path().join("..data"),
+            )
+            .unwrap();
+        };
+        version("..first", "");
+        let path = volume.path().join("policy.toml");
+        std::os::unix::fs::symlink("..data/policy.toml", &path).unwrap();
+        let mut reload = follow(&path);
+        for (name, before, text) in [("..second", "..first", HOLD_0), ("..third", "..second", "")] {
+            assert!(reload.poll().is_none());
+            version(name, text);
+            std::fs::remove_dir_all(volume.path().join(before)).unwrap();
+            let next = reload.poll().expect("a new policy");
+            reload.accept(next);
+        }
+        assert_eq!(reload.standing().generation, 3);
+    }
+
     #[test]
     fn a_bad_file_is_refused_once_and_the_old_policy_stays() {
         let folder = tempfile::tempdir().unwrap();

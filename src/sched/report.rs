@@ -25,47 +25,54 @@ pub struct Parts<'a, 'obj> {
     pub policies: &'a Standing,
 }
 
-/// The number of marks by class and source. Counting them walks all tasks of the machine, so it is
-/// not done for every reader.
+/// The number of marks by class and source. Counting them walks all tasks of the machine, so readers
+/// get the last count, and nothing is counted that nobody reads.
 #[derive(Default)]
 pub struct MarkCounts {
     counts: Vec<MarkMetrics>,
+    /// When to count next, time since the load.
     next: Duration,
+    /// Until when readers are expected.
+    read_until: Duration,
 }
 
 /// How old the counts may be.
 const MARKS_INTERVAL: Duration = Duration::from_secs(10);
+/// Who has read the counts is expected again for that long.
+const READERS_STAY: Duration = Duration::from_secs(300);
 
 impl MarkCounts {
-    /// Counts again at `now`, if the last time is long ago.
-    pub fn refresh(&mut self, now: Duration, identify: &Identify<'_>) {
-        if now < self.next {
-            return;
+    /// Counts again at `now`, if it is time and somebody may read it.
+    pub fn follow(&mut self, now: Duration, identify: &Identify<'_>) {
+        if now >= self.next && now < self.read_until {
+            self.count(now, identify);
         }
-        self.next = now + MARKS_INTERVAL;
-        let marks = identify.marks().unwrap_or_else(|error| {
-            warn!("counting marks: {error:#}");
-            Vec::new()
-        });
-        let mut counts = BTreeMap::new();
-        for mark in marks {
-            *counts
-                .entry((mark.class.name(), mark.source.name()))
-                .or_default() += 1;
-        }
-        self.counts = counts
-            .into_iter()
-            .map(|((class, source), tasks)| MarkMetrics {
-                class: class.to_owned(),
-                source,
-                tasks,
-            })
-            .collect();
     }
 
-    /// As of the last count.
-    pub fn counts(&self) -> &[MarkMetrics] {
+    /// As of the last count; for a reader who comes unexpectedly, as of now.
+    pub fn read(&mut self, now: Duration, identify: &Identify<'_>) -> &[MarkMetrics] {
+        if now >= self.read_until {
+            self.count(now, identify);
+        }
+        self.read_until = now + READERS_STAY;
         &self.counts
+    }
+
+    fn count(&mut self, now: Duration, identify: &Identify<'_>) {
+        self.next = now + MARKS_INTERVAL;
+        let counts = identify.count_marks().unwrap_or_else(|error| {
+            warn!("counting marks: {error:#}");
+            BTreeMap::new()
+        });
+        let metrics = counts.into_iter().map(|((class, source), tasks)| {
+            let (class, source) = (class.name().to_owned(), source.name());
+            MarkMetrics {
+                class,
+                source,
+                tasks,
+            }
+        });
+        self.counts = metrics.collect();
     }
 }
 
@@ -100,6 +107,9 @@ pub fn metrics(parts: &Parts<'_, '_>) -> Result<Metrics> {
         probe_hits: sightings.launch_hits,
         probe_windows: sightings.windows,
         probes_armed: u64::from(sightings.armed),
+        probe_state: sightings.phase.name().to_owned(),
+        probe_pause_us: sightings.pause.as_micros() as u64,
+        sightings_refused: sightings.refused,
         libraries: sightings.libraries as u64,
         launchers_found: sightings.launchers_found,
         policy_generation: parts.policies.generation,

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the scheduler reports: the scx_stats server and the monitor that prints from it.
+//! What the scheduler reports, and the scx_stats server that answers with it.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use scx_stats::prelude::*;
 use scx_stats_derive::{Stats, stat_doc};
 use serde::{Deserialize, Serialize};
+
+use super::desk::Desk;
 
 /// A class. Counters since the previous report, gauges as they are.
 #[stat_doc]
@@ -149,10 +148,21 @@ pub struct Metrics {
     pub probe_windows: u64,
     #[stat(desc = "1 while the launch probes are armed")]
     pub probes_armed: u64,
+    #[stat(
+        desc = "what the launch probes do: off, looking, resting (armed, nobody runs into them), paused",
+        _om_skip
+    )]
+    pub probe_state: String,
+    #[stat(
+        desc = "how long the launch probes are taken away the next time: grows while they find nothing new, in microseconds"
+    )]
+    pub probe_pause_us: u64,
     #[stat(desc = "libcuda files that are probed")]
     pub libraries: u64,
     #[stat(desc = "launching threads found by probes since the start")]
     pub launchers_found: u64,
+    #[stat(desc = "sightings that guard.trust_uids did not let count")]
+    pub sightings_refused: u64,
     #[stat(desc = "policies that have been in force since the start, this one included")]
     pub policy_generation: u64,
     #[stat(desc = "times that a policy was refused while an older one stayed in force")]
@@ -238,6 +248,9 @@ impl Metrics {
             holds_expired: self.holds_expired.saturating_sub(before.holds_expired),
             probe_hits: self.probe_hits.saturating_sub(before.probe_hits),
             probe_windows: self.probe_windows.saturating_sub(before.probe_windows),
+            sightings_refused: self
+                .sightings_refused
+                .saturating_sub(before.sightings_refused),
             preferred_changes: self
                 .preferred_changes
                 .iter()
@@ -257,47 +270,6 @@ impl Metrics {
                 .collect(),
             ..self.clone()
         }
-    }
-
-    fn print(&self, out: &mut impl Write) -> Result<()> {
-        writeln!(
-            out,
-            "launch: {:>6} woken ({} on idle preferred, {} preempting, {} elsewhere), {} queued, {:>6} ms run, worst wait {} us",
-            self.launch_wakeups,
-            self.launch_to_preferred,
-            self.launch_preempts,
-            self.launch_to_other,
-            self.launch_queued,
-            self.launch_run_us / 1000,
-            self.worst_launch_wait_us,
-        )?;
-        writeln!(
-            out,
-            "background: {:>6} ms run ({} ms lent on CPUs {}), {} turns, {} overdue, worst wait {} ms",
-            self.background_run_us / 1000,
-            self.lent_run_us / 1000,
-            self.preferred_cpus,
-            self.background_turns,
-            self.background_overdue,
-            self.worst_wait_us / 1000,
-        )?;
-        writeln!(
-            out,
-            "holds: {} ({} ms, {} expired)   probes: {}, {} libraries, {} launchers found, {} hits in {} windows",
-            self.holds,
-            self.hold_us / 1000,
-            self.holds_expired,
-            if self.probes_armed == 1 {
-                "armed"
-            } else {
-                "resting"
-            },
-            self.libraries,
-            self.launchers_found,
-            self.probe_hits,
-            self.probe_windows,
-        )?;
-        Ok(())
     }
 }
 
@@ -333,24 +305,24 @@ impl Totals {
 }
 
 /// The server side: each client gets the counters since its previous request, or since the start.
-pub fn server_data() -> StatsServerData<(), Metrics> {
-    let open: Box<dyn StatsOpener<(), Metrics>> = Box::new(move |(request, response)| {
-        request.send(())?;
-        let mut before = response.recv()?;
-        let read: Box<dyn StatsReader<(), Metrics>> =
-            Box::new(move |_args, (request, response)| {
-                request.send(())?;
-                let now = response.recv()?;
-                let metrics = now.since(&before);
-                before = now;
-                metrics.to_json()
-            });
+/// They ask at `desk`, not through the channels of the server.
+pub fn server_data(desk: &Arc<Desk>) -> StatsServerData<(), ()> {
+    let desk = || Arc::clone(desk);
+    let of_each_client = desk();
+    let open: Box<dyn StatsOpener<(), ()>> = Box::new(move |_| {
+        let desk = Arc::clone(&of_each_client);
+        let mut before = desk.ask()?;
+        let read: Box<dyn StatsReader<(), ()>> = Box::new(move |_args, _| {
+            let now = desk.ask()?;
+            let metrics = now.since(&before);
+            before = now;
+            metrics.to_json()
+        });
         Ok(read)
     });
-    let totals: Box<dyn StatsReaderSend<(), Metrics>> = Box::new(|_args, (request, response)| {
-        request.send(())?;
-        response.recv()?.to_json()
-    });
+    let of_totals = desk();
+    let totals: Box<dyn StatsReaderSend<(), ()>> =
+        Box::new(move |_args, _| of_totals.ask()?.to_json());
     StatsServerData::new()
         .add_meta(Metrics::meta())
         .add_meta(ClassMetrics::meta())
@@ -360,25 +332,13 @@ pub fn server_data() -> StatsServerData<(), Metrics> {
         .add_stats(TOTALS, totals)
 }
 
-/// Prints what the running scheduler reports, every `interval`, until `shutdown`.
-///
-/// # Errors
-/// No scheduler runs, or it ended.
-pub fn monitor(interval: Duration, shutdown: &Arc<AtomicBool>) -> Result<()> {
-    scx_utils::monitor_stats::<Metrics>(
-        &[],
-        interval,
-        || shutdown.load(Ordering::Relaxed),
-        |metrics| metrics.print(&mut std::io::stdout()),
-    )
-}
-
 /// Describes every metric (`--help-stats`).
 ///
 /// # Errors
-/// Standard output is closed.
+/// Standard output is closed, or the kernel has no eventfd left.
 pub fn describe() -> Result<()> {
-    server_data().describe_meta(&mut std::io::stdout(), None)
+    let desk = Arc::new(Desk::new()?);
+    server_data(&desk).describe_meta(&mut std::io::stdout(), None)
 }
 
 #[cfg(test)]

@@ -55,9 +55,9 @@ impl Theme {
 
 /// Draws everything into the frame, whatever its size.
 pub fn draw(frame: &mut Frame<'_>, view: &View, theme: Theme) {
-    let map = map(view, theme);
     let height = frame.area().height;
-    let map_height = (map.lines.len() as u16).min(height / 3).max(1);
+    let map = map(view, theme, usize::from(height / 3).max(1));
+    let map_height = (map.lines.len() as u16).max(1);
     let threads_height = (view.threads.len() as u16 + 1).min(height / 3).max(2);
     let [title, cpus, classes, threads, events, keys] = Layout::vertical([
         Constraint::Length(2),
@@ -104,11 +104,6 @@ fn section<'t>(frame: &mut Frame<'_>, area: Rect, heading: Line<'t>, mut text: T
 
 fn title_text(view: &View, theme: Theme) -> Text<'_> {
     let metrics = &view.metrics;
-    let probes = if metrics.probes_armed == 1 {
-        "armed"
-    } else {
-        "resting"
-    };
     let mut state = vec![
         Span::styled("scx_gpuaware", theme.heading()),
         Span::raw(format!("  policy {}", metrics.policy_generation)),
@@ -118,8 +113,8 @@ fn title_text(view: &View, theme: Theme) -> Text<'_> {
         state.push(Span::styled(" (LAST ONE REFUSED)", style));
     }
     state.push(Span::raw(format!(
-        "  probes {probes}: {} libraries, {} launchers found",
-        metrics.libraries, metrics.launchers_found
+        "  probes {}: {} libraries, {} launchers found",
+        metrics.probe_state, metrics.libraries, metrics.launchers_found
     )));
     let reason = format!(
         "preferred CPUs {}: {}",
@@ -128,15 +123,25 @@ fn title_text(view: &View, theme: Theme) -> Text<'_> {
     Text::from(vec![Line::from(state), Line::raw(reason)])
 }
 
-fn map(view: &View, theme: Theme) -> Text<'_> {
+/// The CPUs, in at most `room` lines.
+fn map(view: &View, theme: Theme, room: usize) -> Text<'_> {
     let cpus: Vec<_> = view.metrics.cpus.iter().collect();
-    let lines = cpus.chunks(CPUS_A_LINE).map(|cpus| {
+    let nr_lines = cpus.len().div_ceil(CPUS_A_LINE);
+    let shown = if nr_lines > room { room - 1 } else { nr_lines };
+    let lines = cpus.chunks(CPUS_A_LINE).take(shown).map(|cpus| {
         let first = cpus.first().map_or(0, |(cpu, _)| **cpu);
         let label = Span::raw(format!("{first:>5}  "));
         let cells = cpus.iter().map(|(_, cpu)| cell(cpu, theme));
         Line::from([label].into_iter().chain(cells).collect::<Vec<_>>())
     });
-    Text::from(lines.collect::<Vec<_>>())
+    let mut lines: Vec<_> = lines.collect();
+    if shown < nr_lines {
+        lines.push(Line::raw(format!(
+            "… {} CPUs are not shown: a higher terminal has room for them",
+            cpus.len() - shown * CPUS_A_LINE
+        )));
+    }
+    Text::from(lines)
 }
 
 fn cell(cpu: &CpuMetrics, theme: Theme) -> Span<'static> {

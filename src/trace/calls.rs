@@ -35,7 +35,8 @@ impl Calls {
             probed: Vec::new(),
             armed: false,
         };
-        let mut found = calls.libraries.find_all();
+        let mut found = calls.libraries.find_all(&|_, _| None);
+        calls.libraries.any_started(Duration::ZERO);
         if let Some(path) = search_path {
             found.extend(calls.libraries.find_in(path));
         }

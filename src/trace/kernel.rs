@@ -246,6 +246,12 @@ impl<'obj> Kernel<'obj> {
         bss.map_or(0, |bss| read(&bss.nr_lost_preemptors))
     }
 
+    /// Interrupts that found no room in the table of interrupts.
+    pub fn lost_irqs(&self) -> u64 {
+        let bss = self.skel.maps.bss_data.as_deref();
+        bss.map_or(0, |bss| read(&bss.nr_lost_irqs))
+    }
+
     /// Starts of programs and launches of new processes that user space was not told of.
     pub fn lost_notices(&self) -> u64 {
         let bss = self.skel.maps.bss_data.as_deref();
@@ -273,9 +279,10 @@ impl<'obj> Kernel<'obj> {
         Ok(counted + skipped)
     }
 
-    fn programs(&self) -> [&libbpf_rs::ProgramMut<'obj>; 19] {
+    /// Those that are loaded and may be skipped.
+    fn programs(&self) -> impl Iterator<Item = &libbpf_rs::ProgramMut<'obj>> {
         let progs = &self.skel.progs;
-        [
+        let all = [
             &progs.task_made,
             &progs.task_first_woken,
             &progs.task_moved,
@@ -295,7 +302,18 @@ impl<'obj> Kernel<'obj> {
             &progs.graph_launch_return,
             &progs.sync,
             &progs.sync_return,
-        ]
+            &progs.local_timer_entry,
+            &progs.local_timer_exit,
+            &progs.reschedule_entry,
+            &progs.reschedule_exit,
+            &progs.call_function_entry,
+            &progs.call_function_exit,
+            &progs.call_function_single_entry,
+            &progs.call_function_single_exit,
+            &progs.irq_work_entry,
+            &progs.irq_work_exit,
+        ];
+        all.into_iter().filter(|program| program.autoload())
     }
 }
 

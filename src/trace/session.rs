@@ -69,6 +69,8 @@ pub struct Outcome {
     pub preemptors: Vec<PreemptorTotal>,
     /// Preemptions that found no room in that table.
     pub lost_preemptors: u64,
+    /// Interrupts that found no room in theirs.
+    pub lost_irqs: u64,
     /// How the command ended.
     pub command: Option<ExitStatus>,
 }
@@ -231,6 +233,8 @@ impl<'a> Session<'a> {
                 return Ok(ended_by);
             }
             if !more {
+                // Attaching the probes took a while, which must not make their window longer.
+                let now = self.elapsed()?;
                 std::thread::sleep(self.pause(now, longest_pause));
             }
         }
@@ -396,6 +400,7 @@ impl<'a> Session<'a> {
             irqs: self.kernel.irq_totals()?,
             preemptors: self.kernel.preemptors()?,
             lost_preemptors: self.kernel.lost_preemptors(),
+            lost_irqs: self.kernel.lost_irqs(),
             command: self.started.as_mut().and_then(Started::status),
         })
     }

@@ -66,7 +66,10 @@ counters! {
     vector_irqs,
     /// Their own time.
     vector_irq_ns,
-    /// Kernel launches counted; in windows only if they were sampled, as are all below.
+    /// Switches away while launches were counted: in windows only if these were sampled, as all
+    /// below.
+    window_switches,
+    /// Kernel launches counted.
     launches,
     /// Graph launches counted.
     graph_launches,
@@ -215,6 +218,9 @@ pub struct Thread {
     pub ended: bool,
     /// What was counted.
     pub counters: Counters,
+    /// The square of the launches of a window, summed over the windows; none for several threads.
+    #[serde(skip)]
+    pub squared_launches: Option<u64>,
     /// Times by length.
     pub histograms: Histograms,
 }
@@ -249,6 +255,9 @@ impl Thread {
             traced_ns: now_ns.saturating_sub(record.start_ns),
             ended: record.end_ns != 0,
             counters,
+            squared_launches: Some(
+                record.squared_launches + u64::from(record.window_launches).pow(2),
+            ),
             histograms: Histograms::from_wire(&record.counters),
         }
     }
@@ -263,6 +272,7 @@ impl Thread {
             traced_ns: 0,
             ended: false,
             counters: Counters::default(),
+            squared_launches: None,
             histograms: Histograms::default(),
         }
     }
@@ -270,6 +280,7 @@ impl Thread {
     /// Adds another thread: a sum has no TID.
     pub fn add(&mut self, other: &Self) {
         self.tid = 0;
+        self.squared_launches = None;
         self.threads += other.threads;
         self.traced_ns += other.traced_ns;
         self.counters.add(&other.counters);

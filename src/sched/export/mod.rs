@@ -9,6 +9,8 @@ use prometheus::proto::{
 };
 use prometheus::{Encoder, TextEncoder};
 
+use crate::identify::window::Phase;
+
 use super::stats::{ClassMetrics, CpuMetrics, Metrics};
 
 /// What every name begins with.
@@ -206,6 +208,22 @@ fn identification(list: &mut Families, metrics: &Metrics) {
         "1 while the launch probes are armed.",
         metrics.probes_armed as f64,
     );
+    list.gauge(
+        "probe_state",
+        "1 for what the launch probes do.",
+        Phase::ALL.map(|phase| {
+            let is_now = metrics.probe_state == phase.name();
+            (
+                labels([("state", phase.name())]),
+                f64::from(u8::from(is_now)),
+            )
+        }),
+    );
+    list.one_gauge(
+        "probe_pause_seconds",
+        "How long the launch probes are taken away the next time.",
+        seconds(metrics.probe_pause_us),
+    );
     list.one_gauge(
         "probed_libraries",
         "libcuda files that are probed.",
@@ -226,6 +244,11 @@ fn identification(list: &mut Families, metrics: &Metrics) {
             "launchers_found_total",
             "Launching threads that probes have found.",
             metrics.launchers_found,
+        ),
+        (
+            "sightings_refused_total",
+            "Sightings that guard.trust_uids did not let count.",
+            metrics.sightings_refused,
         ),
     ] {
         list.counter(name, help, [(Vec::new(), value as f64)]);
@@ -364,4 +387,4 @@ fn histogram(counts: &[u64], sum: f64) -> Histogram {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -13,7 +13,7 @@ const MANUAL: &str = include_str!("../../../docs/metrics.md");
 const DASHBOARD: &str = include_str!("../../../packaging/grafana/scx_gpuaware.json");
 
 /// Statistics in which nothing is missing.
-fn sample() -> Metrics {
+pub fn sample() -> Metrics {
     let class = ClassMetrics {
         wakeup_waits: [3, 2, 1].to_vec(),
         wakeup_wait_us: 1_500_000,
@@ -34,6 +34,21 @@ fn sample() -> Metrics {
         preferred_changes: [("irq".to_owned(), 1)].into(),
         policy_error: "policy.toml:1: error".to_owned(),
         ..Metrics::default()
+    }
+}
+
+/// The same of a machine with `nr_cpus`.
+pub fn sample_of(nr_cpus: u32) -> Metrics {
+    let cpus = (0..nr_cpus).map(|cpu| (cpu, CpuMetrics::default()));
+    let class = ClassMetrics {
+        wakeup_waits: vec![7; 24],
+        ..ClassMetrics::default()
+    };
+    let classes = sample().classes.into_keys();
+    Metrics {
+        cpus: cpus.collect(),
+        classes: classes.map(|name| (name, class.clone())).collect(),
+        ..sample()
     }
 }
 
@@ -65,29 +80,86 @@ fn the_manual_lists_what_is_exported_and_no_more() {
     assert_eq!(manual, exported());
 }
 
-#[test]
-fn the_dashboard_uses_only_what_is_exported() {
+/// The queries of the dashboard, of panels and of templates, each with what its legend shows.
+fn queries() -> Vec<(String, String)> {
     let json: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
-    let panels = json["panels"].as_array().unwrap();
-    let targets = panels
-        .iter()
-        .flat_map(|panel| panel["targets"].as_array().unwrap());
-    let exported: BTreeSet<_> = exported().into_iter().map(|(name, ..)| name).collect();
-    let mut used = 0;
-    for target in targets {
-        let query = target["expr"].as_str().unwrap();
-        let words = query.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
-        for word in words.filter(|word| word.starts_with(PREFIX)) {
-            let name = word.strip_suffix("_bucket").unwrap_or(word);
-            assert!(exported.contains(name), "{name} in {query}");
-            used += 1;
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let list = |value: &serde_json::Value| value.as_array().unwrap().clone();
+    let panels = list(&json["panels"]).into_iter();
+    let targets = panels.flat_map(|panel| list(&panel["targets"]));
+    let of_targets = targets.map(|target| (text(&target["expr"]), text(&target["legendFormat"])));
+    let templates = list(&json["templating"]["list"]).into_iter();
+    let of_templates = templates.map(|template| (text(&template["query"]["query"]), String::new()));
+    let queries: Vec<_> = of_targets.chain(of_templates).collect();
+    assert!(
+        queries
+            .iter()
+            .any(|(query, _)| query.starts_with("label_values("))
+    );
+    queries
+        .into_iter()
+        .filter(|(query, _)| !query.is_empty())
+        .collect()
+}
+
+/// Labels that Prometheus adds, and that of buckets.
+const NOT_OURS: [&str; 3] = ["instance", "job", "le"];
+
+/// Label names, and values where they are no variables, that `query` and `legend` use.
+fn labels_of(query: &str, legend: &str) -> Vec<(String, Option<String>)> {
+    let mut found = Vec::new();
+    for selector in query.split('{').skip(1) {
+        let selector = selector.split('}').next().unwrap();
+        for term in selector.split(',') {
+            let (name, value) = term.trim().split_once('=').unwrap();
+            let value = value.trim_matches(|letter: char| "~\"".contains(letter));
+            let fixed = (!value.starts_with('$')).then(|| value.to_owned());
+            found.push((name.to_owned(), fixed));
         }
     }
-    assert!(
-        used >= panels.len(),
-        "{used} names in {} panels",
-        panels.len()
-    );
+    let grouped = query.split(" by (").skip(1);
+    let grouped = grouped.flat_map(|rest| rest.split(')').next().unwrap().split(','));
+    let asked = query
+        .strip_prefix("label_values(")
+        .and_then(|rest| rest.rsplit_once(", "));
+    let asked = asked.map(|(_, label)| label.trim_end_matches(')'));
+    let shown = legend
+        .split("{{")
+        .skip(1)
+        .map(|rest| rest.split("}}").next().unwrap());
+    let names = grouped.chain(asked).chain(shown);
+    found.extend(names.map(|name| (name.trim().to_owned(), None)));
+    found
+}
+
+#[test]
+fn the_dashboard_uses_only_what_is_exported() {
+    let exported: std::collections::BTreeMap<_, _> = (exported().into_iter())
+        .map(|(name, _, labels)| (name, labels))
+        .collect();
+    let page = text();
+    for (query, legend) in queries() {
+        let words = query.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+        let names: Vec<_> = words.filter(|word| word.starts_with(PREFIX)).collect();
+        let [name] = names[..] else {
+            panic!("one name is expected in {query}");
+        };
+        let name = name.strip_suffix("_bucket").unwrap_or(name);
+        let labels = exported.get(name);
+        let labels = labels.unwrap_or_else(|| panic!("{name} in {query}"));
+        for (label, value) in labels_of(&query, &legend) {
+            let known = labels.split(", ").any(|known| known == label);
+            assert!(
+                known || NOT_OURS.contains(&&*label),
+                "{label} in {query}, {legend}"
+            );
+            let Some(value) = value else { continue };
+            let pair = format!("{label}=\"{value}\"");
+            let exists =
+                |line: &str| line.starts_with(&format!("{name}{{")) && line.contains(&pair);
+            assert!(page.lines().any(exists), "{pair} in {query}");
+        }
+    }
 }
 
 #[test]
@@ -126,6 +198,8 @@ fn promtool() -> Option<PathBuf> {
 #[test]
 fn promtool_accepts_it() {
     let Some(promtool) = promtool() else {
+        let required = std::env::var("GPUAWARE_REQUIRE").unwrap_or_default();
+        assert!(!required.contains("host"), "no promtool: run make setup");
         let _ = writeln!(std::io::stderr(), "SKIPPED: no promtool: run make setup");
         return;
     };

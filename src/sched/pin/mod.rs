@@ -80,17 +80,19 @@ impl Pinning {
         Ok(pinning)
     }
 
-    /// Puts another policy's pins into force.
-    ///
-    /// # Errors
-    /// The state file cannot be removed; the affinities are restored.
-    pub fn set_policy(&mut self, policy: &Policy) -> Result<()> {
-        self.restore()?;
+    /// Puts another policy's pins into force. Where they are the same, every thread keeps its CPUs.
+    pub fn set_policy(&mut self, policy: &Policy) {
+        if (&policy.pins, &policy.groups) == (&self.policy.pins, &self.policy.groups) {
+            return;
+        }
+        // The affinities are restored even so.
+        if let Err(error) = self.restore() {
+            warn!("pin: {error:#}");
+        }
         self.policy = policy.clone();
         self.dealer = Dealer::new(policy);
         self.threads = Threads::default();
         self.next = Instant::now();
-        Ok(())
     }
 
     /// Looks for new threads if it is time. Returns how long the caller may wait before the next call.

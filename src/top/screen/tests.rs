@@ -36,6 +36,7 @@ fn view(nr_cpus: u32) -> View {
         preferred_cpus: (nr_cpus - 1).to_string(),
         preferred_reason: "1 thread is runnable".to_owned(),
         policy_generation: 3,
+        probe_state: "resting".to_owned(),
         policy_error: "policy.toml:1: error".to_owned(),
         ..Metrics::default()
     };
@@ -89,6 +90,17 @@ fn everything_is_there_at_80_by_24() {
     ] {
         assert!(text.contains(expected), "{expected:?} in\n{text}");
     }
+}
+
+#[test]
+fn what_does_not_fit_is_counted() {
+    let view = view(1024);
+    let small = lines(&drawn(&view, 80, 24, PLAIN)).join("\n");
+    assert!(small.contains("  192  b b"), "{small}");
+    assert!(small.contains("… 800 CPUs are not shown"), "{small}");
+    let large = lines(&drawn(&view, 80, 110, PLAIN)).join("\n");
+    assert!(large.contains("  992  b b"), "{large}");
+    assert!(!large.contains("not shown"), "{large}");
 }
 
 #[test]

@@ -58,11 +58,16 @@ pub struct Analyzer {
     run_began_ns: u64,
     run_first_ns: Option<i64>,
     window_since_ns: Option<u64>,
+    /// When counting began: at the first launch, or with the window that it was recorded in.
+    counting_since_ns: Option<u64>,
+    /// Until when windows without a launch show that nobody launched.
+    silent_until_ns: u64,
 }
 
 impl Analyzer {
-    /// Nothing counted yet.
-    pub fn new(manner: Manner) -> Self {
+    /// Nothing counted yet. `start_ns` is when the first run began, where the trace says; without it
+    /// that is its first event.
+    pub fn new(manner: Manner, start_ns: Option<u64>) -> Self {
         Self {
             manner,
             order: Order::new(WINDOW),
@@ -78,8 +83,10 @@ impl Analyzer {
             not_followed: (0, 0),
             now_ns: 0,
             run_began_ns: 0,
-            run_first_ns: None,
+            run_first_ns: start_ns.map(u64::cast_signed),
             window_since_ns: None,
+            counting_since_ns: None,
+            silent_until_ns: 0,
         }
     }
 
@@ -118,6 +125,22 @@ impl Analyzer {
         self.drain();
         self.irqs.restart();
         self.now_ns
+    }
+
+    /// Since when rows count, nanoseconds since the beginning: those of cuda_sched_trace always do.
+    pub fn counting_since_ns(&self) -> u64 {
+        self.counting_since_ns
+            .filter(|_| !self.manner.legacy)
+            .unwrap_or_default()
+    }
+
+    /// Since when somebody may have launched, nanoseconds since the beginning.
+    pub fn launching_since_ns(&self) -> u64 {
+        if self.manner.sampled {
+            self.silent_until_ns
+        } else {
+            self.counting_since_ns()
+        }
     }
 
     /// Events that came too late to be put in order.
@@ -186,6 +209,9 @@ impl Analyzer {
             // A launch shows that a window is open, should the row that says so be lost.
             self.window_since_ns.get_or_insert(self.now_ns);
         }
+        let window_ns = self.window_since_ns.filter(|_| self.manner.sampled);
+        self.counting_since_ns
+            .get_or_insert(window_ns.unwrap_or(self.now_ns));
         let twice = u64::from(launched == Launched::SeenTwice);
         self.note(|tally| {
             tally.launch_rows[api as usize] += 1;
@@ -312,13 +338,20 @@ impl Analyzer {
     }
 
     fn close_window(&mut self) {
-        if let Some(since_ns) = self.window_since_ns.take() {
-            self.slices.add_window(since_ns, self.now_ns);
+        let since_ns = self.window_since_ns.take();
+        if !self.manner.sampled {
+            return;
         }
-        if self.manner.sampled {
-            self.threads.values_mut().for_each(Thread::interrupt);
-            self.pairs.values_mut().for_each(Pairs::interrupt);
+        match since_ns {
+            Some(_) if self.counting_since_ns.is_none() => self.silent_until_ns = self.now_ns,
+            Some(since_ns) => self.slices.add_window(since_ns, self.now_ns),
+            None => {}
         }
+        let window_ns = since_ns.map_or(0, |since_ns| self.now_ns.saturating_sub(since_ns));
+        self.threads.values_mut().for_each(Thread::interrupt);
+        self.pairs
+            .values_mut()
+            .for_each(|pairs| pairs.end_window(window_ns));
     }
 
     /// The process or thread with the most launches.

@@ -78,6 +78,9 @@ pub struct Comparison {
     pub slowdown_percent: Vec<Option<Estimate>>,
 }
 
+/// The row that the fourth question of the studies is about.
+pub const SCHED_PER_1K: &str = "Sched/1K";
+
 type OfTallies = fn(&Tallies) -> Option<f64>;
 type OfFile = fn(&Analysis) -> Option<f64>;
 
@@ -86,7 +89,7 @@ const IRQS: [Cause; 3] = [Cause::HardIrq, Cause::SoftIrq, Cause::VectorIrq];
 
 /// Figures that are ratios of sums: drawn from files or slices.
 const RATIOS: [(&str, OfTallies); 9] = [
-    ("Sched/1K", |t| {
+    (SCHED_PER_1K, |t| {
         per_1k(t.windows.switches, t.windows.launches())
     }),
     ("Soft IRQ/1K", |t| of_irqs(t, IrqKind::Soft)),
@@ -110,7 +113,16 @@ const RATIOS: [(&str, OfTallies); 9] = [
 ];
 
 /// Figures of a whole file: only repeats give an interval.
-const OF_FILES: [(&str, OfFile); 5] = [
+const OF_FILES: [(&str, OfFile); 8] = [
+    ("switches per token", |file| {
+        Some(file.ours.per_token?.switches)
+    }),
+    ("preemptions per token", |file| {
+        file.ours.per_token?.preemptions
+    }),
+    ("runnable but waiting per token, µs", |file| {
+        file.ours.per_token?.waiting_us
+    }),
     ("penalty, ms", |file| {
         Some(file.study.busiest.as_ref()?.pairs.penalty_us? / 1e3)
     }),

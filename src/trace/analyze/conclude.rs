@@ -8,7 +8,7 @@ use super::figures::{
 };
 use super::ratios::{per_1k, percent};
 use super::read::Counter;
-use super::tally::{Cause, Tallies, Tally};
+use super::tally::{Cause, Slice, Tallies, Tally};
 use super::thread::Thread;
 
 const TOP_PREEMPTORS: usize = 10;
@@ -31,12 +31,24 @@ pub struct Given {
     pub manner: Manner,
     /// Its length.
     pub duration_s: f64,
+    /// The part of it in which rows count: from the first launch on.
+    pub counted_s: f64,
+    /// The part of it in which somebody may have launched. Longer than the former where launches
+    /// are sampled, by the time from the last window without one to the first with one.
+    pub launching_s: f64,
     /// Share of it in which launches were recorded, 0 to 1.
     pub sampled: f64,
     /// Tokens that were made meanwhile.
     pub tokens: Option<f64>,
     /// Tokens a second, measured elsewhere.
     pub tokens_per_s: Option<f64>,
+}
+
+impl Given {
+    /// Launches in the whole trace by those in its windows; none where every one is recorded.
+    fn estimate(&self, in_windows: u64) -> Option<f64> {
+        (self.manner.sampled && self.sampled > 0.0).then(|| in_windows as f64 / self.sampled)
+    }
 }
 
 /// The studies' figures. Ratios are of the windows in which launches were recorded.
@@ -57,11 +69,12 @@ pub fn study(
     });
     Study {
         launches,
+        launches_estimate: given.estimate(launches),
         sched_per_1k: per_1k(switches, launches),
         soft_irq_per_1k: per_1k(irqs[IrqKind::Soft as usize], launches),
         hard_irq_per_1k: per_1k(irqs[IrqKind::Hard as usize], launches),
         irq_time_ms,
-        irq_time_percent: percent(irq_time_ms / 1e3, given.duration_s),
+        irq_time_percent: percent(irq_time_ms / 1e3, given.counted_s),
         irqs: analyzer.irqs.breakdown(names),
         busiest,
         as_counted: as_counted(counters),
@@ -89,13 +102,12 @@ fn as_counted(counters: &[(Counter, u64)]) -> Option<AsCounted> {
 pub fn ours(analyzer: &Analyzer, total: &Tallies, given: &Given, names: &Names) -> Ours {
     let windows = &total.windows;
     let launches = windows.unique_launches();
-    let estimate = (given.sampled > 0.0).then(|| launches as f64 / given.sampled);
     let tokens = given
         .tokens
         .or(given.tokens_per_s.map(|rate| rate * given.duration_s));
     let tokens = tokens.filter(|&tokens| tokens > 0.0);
     let tells_why = given.manner.tells_why();
-    let rates = |units: f64| rates(&total.all, tells_why, estimate.unwrap_or_default(), units);
+    let rates = |units: f64| rates(total, tells_why, units);
     let launching = analyzer
         .threads
         .values()
@@ -105,29 +117,43 @@ pub fn ours(analyzer: &Analyzer, total: &Tallies, given: &Given, names: &Names) 
         launches,
         graph_launches: windows.launches_by(Api::Graph),
         seen_twice: windows.seen_twice,
-        launches_estimate: estimate.filter(|_| given.manner.sampled),
+        launches_estimate: given.estimate(launches),
         switches_per_1k: per_1k(windows.all_offs(), launches),
-        per_second: (given.duration_s > 0.0).then(|| rates(given.duration_s)),
-        per_token: tokens.map(rates),
+        per_second: (given.counted_s > 0.0).then(|| rates(given.counted_s)),
+        per_token: counted_tokens(given).map(rates),
         tokens,
         tokens_per_s: given
             .tokens_per_s
             .or(tokens
                 .and_then(|tokens| (given.duration_s > 0.0).then(|| tokens / given.duration_s))),
-        off_cpu: lost_rows(&total.all, &ABSENCES, given.duration_s),
-        stolen_by_irqs: lost_rows(&total.all, &IRQS, given.duration_s),
+        off_cpu: lost_rows(&total.all, &ABSENCES, given.counted_s),
+        stolen_by_irqs: lost_rows(&total.all, &IRQS, given.counted_s),
         run_queue_latency: analyzer.wakeups.summary(),
         preempted_for: analyzer.preemptions.summary(),
         intervals: analyzer.stolen.intervals(),
         stolen: analyzer.stolen.rows(),
         preemptors: preemptors(analyzer, names),
-        give_back: give_back(&total.all, tells_why, given.duration_s),
-        threads: threads(analyzer, names),
+        give_back: give_back(&total.all, tells_why, given.counted_s),
+        threads: threads(analyzer, total, names),
         launching_threads: launching as u64,
     }
 }
 
-fn rates(tally: &Tally, tells_why: bool, launches: f64, units: f64) -> Rates {
+/// Tokens that were made while rows counted.
+fn counted_tokens(given: &Given) -> Option<f64> {
+    let tokens = match (given.tokens, given.tokens_per_s) {
+        (Some(tokens), _) if given.launching_s > 0.0 => {
+            tokens * (given.counted_s / given.launching_s)
+        }
+        (_, Some(per_s)) => per_s * given.counted_s,
+        _ => return None,
+    };
+    (tokens > 0.0).then_some(tokens)
+}
+
+fn rates(total: &Tallies, tells_why: bool, units: f64) -> Rates {
+    let (tally, windows) = (&total.all, &total.windows);
+    let launches = windows.unique_launches() as f64 * scale(total);
     let each = |count: u64| count as f64 / units;
     let known = |value: f64| tells_why.then_some(value);
     Rates {
@@ -141,7 +167,12 @@ fn rates(tally: &Tally, tells_why: bool, launches: f64, units: f64) -> Rates {
     }
 }
 
-fn lost_rows(tally: &Tally, causes: &[Cause], duration_s: f64) -> Vec<LostRow> {
+/// How many times the windows the counted time is: 1 where every launch is recorded.
+fn scale(total: &Tallies) -> f64 {
+    total.all.duration_ns as f64 / total.windows.duration_ns.max(1) as f64
+}
+
+fn lost_rows(tally: &Tally, causes: &[Cause], counted_s: f64) -> Vec<LostRow> {
     let whole = tally.lost_ns.sum(causes) as f64;
     let occurring = causes
         .iter()
@@ -153,7 +184,7 @@ fn lost_rows(tally: &Tally, causes: &[Cause], duration_s: f64) -> Vec<LostRow> {
                 cause,
                 times: tally.lost_times.of(cause),
                 total_ms: ns / 1e6,
-                ms_per_s: (duration_s > 0.0).then(|| ns / 1e6 / duration_s),
+                ms_per_s: (counted_s > 0.0).then(|| ns / 1e6 / counted_s),
                 share_percent: percent(ns, whole).unwrap_or_default(),
             }
         })
@@ -181,7 +212,7 @@ fn preemptors(analyzer: &Analyzer, names: &Names) -> Vec<Preemptor> {
     rows
 }
 
-fn give_back(tally: &Tally, tells_why: bool, duration_s: f64) -> GiveBack {
+fn give_back(tally: &Tally, tells_why: bool, counted_s: f64) -> GiveBack {
     let ms = |causes: &[Cause]| tally.lost_ns.sum(causes) as f64 / 1e6;
     let by_scheduling_ms = tells_why.then(|| ms(&BY_SCHEDULING));
     let by_program_ms = tells_why.then(|| ms(&[Cause::Yielded]));
@@ -198,11 +229,12 @@ fn give_back(tally: &Tally, tells_why: bool, duration_s: f64) -> GiveBack {
             .and_then(|(part, whole)| percent(part, whole)),
         by_placement_ms,
         by_program_ms,
-        at_most_ms_per_s: (duration_s > 0.0).then(|| at_most_ms / duration_s),
+        at_most_ms_per_s: (counted_s > 0.0).then(|| at_most_ms / counted_s),
     }
 }
 
-fn threads(analyzer: &Analyzer, names: &Names) -> Vec<ThreadRow> {
+fn threads(analyzer: &Analyzer, total: &Tallies, names: &Names) -> Vec<ThreadRow> {
+    let sampled = analyzer.manner().sampled;
     let mut launching: Vec<(&i32, &Thread)> = analyzer
         .threads
         .iter()
@@ -219,6 +251,7 @@ fn threads(analyzer: &Analyzer, names: &Names) -> Vec<ThreadRow> {
                 tgid: thread.tgid,
                 comm: names.text(thread.comm).to_owned(),
                 launches: thread.launches,
+                launches_estimate: sampled.then(|| thread.launches as f64 * scale(total)),
                 switch_rows: thread.switches,
                 preempted_ms: ms(&[Cause::Preempted]),
                 waiting_ms: ms(&[Cause::Waiting]),
@@ -233,18 +266,19 @@ fn threads(analyzer: &Analyzer, names: &Names) -> Vec<ThreadRow> {
 }
 
 /// The slices as a timeline.
-pub fn timeline(width_ns: u64, slices: &[Tallies], manner: Manner) -> Vec<Stretch> {
-    let stretches = slices.iter().enumerate().map(|(at, slice)| {
-        let tally = &slice.all;
+pub fn timeline(slices: &[Slice], manner: Manner) -> Vec<Stretch> {
+    let stretches = slices.iter().map(|slice| {
+        let tally = &slice.tallies.all;
         let causes: &[Cause] = if manner.tells_why() {
             &BY_SCHEDULING
         } else {
             &[Cause::Unknown]
         };
         Stretch {
-            start_s: (at as u64 * width_ns) as f64 / 1e9,
+            start_s: slice.start_ns as f64 / 1e9,
             length_s: tally.duration_ns as f64 / 1e9,
             launches: tally.launches(),
+            recorded_s: slice.tallies.windows.duration_ns as f64 / 1e9,
             switches: tally.all_offs(),
             off_ms: tally.lost_ns.sum(causes) as f64 / 1e6,
             irq_ms: tally.lost_ns.sum(&IRQS) as f64 / 1e6,

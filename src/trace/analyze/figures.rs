@@ -50,6 +50,8 @@ pub struct Source {
     pub lost: Option<u64>,
     /// Time that it covers.
     pub duration_s: f64,
+    /// The part of it, up to the end, in which rows count: from the first launch on.
+    pub counted_s: f64,
     /// Share of that time in which launches were recorded, percent.
     pub sampled_percent: f64,
     /// The sched_ext scheduler that was loaded, where the trace says.
@@ -71,6 +73,8 @@ pub struct Source {
 pub struct Study {
     /// Launch rows.
     pub launches: u64,
+    /// All of them, estimated from those in windows; none where every launch is recorded.
+    pub launches_estimate: Option<f64>,
     /// Context switches per 1,000 launches; an off and an on are two.
     pub sched_per_1k: Option<f64>,
     /// Soft interrupts per 1,000 launches.
@@ -79,7 +83,7 @@ pub struct Study {
     pub hard_irq_per_1k: Option<f64>,
     /// Sum of the durations of hard and soft interrupts.
     pub irq_time_ms: f64,
-    /// The same as a share of the time.
+    /// The same as a share of the time from the first launch on.
     pub irq_time_percent: Option<f64>,
     /// By source.
     pub irqs: Vec<IrqRow>,
@@ -187,7 +191,7 @@ pub struct LostRow {
     pub times: u64,
     /// How long, of all launching threads together.
     pub total_ms: f64,
-    /// The same for each second of the trace.
+    /// The same for each second from the first launch on.
     pub ms_per_s: Option<f64>,
     /// Share of all rows of its table.
     pub share_percent: f64,
@@ -219,7 +223,7 @@ pub struct GiveBack {
     pub by_placement_ms: f64,
     /// Nobody but the program: it called sched_yield.
     pub by_program_ms: Option<f64>,
-    /// The most that scheduling could give back, for each second of the trace. Where the trace
+    /// The most that scheduling could give back, for each second from the first launch on. Where the trace
     /// does not say why a thread was off its CPU, all of that time.
     pub at_most_ms_per_s: Option<f64>,
 }
@@ -235,6 +239,8 @@ pub struct ThreadRow {
     pub comm: String,
     /// Launches, each once.
     pub launches: u64,
+    /// The same from the first launch on, where launches are sampled.
+    pub launches_estimate: Option<f64>,
     /// Scheduler rows.
     pub switch_rows: u64,
     /// Preempted.
@@ -262,6 +268,8 @@ pub struct Stretch {
     pub length_s: f64,
     /// Launch rows in it.
     pub launches: u64,
+    /// The part of its length in which launches were recorded.
+    pub recorded_s: f64,
     /// Times a thread left its CPU.
     pub switches: u64,
     /// Time runnable but off the CPU; where the trace does not tell, all time off.

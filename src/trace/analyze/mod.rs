@@ -32,7 +32,7 @@ use figures::{Analysis, Source};
 pub use read::InputError;
 use read::{Facts, Format, Item, Reader};
 pub use spread::Summary;
-use tally::Tallies;
+use tally::{Slice, Tallies};
 
 use crate::trace::schema::{Kind, Launches};
 
@@ -59,27 +59,30 @@ pub fn analyze(about: &About, input: impl BufRead) -> Result<Analysis, InputErro
     let mut analyzer: Option<Analyzer> = None;
     while let Some(item) = reader.next(&mut names)? {
         // The header, which comes first, says how launches were recorded.
-        let analyzer = analyzer.get_or_insert_with(|| Analyzer::new(manner(&reader)));
+        let analyzer = analyzer.get_or_insert_with(|| new_analyzer(&reader));
         match item {
             Item::Event(event) => analyzer.push(event),
             Item::Restart => analyzer.restart(),
         }
     }
-    let mut analyzer = analyzer.unwrap_or_else(|| Analyzer::new(manner(&reader)));
+    let mut analyzer = analyzer.unwrap_or_else(|| new_analyzer(&reader));
     let events_ns = analyzer.end();
     let duration_ns = traced_ns(reader.facts(), events_ns);
     let slices = std::mem::take(&mut analyzer.slices);
-    let (width_ns, mut slices) = slices.finish(duration_ns);
+    let mut slices = slices.finish(analyzer.counting_since_ns(), duration_ns);
     if !analyzer.manner().sampled {
-        for slice in &mut slices {
-            slice.windows.duration_ns = slice.all.duration_ns;
+        for Slice { tallies, .. } in &mut slices {
+            tallies.windows.duration_ns = tallies.all.duration_ns;
         }
     }
     let mut total = Tallies::default();
-    slices.iter().for_each(|slice| total.merge(slice));
+    slices.iter().for_each(|slice| total.merge(&slice.tallies));
+    let launching_ns = duration_ns.saturating_sub(analyzer.launching_since_ns());
     let given = Given {
         manner: analyzer.manner(),
         duration_s: duration_ns as f64 / 1e9,
+        counted_s: total.all.duration_ns as f64 / 1e9,
+        launching_s: launching_ns as f64 / 1e9,
         sampled: sampled(reader.facts(), &total),
         tokens: about.tokens,
         tokens_per_s: about.tokens_per_s,
@@ -94,18 +97,20 @@ pub fn analyze(about: &About, input: impl BufRead) -> Result<Analysis, InputErro
     Ok(Analysis {
         study,
         ours: conclude::ours(&analyzer, &total, &given, &names),
-        timeline: conclude::timeline(width_ns, &slices, given.manner),
+        timeline: conclude::timeline(&slices, given.manner),
         source: source(about, &reader, &analyzer, &given),
-        slices,
+        slices: slices.into_iter().map(|slice| slice.tallies).collect(),
     })
 }
 
-fn manner<R: BufRead>(reader: &Reader<R>) -> Manner {
-    let launches = reader.facts().header.as_ref().map(|header| header.launches);
-    Manner {
+fn new_analyzer<R: BufRead>(reader: &Reader<R>) -> Analyzer {
+    let header = reader.facts().header.as_ref();
+    let launches = header.map(|header| header.launches);
+    let manner = Manner {
         legacy: reader.format() == Format::LegacyCsv,
         sampled: matches!(launches, Some(Launches::Sampled { .. })),
-    }
+    };
+    Analyzer::new(manner, header.map(|header| header.start_ns))
 }
 
 /// From the tracer's own clock where it says when it began and ended, else from the first event to
@@ -152,6 +157,7 @@ fn source<R: BufRead>(
             && lost.unwrap_or_default() == 0,
         lost,
         duration_s: given.duration_s,
+        counted_s: given.counted_s,
         sampled_percent: given.sampled * 100.0,
         scheduler: header.and_then(|header| header.scheduler.clone()),
         kernel: header.map(|header| header.kernel.clone()),

@@ -21,6 +21,8 @@ pub struct Pairs {
     last_ns: i64,
     /// Span of the runs before this one.
     earlier_ns: u64,
+    /// Length of the windows since its first launch; none where every launch is recorded.
+    windows_ns: Option<u64>,
     last_launch_ns: Option<i64>,
     /// Switches at the very moment that was reached: they count once time has moved on, because a
     /// pair has the switches strictly between its launches.
@@ -158,6 +160,12 @@ impl Pairs {
         self.off_in_pair_ns = 0;
     }
 
+    /// A window of that length ends: launches that come next are no pair with those before.
+    pub fn end_window(&mut self, window_ns: u64) {
+        self.interrupt();
+        *self.windows_ns.get_or_insert(0) += window_ns;
+    }
+
     /// Another run begins: times start anew.
     pub fn restart(&mut self) {
         self.interrupt();
@@ -177,6 +185,9 @@ impl Pairs {
     pub fn finish(mut self) -> PairFigures {
         self.restart();
         let runtime_s = self.earlier_ns as f64 / 1e9;
+        let windows_s = self.windows_ns.map(|ns| ns as f64 / 1e9);
+        // Pairs are of the windows, and so is the time that they are a share of.
+        let recorded_s = windows_s.unwrap_or(runtime_s);
         let all = self.without.union(&self.with);
         let penalty = |percent| {
             let with = self.with.percentile(percent)?;
@@ -187,7 +198,11 @@ impl Pairs {
         let off_cpu_s = self.total_off_ns as f64 / 1e9;
         PairFigures {
             runtime_s,
+            recorded_s,
             launches: self.launches,
+            launches_estimate: windows_s
+                .filter(|&windows_s| windows_s > 0.0)
+                .map(|windows_s| self.launches as f64 * runtime_s / windows_s),
             switches: self.switches,
             switches_per_s: (runtime_s > 0.0).then(|| self.switches as f64 / runtime_s),
             off_cpu_ms: off_cpu_s * 1e3,
@@ -200,7 +215,7 @@ impl Pairs {
             penalty_us,
             penalty_p90_us: penalty(90.0),
             impact_s,
-            impact_percent: impact_s.and_then(|impact| ratios::percent(impact, runtime_s)),
+            impact_percent: impact_s.and_then(|impact| ratios::percent(impact, recorded_s)),
             tails: [95, 99]
                 .into_iter()
                 .filter_map(|percent| tail(percent, &all, &self.with))
@@ -247,8 +262,13 @@ fn burst_figures(bursts: &Bursts) -> Option<BurstFigures> {
 pub struct PairFigures {
     /// From its first row to its last.
     pub runtime_s: f64,
+    /// The part of it in which launches were recorded: windows, where they are sampled. Launches,
+    /// pairs, impact and bursts are of this time, switches and time off the CPU of all.
+    pub recorded_s: f64,
     /// Launch rows.
     pub launches: u64,
+    /// Launches in the whole runtime, where they are sampled.
+    pub launches_estimate: Option<f64>,
     /// Scheduler rows: an off and an on are two.
     pub switches: u64,
     /// The same a second.
@@ -273,7 +293,7 @@ pub struct PairFigures {
     pub penalty_p90_us: Option<f64>,
     /// Pairs of group B × penalty.
     pub impact_s: Option<f64>,
-    /// The same as a share of the runtime.
+    /// The same as a share of the time in which launches were recorded.
     pub impact_percent: Option<f64>,
     /// Of the longest pairs, those with a switch.
     pub tails: Vec<Tail>,

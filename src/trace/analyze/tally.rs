@@ -189,6 +189,15 @@ impl Tallies {
     }
 }
 
+/// A stretch of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slice {
+    /// Nanoseconds since the beginning.
+    pub start_ns: u64,
+    /// What was counted in it.
+    pub tallies: Tallies,
+}
+
 /// Tallies of equal stretches of time, one after the other.
 #[derive(Debug, Clone)]
 pub struct Slices {
@@ -244,23 +253,25 @@ impl Slices {
         }
     }
 
-    /// All slices, their lengths set; the last one ends at `end_ns`.
-    pub fn finish(mut self, end_ns: u64) -> (u64, Vec<Tallies>) {
+    /// All slices from `from_ns`, when counting began, to `end_ns`, their lengths set.
+    pub fn finish(mut self, from_ns: u64, end_ns: u64) -> Vec<Slice> {
         self.at(end_ns);
-        let last = self.slices.len() - 1;
-        for (at, slice) in self.slices.iter_mut().enumerate() {
-            let start = at as u64 * self.width_ns;
-            slice.all.duration_ns = if at == last {
-                end_ns - start
-            } else {
-                self.width_ns
-            };
+        let mut slices: Vec<Slice> = Vec::with_capacity(self.slices.len());
+        for (at, mut tallies) in self.slices.into_iter().enumerate() {
+            let start_ns = at as u64 * self.width_ns;
+            let stop_ns = (start_ns + self.width_ns).min(end_ns);
+            if start_ns + self.width_ns <= from_ns {
+                continue;
+            }
+            let start_ns = start_ns.max(from_ns);
+            tallies.all.duration_ns = stop_ns.saturating_sub(start_ns);
+            match slices.last_mut() {
+                // What happened at the very end.
+                Some(last) if tallies.all.duration_ns == 0 => last.tallies.merge(&tallies),
+                _ => slices.push(Slice { start_ns, tallies }),
+            }
         }
-        if self.slices[last].all.duration_ns == 0 && last > 0 {
-            let end = self.slices.remove(last);
-            self.slices[last - 1].merge(&end);
-        }
-        (self.width_ns, self.slices)
+        slices
     }
 }
 
@@ -282,13 +293,28 @@ mod tests {
             slices.at(millisecond * 1_000_000).all.switches += 1;
         }
         slices.add_window(500_000_000, 1_500_000_000);
-        let (width_ns, slices) = slices.finish(10_000_000_000);
-        assert_eq!(width_ns, 128_000_000);
+        let slices = slices.finish(0, 10_000_000_000);
+        assert_eq!(slices[1].start_ns, 128_000_000);
         assert_eq!(slices.len(), 79);
         let mut sum = Tallies::default();
-        slices.iter().for_each(|slice| sum.merge(slice));
+        slices.iter().for_each(|slice| sum.merge(&slice.tallies));
         assert_eq!(sum.all.switches, 10_000);
         assert_eq!(sum.all.duration_ns, 10_000_000_000);
         assert_eq!(sum.windows.duration_ns, 1_000_000_000);
+    }
+
+    #[test]
+    fn slices_before_counting_began_are_left_out() {
+        let mut slices = Slices::default();
+        slices.at(3_500_000).all.switches += 1;
+        slices.at(5_000_000).all.switches += 1;
+        let slices = slices.finish(3_200_000, 5_000_000);
+        let spans: Vec<_> = slices
+            .iter()
+            .map(|slice| (slice.start_ns, slice.tallies.all.duration_ns))
+            .collect();
+        assert_eq!(spans, [(3_200_000, 800_000), (4_000_000, 1_000_000)]);
+        // The last switch is at the very end.
+        assert_eq!(slices[1].tallies.all.switches, 1);
     }
 }

@@ -84,6 +84,23 @@ impl<W: Write> LegacyCsv<W> {
     }
 }
 
+/// Where rows are missing, the log says so, in the words of that tracer. A file that lacks nothing
+/// has rows alone.
+fn losses(rows: csv::Writer<impl Write>, end: &End) -> Result<()> {
+    if end.nr_lost() == 0 {
+        return Ok(());
+    }
+    let mut out = rows.into_inner().map_err(|error| error.into_error())?;
+    for (kind, count) in &end.lost {
+        writeln!(out, "Warning: lost {count} {}", kind.name())?;
+    }
+    if end.missed > 0 {
+        writeln!(out, "Warning: lost {} of unknown kind", end.missed)?;
+    }
+    writeln!(out, "Dropped Events {}", end.nr_lost())?;
+    Ok(out.flush()?)
+}
+
 fn launch(record: &Record, row: &mut Row) {
     let numbers = [
         record.grid_x,
@@ -127,9 +144,10 @@ impl<W: Write> Sink for LegacyCsv<W> {
         self.write_until(time_ns.saturating_sub(HORIZON_NS))
     }
 
-    fn end(mut self: Box<Self>, _: &End) -> Result<()> {
+    fn end(mut self: Box<Self>, end: &End) -> Result<()> {
         self.write_until(u64::MAX)?;
-        self.rows.flush().context("writing the last rows")
+        self.rows.flush().context("writing the last rows")?;
+        losses(self.rows, end).context("writing what was lost")
     }
 
     fn nr_bytes(&self) -> u64 {

@@ -3,7 +3,7 @@
 //! state (running, runnable, preempted, yielded, blocked), one with interrupts on top of it, and a
 //! counter of how long it waited for a CPU. Windows of launches and losses have tracks of their own.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::Write;
 
 use anyhow::{Context, Result};
@@ -21,7 +21,7 @@ const WINDOWS: u64 = 1;
 const LOST: u64 = 2;
 const SESSION: u64 = 3;
 
-/// The tracks of a thread: its id is theirs, with one of these on top.
+/// The tracks of a thread.
 #[derive(Clone, Copy)]
 enum Sort {
     Process = 1,
@@ -31,15 +31,23 @@ enum Sort {
     Wait = 5,
 }
 
-fn uuid(sort: Sort, id: i32) -> u64 {
-    (sort as u64) << 32 | u64::from(id.unsigned_abs())
+/// Threads and processes have serial numbers from 1: the kernel gives an id to one after another.
+fn uuid(sort: Sort, serial: u64) -> u64 {
+    serial << 3 | sort as u64
+}
+
+/// A process of which threads have tracks.
+struct Process {
+    serial: u64,
+    threads: usize,
 }
 
 /// What is open on the tracks of a thread.
-#[derive(Default)]
 struct Open {
-    state: Option<Reason>,
-    running: bool,
+    serial: u64,
+    tgid: i32,
+    /// Whether its state is known: a slice of it has begun.
+    in_state: bool,
     calls: u32,
 }
 
@@ -47,7 +55,8 @@ struct Open {
 pub struct Perfetto<W: Write> {
     out: Counted<W>,
     buffer: Vec<u8>,
-    processes: HashSet<i32>,
+    serials: u64,
+    processes: HashMap<i32, Process>,
     threads: HashMap<i32, Open>,
 }
 
@@ -73,7 +82,8 @@ impl<W: Write> Perfetto<W> {
         let mut file = Self {
             out,
             buffer: Vec::new(),
-            processes: HashSet::new(),
+            serials: 0,
+            processes: HashMap::new(),
             threads: HashMap::new(),
         };
         file.track(WINDOWS, None, "launches recorded", None)?;
@@ -177,27 +187,30 @@ impl<W: Write> Perfetto<W> {
         self.event(time_ns, event)
     }
 
+    fn serial(&mut self) -> u64 {
+        self.serials += 1;
+        self.serials
+    }
+
     /// Describes the thread of a record and its process, once.
     fn introduce(&mut self, record: &Record) -> Result<()> {
         let (tid, tgid) = (record.tid, record.tgid);
         if self.threads.contains_key(&tid) {
             return Ok(());
         }
-        self.threads.insert(tid, Open::default());
-        if self.processes.insert(tgid) {
-            self.descriptor(TrackDescriptor {
-                uuid: Some(uuid(Sort::Process, tgid)),
-                process: Some(ProcessDescriptor {
-                    pid: Some(tgid),
-                    process_name: Some(record.comm.to_string()),
-                }),
-                ..TrackDescriptor::default()
-            })?;
-        }
-        let thread = uuid(Sort::Calls, tid);
+        let process = self.process(record)?;
+        let serial = self.serial();
+        let open = Open {
+            serial,
+            tgid,
+            in_state: false,
+            calls: 0,
+        };
+        self.threads.insert(tid, open);
+        let thread = uuid(Sort::Calls, serial);
         self.descriptor(TrackDescriptor {
             uuid: Some(thread),
-            parent_uuid: Some(uuid(Sort::Process, tgid)),
+            parent_uuid: Some(process),
             thread: Some(ThreadDescriptor {
                 pid: Some(tgid),
                 tid: Some(tid),
@@ -205,45 +218,85 @@ impl<W: Write> Perfetto<W> {
             }),
             ..TrackDescriptor::default()
         })?;
-        self.track(uuid(Sort::State, tid), Some(thread), "state", None)?;
-        self.track(uuid(Sort::Irqs, tid), Some(thread), "interrupts", None)?;
-        let wait = uuid(Sort::Wait, tid);
+        self.track(uuid(Sort::State, serial), Some(thread), "state", None)?;
+        self.track(uuid(Sort::Irqs, serial), Some(thread), "interrupts", None)?;
+        let wait = uuid(Sort::Wait, serial);
         self.track(wait, Some(thread), "wait for a CPU", Some(UNIT_TIME_NS))
     }
 
-    fn open(&mut self, tid: i32) -> &mut Open {
-        self.threads.entry(tid).or_default()
+    /// The track of a record's process, which has one thread more now.
+    fn process(&mut self, record: &Record) -> Result<u64> {
+        if let Some(process) = self.processes.get_mut(&record.tgid) {
+            process.threads += 1;
+            return Ok(uuid(Sort::Process, process.serial));
+        }
+        let serial = self.serial();
+        let process = Process { serial, threads: 1 };
+        self.processes.insert(record.tgid, process);
+        let track = uuid(Sort::Process, serial);
+        self.descriptor(TrackDescriptor {
+            uuid: Some(track),
+            process: Some(ProcessDescriptor {
+                pid: Some(record.tgid),
+                process_name: Some(record.comm.to_string()),
+            }),
+            ..TrackDescriptor::default()
+        })?;
+        Ok(track)
+    }
+
+    /// The thread is gone: its id, and its process's, may come back as others'.
+    fn forget(&mut self, tid: i32) {
+        let Some(open) = self.threads.remove(&tid) else {
+            return;
+        };
+        if let Some(process) = self.processes.get_mut(&open.tgid) {
+            process.threads -= 1;
+            if process.threads == 0 {
+                self.processes.remove(&open.tgid);
+            }
+        }
+    }
+
+    /// A track of a thread that was introduced.
+    fn of(&self, sort: Sort, tid: i32) -> u64 {
+        uuid(sort, self.threads.get(&tid).map_or(0, |open| open.serial))
+    }
+
+    /// A slice of the thread's state begins.
+    fn begin_state(
+        &mut self,
+        record: &Record,
+        name: &str,
+        annotations: impl IntoIterator<Item = Option<DebugAnnotation>>,
+    ) -> Result<()> {
+        if let Some(open) = self.threads.get_mut(&record.tid) {
+            open.in_state = true;
+        }
+        let track = self.of(Sort::State, record.tid);
+        self.named(Type::SliceBegin, record.time_ns, track, name, annotations)
     }
 
     /// Ends the state that the thread is in, if one is known.
     fn end_state(&mut self, record: &Record) -> Result<()> {
-        let open = self.open(record.tid);
-        let known = open.running || open.state.is_some();
-        open.running = false;
-        open.state = None;
-        if known {
-            self.end_slice(record.time_ns, uuid(Sort::State, record.tid))?;
+        let open = self.threads.get_mut(&record.tid);
+        if open.is_some_and(|open| std::mem::take(&mut open.in_state)) {
+            let track = self.of(Sort::State, record.tid);
+            self.end_slice(record.time_ns, track)?;
         }
         Ok(())
     }
 
     fn switch(&mut self, record: &Record) -> Result<()> {
         self.end_state(record)?;
-        let track = uuid(Sort::State, record.tid);
         let class = text("sched_class", record.sched_class);
         let dsq = number("dsq", record.dsq);
         if record.event == Kind::SwitchIn {
             let annotations = [number("cpu", Some(record.cpu)), class, dsq];
-            self.named(
-                Type::SliceBegin,
-                record.time_ns,
-                track,
-                "running",
-                annotations,
-            )?;
-            self.open(record.tid).running = true;
+            self.begin_state(record, "running", annotations)?;
             let wait_ns = record.wait_ns.unwrap_or_default();
-            return self.counter(record.time_ns, uuid(Sort::Wait, record.tid), wait_ns);
+            let track = self.of(Sort::Wait, record.tid);
+            return self.counter(record.time_ns, track, wait_ns);
         }
         let reason = record.reason.unwrap_or(Reason::Unknown);
         if reason == Reason::Exited {
@@ -256,15 +309,7 @@ impl<W: Write> Perfetto<W> {
             class,
             dsq,
         ];
-        self.named(
-            Type::SliceBegin,
-            record.time_ns,
-            track,
-            reason.name(),
-            annotations,
-        )?;
-        self.open(record.tid).state = Some(reason);
-        Ok(())
+        self.begin_state(record, reason.name(), annotations)
     }
 
     fn wakeup(&mut self, record: &Record) -> Result<()> {
@@ -274,20 +319,11 @@ impl<W: Write> Perfetto<W> {
             number("waker_tid", record.other_tid.map(i32::unsigned_abs)),
             text("from", record.reason.map(Reason::name)),
         ];
-        let track = uuid(Sort::State, record.tid);
-        self.named(
-            Type::SliceBegin,
-            record.time_ns,
-            track,
-            "runnable",
-            annotations,
-        )?;
-        self.open(record.tid).state = Some(Reason::Blocked);
-        Ok(())
+        self.begin_state(record, "runnable", annotations)
     }
 
     fn call(&mut self, record: &Record) -> Result<()> {
-        let track = uuid(Sort::Calls, record.tid);
+        let track = self.of(Sort::Calls, record.tid);
         let name = record.symbol.unwrap_or_default();
         let stream = number("stream", record.stream);
         match record.event {
@@ -304,16 +340,15 @@ impl<W: Write> Perfetto<W> {
                     number("shared_bytes", record.shared_bytes),
                     stream,
                 ];
-                self.named(
-                    Type::Instant,
-                    record.time_ns,
-                    track,
-                    name.as_str(),
-                    annotations,
-                )
+                // When it returns is not probed: a slice without length.
+                let begin = Type::SliceBegin;
+                self.named(begin, record.time_ns, track, name.as_str(), annotations)?;
+                self.end_slice(record.time_ns, track)
             }
             Kind::GraphLaunch | Kind::SyncEnter => {
-                self.open(record.tid).calls += 1;
+                if let Some(open) = self.threads.get_mut(&record.tid) {
+                    open.calls += 1;
+                }
                 self.named(
                     Type::SliceBegin,
                     record.time_ns,
@@ -323,18 +358,17 @@ impl<W: Write> Perfetto<W> {
                 )
             }
             _ => {
-                let open = self.open(record.tid);
-                if open.calls == 0 {
-                    return Ok(());
+                match self.threads.get_mut(&record.tid) {
+                    Some(open) if open.calls > 0 => open.calls -= 1,
+                    _ => return Ok(()),
                 }
-                open.calls -= 1;
                 self.end_slice(record.time_ns, track)
             }
         }
     }
 
     fn irq(&mut self, record: &Record) -> Result<()> {
-        let track = uuid(Sort::Irqs, record.tid);
+        let track = self.of(Sort::Irqs, record.tid);
         let start_ns = record.time_ns - record.duration_ns.unwrap_or_default().min(record.time_ns);
         let annotations = [
             text("kind", Some(record.event.name())),
@@ -356,12 +390,12 @@ impl<W: Write> Perfetto<W> {
     /// Ends the calls whose end is not recorded any more.
     fn close_window(&mut self, time_ns: u64) -> Result<()> {
         let mut open = Vec::new();
-        for (&tid, thread) in &mut self.threads {
+        for thread in self.threads.values_mut() {
             let calls = std::mem::take(&mut thread.calls);
-            open.extend((0..calls).map(|_| tid));
+            open.extend((0..calls).map(|_| uuid(Sort::Calls, thread.serial)));
         }
-        for tid in open {
-            self.end_slice(time_ns, uuid(Sort::Calls, tid))?;
+        for track in open {
+            self.end_slice(time_ns, track)?;
         }
         self.end_slice(time_ns, WINDOWS)
     }
@@ -386,13 +420,12 @@ impl<W: Write> Sink for Perfetto<W> {
                     number("from_cpu", Some(record.cpu)),
                     number("to_cpu", record.to_cpu),
                 ];
-                let track = uuid(Sort::Calls, record.tid);
+                let track = self.of(Sort::Calls, record.tid);
                 self.named(Type::Instant, time_ns, track, "migrate", annotations)
             }
             Kind::ThreadExit => {
                 self.end_state(record)?;
-                // Its id may come back as another thread's.
-                self.threads.remove(&record.tid);
+                self.forget(record.tid);
                 Ok(())
             }
             Kind::ThreadStart => Ok(()),
@@ -415,5 +448,42 @@ impl<W: Write> Sink for Perfetto<W> {
 
     fn nr_bytes(&self) -> u64 {
         self.out.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::schema::Launches;
+
+    #[test]
+    fn what_has_ended_is_forgotten() {
+        let header = Header {
+            schema: 1,
+            program: "0".to_owned(),
+            clock: "CLOCK_MONOTONIC".to_owned(),
+            start_ns: 0,
+            start_unix_ns: 0,
+            kernel: "6.18".to_owned(),
+            scheduler: None,
+            cpus: 2,
+            target: "cgroup /".to_owned(),
+            launches: Launches::All,
+        };
+        let (out, bytes) = (std::io::sink(), 0);
+        let mut file = Perfetto::begin(Counted { out, bytes }, &header).unwrap();
+        for id in 1..1000 {
+            for event in [Kind::ThreadStart, Kind::SwitchIn, Kind::ThreadExit] {
+                let (tid, tgid) = (id, id / 2);
+                let record = Record::new(1000, event);
+                file.record(&Record {
+                    tid,
+                    tgid,
+                    ..record
+                })
+                .unwrap();
+            }
+        }
+        assert!(file.threads.is_empty() && file.processes.is_empty());
     }
 }

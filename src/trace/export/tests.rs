@@ -143,13 +143,7 @@ fn story() -> Vec<Record> {
 }
 
 fn write(format: Format) -> Vec<u8> {
-    let file = Memory::default();
-    let mut sink = begin(format, Box::new(file.clone()), &header()).unwrap();
-    for record in story() {
-        sink.record(&record).unwrap();
-    }
-    sink.end(&end()).unwrap();
-    file.0.take()
+    written(format, &story())
 }
 
 #[test]
@@ -215,16 +209,15 @@ fn legacy_rows_have_its_19_columns_in_its_order() {
             format!("2100,schedSwitch,10,12,{comm},1,,,,,,,,,3200,0,,,"),
             format!("8100,schedSwitch,10,12,{comm},1,,,,,,,,,0,9200,,,"),
             format!("8200,syncExit,10,12,{comm},1,,,,,,,,,,,,,"),
+            "Warning: lost 4 launch".to_owned(),
+            "Dropped Events 4".to_owned(),
         ]
     );
 }
 
 /// The packets, as the other library reads them.
 fn packets() -> Vec<TracePacket> {
-    let bytes = write(Format::Perfetto);
-    perfetto_protos::trace::Trace::parse_from_bytes(&bytes)
-        .unwrap()
-        .packet
+    packets_of(&story())
 }
 
 /// Id of the track of that name.
@@ -295,6 +288,93 @@ fn perfetto_shows_states_calls_and_interrupts() {
     );
 }
 
+fn written(format: Format, records: &[Record]) -> Vec<u8> {
+    let file = Memory::default();
+    let mut sink = begin(format, Box::new(file.clone()), &header()).unwrap();
+    for record in records {
+        sink.record(record).unwrap();
+    }
+    sink.end(&end()).unwrap();
+    file.0.take()
+}
+
+fn packets_of(records: &[Record]) -> Vec<TracePacket> {
+    let bytes = written(Format::Perfetto, records);
+    let trace = perfetto_protos::trace::Trace::parse_from_bytes(&bytes);
+    trace.unwrap().packet
+}
+
+#[test]
+fn perfetto_shows_windows_and_graphs() {
+    let call = |time_ns, event, name| Record {
+        symbol: Some(Name::new(name)),
+        ..record(time_ns, event)
+    };
+    let packets = packets_of(&[
+        Record::new(1_000, Kind::WindowOpen),
+        call(1_100, Kind::GraphLaunch, "cuGraphLaunch"),
+        call(1_300, Kind::GraphLaunchExit, "cuGraphLaunch"),
+        call(1_500, Kind::SyncEnter, "cuCtxSynchronize"),
+        Record::new(2_000, Kind::WindowClose),
+    ]);
+    let slice = |name: &str, begin, end| (name.to_owned(), begin, end);
+    assert_eq!(
+        slices(&packets, track(&packets, "launches recorded")),
+        [slice("window", 1_000, 2_000)]
+    );
+    let named = |packet: &&TracePacket| packet.track_descriptor().thread.tid() == 12;
+    let calls = packets
+        .iter()
+        .find(named)
+        .unwrap()
+        .track_descriptor()
+        .uuid();
+    assert_eq!(
+        slices(&packets, calls),
+        [
+            slice("cuGraphLaunch", 1_100, 1_300),
+            // Its end is after the window: it lasts at least until there.
+            slice("cuCtxSynchronize", 1_500, 2_000),
+        ]
+    );
+}
+
+#[test]
+fn perfetto_tells_threads_apart_that_have_one_id_after_another() {
+    let of = |time_ns, event, tgid| Record {
+        tgid,
+        ..record(time_ns, event)
+    };
+    let packets = packets_of(&[
+        of(1_000, Kind::ThreadStart, 10),
+        of(2_000, Kind::ThreadExit, 10),
+        of(3_000, Kind::ThreadStart, 20),
+        of(4_000, Kind::ThreadExit, 20),
+        of(5_000, Kind::ThreadStart, 10),
+    ]);
+    let described = packets
+        .iter()
+        .filter(|packet| packet.has_track_descriptor());
+    let mut uuids: Vec<_> = described
+        .map(|packet| packet.track_descriptor().uuid())
+        .collect();
+    // Three of no thread; three times a process and four tracks.
+    assert_eq!(uuids.len(), 3 + 3 * 5);
+    uuids.sort_unstable();
+    uuids.dedup();
+    assert_eq!(uuids.len(), 18);
+    let parents = packets.iter().filter_map(|packet| {
+        let track = packet.track_descriptor();
+        let process = |other: &&TracePacket| other.track_descriptor().uuid() == track.parent_uuid();
+        let parent = packets
+            .iter()
+            .find(process)
+            .filter(|_| track.thread.is_some())?;
+        Some((track.thread.pid(), parent.track_descriptor().process.pid()))
+    });
+    assert_eq!(parents.collect::<Vec<_>>(), [(10, 10), (20, 20), (10, 10)]);
+}
+
 #[test]
 fn perfetto_says_who_preempted_and_what_was_launched() {
     let packets = packets();
@@ -347,4 +427,22 @@ fn sizes_are_those_of_the_files() {
             "{format:?}: {promised} of {size}"
         );
     }
+}
+
+#[test]
+fn a_legacy_file_is_never_greater_than_was_said() {
+    let file = Memory::default();
+    let mut sink = begin(Format::LegacyCsv, Box::new(file.clone()), &header()).unwrap();
+    for _ in 0..10_000 {
+        // Of one moment: all are held back, to be put in order.
+        sink.record(&story()[2]).unwrap();
+    }
+    let promised = sink.nr_bytes();
+    let complete = End {
+        lost: BTreeMap::new(),
+        ..end()
+    };
+    sink.end(&complete).unwrap();
+    let size = file.0.borrow().len() as u64;
+    assert!((size..2 * size).contains(&promised), "{promised} of {size}");
 }

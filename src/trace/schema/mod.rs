@@ -9,7 +9,7 @@ mod name;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub use name::Name;
 
@@ -405,12 +405,21 @@ pub struct End {
     /// Number of windows.
     pub windows: u64,
     /// Events that happened, by kind; of sampled kinds, in the windows.
+    #[serde(deserialize_with = "known_kinds")]
     pub counted: BTreeMap<Kind, u64>,
     /// Of these, the ones that are not in the file. Kinds without a loss are left out.
+    #[serde(deserialize_with = "known_kinds")]
     pub lost: BTreeMap<Kind, u64>,
-    /// Events that the kernel passed by without telling the kind: a probe that was interrupted by
-    /// itself, or no memory for a thread. 0 unless something is badly wrong.
+    /// Events that were passed over without a kind: a probe that was interrupted by itself, no memory
+    /// for a thread, a switch that the kernel did not show. 0 unless something is wrong.
     pub missed: u64,
+}
+
+/// Kinds to come are passed over, as their records are.
+fn known_kinds<'de, D: Deserializer<'de>>(input: D) -> Result<BTreeMap<Kind, u64>, D::Error> {
+    let counts = BTreeMap::<String, u64>::deserialize(input)?;
+    let known = |(name, count): (String, u64)| Some((Kind::from_name(&name)?, count));
+    Ok(counts.into_iter().filter_map(known).collect())
 }
 
 impl End {

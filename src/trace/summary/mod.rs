@@ -13,22 +13,28 @@ use super::schema::{End, EndedBy, Header, Kind, Launches};
 use super::session::Outcome;
 use super::threads::{Counters, Thread};
 
+/// Version of the JSON's layout.
+const VERSION: u32 = 1;
 /// Rows that the text has of each table at most; JSON has all.
 const MOST_ROWS: usize = 20;
 
 /// The JSON.
 #[derive(Serialize)]
 struct Json<'a> {
+    version: u32,
     header: &'a Header,
     end: &'a End,
     /// Share of the traced time in which launches were counted.
     sampled_fraction: f64,
-    totals: Row<'a>,
+    /// Of all threads, those that launch nothing too: no ratio per launch.
+    totals: &'a Thread,
     threads: Vec<Row<'a>>,
     interrupts: Vec<JsonIrq<'a>>,
     preemptors: Vec<JsonPreemptor<'a>>,
     /// Preemptions that found no room among them.
     preemptions_without_name: u64,
+    /// Interrupts that found no room in their table; the threads' counters have them.
+    interrupts_without_name: u64,
 }
 
 #[derive(Serialize)]
@@ -37,7 +43,10 @@ struct Row<'a> {
     thread: &'a Thread,
     /// Launches counted in windows, divided by the sampled fraction; `null` if all were counted.
     launches_estimate: Option<f64>,
-    /// Switches away in 1,000 launches, by the estimate if there is one; `null` without launches.
+    /// How far the estimate may be off, by how much the windows differ; `null` with one window.
+    launches_standard_error: Option<f64>,
+    /// Switches away in 1,000 launches, both counted in windows if launches were; `null` without
+    /// launches.
     switches_per_1k_launches: Option<f64>,
 }
 
@@ -62,20 +71,31 @@ struct JsonPreemptor<'a> {
 impl<'a> Row<'a> {
     fn new(thread: &'a Thread, outcome: &Outcome) -> Self {
         let fraction = outcome.end.sampled_fraction(&outcome.header);
-        let counted = thread.counters.all_launches() as f64;
-        let sampled = outcome.header.launches != Launches::All;
-        let launches = if sampled && fraction > 0.0 {
-            counted / fraction
-        } else {
-            counted
-        };
+        let sampled = outcome.header.launches != Launches::All && fraction > 0.0;
+        let counters = &thread.counters;
+        let launches = counters.all_launches() as f64;
+        let error = standard_error(thread, outcome.end.windows, fraction);
         Self {
             thread,
-            launches_estimate: (sampled && fraction > 0.0).then_some(launches),
+            launches_estimate: sampled.then_some(launches / fraction),
+            launches_standard_error: error.filter(|_| sampled),
             switches_per_1k_launches: (launches > 0.0)
-                .then(|| thread.counters.switches() as f64 / launches * 1000.0),
+                .then(|| counters.window_switches as f64 / launches * 1000.0),
         }
     }
+}
+
+/// Of the launches of a thread in all of the time, by those of so many windows that are a share
+/// `fraction` of it.
+fn standard_error(thread: &Thread, windows: u64, fraction: f64) -> Option<f64> {
+    if windows < 2 || fraction <= 0.0 {
+        return None;
+    }
+    let (windows, sum) = (windows as f64, thread.counters.all_launches() as f64);
+    let deviations = thread.squared_launches? as f64 - sum * sum / windows;
+    let variance = deviations.max(0.0) / (windows - 1.0);
+    // The more of the time is counted, the less there is to estimate.
+    Some((variance * windows * (1.0 - fraction)).sqrt() / fraction)
 }
 
 /// All threads as one.
@@ -123,10 +143,11 @@ fn preemptors_in_order(outcome: &Outcome) -> Vec<&PreemptorTotal> {
 pub fn json(outcome: &Outcome) -> Result<String> {
     let totals = total(&outcome.threads);
     let summary = Json {
+        version: VERSION,
         header: &outcome.header,
         end: &outcome.end,
         sampled_fraction: outcome.end.sampled_fraction(&outcome.header),
-        totals: Row::new(&totals, outcome),
+        totals: &totals,
         threads: in_order(&outcome.threads)
             .into_iter()
             .map(|thread| Row::new(thread, outcome))
@@ -152,6 +173,7 @@ pub fn json(outcome: &Outcome) -> Result<String> {
             })
             .collect(),
         preemptions_without_name: outcome.lost_preemptors,
+        interrupts_without_name: outcome.lost_irqs,
     };
     serde_json::to_string_pretty(&summary).context("writing the summary")
 }
@@ -274,14 +296,14 @@ fn launches(out: &mut String, outcome: &Outcome) {
     }
     let _ = writeln!(
         out,
-        "\n{:<16} {:>8}  {:>9} {:>7} {:>7} {:>12} {:>10}  {:>9} {:>9} {:>8}  lost between launches",
+        "\n{:<16} {:>8}  {:>9} {:>7} {:>7} {:>20} {:>10}  {:>9} {:>9} {:>8}  lost between launches",
         "LAUNCHER",
         "TID",
         "launches",
         "graphs",
         "syncs",
         "all launches",
-        "sched/1K",
+        "sw/1K",
         "calm p50<",
         "dist.p50<",
         "dist."
@@ -294,19 +316,16 @@ fn launches(out: &mut String, outcome: &Outcome) {
         } else {
             ""
         };
-        let all = row
-            .launches_estimate
-            .unwrap_or(counters.all_launches() as f64);
         let rate = row.switches_per_1k_launches.unwrap_or_default();
         let _ = writeln!(
             out,
-            "{:<16} {:>8}  {:>9} {:>7} {:>7} {:>12} {:>10}  {:>9} {:>9} {:>8}  {}",
+            "{:<16} {:>8}  {:>9} {:>7} {:>7} {:>20} {:>10}  {:>9} {:>9} {:>8}  {}",
             thread.comm,
             thread.tid,
             counters.launches,
             counters.graph_launches,
             counters.syncs,
-            format!("{mark}{all:.0}"),
+            all_launches(&row),
             format!("{mark}{rate:.1}"),
             bound(thread.histograms.interval_calm.bound_ns(0.5)),
             bound(thread.histograms.interval_disturbed.bound_ns(0.5)),
@@ -318,6 +337,15 @@ fn launches(out: &mut String, outcome: &Outcome) {
         );
     }
     rest(out, launching.len(), "launchers");
+}
+
+/// Counted, or estimated with its standard error.
+fn all_launches(row: &Row<'_>) -> String {
+    match (row.launches_estimate, row.launches_standard_error) {
+        (None, _) => row.thread.counters.all_launches().to_string(),
+        (Some(about), None) => format!("~{about:.0}"),
+        (Some(about), Some(error)) => format!("~{about:.0} ±{error:.0}"),
+    }
 }
 
 /// What the time between launches was lost to.
@@ -365,6 +393,9 @@ fn irqs(out: &mut String, outcome: &Outcome) {
         );
     }
     rest(out, all.len(), "sorts of interrupts");
+    if outcome.lost_irqs > 0 {
+        let _ = writeln!(out, "{} interrupts without a name", outcome.lost_irqs);
+    }
 }
 
 fn preemptors(out: &mut String, outcome: &Outcome) {

@@ -13,8 +13,12 @@ fn outcome(launches: Launches) -> Outcome {
     thread.threads = 1;
     thread.comm = Comm::new("engine");
     thread.counters.launches = 500;
-    thread.counters.preempted = 40;
-    thread.counters.blocked = 10;
+    thread.counters.window_switches = 50;
+    // In the windows 200 and 300.
+    thread.squared_launches = Some(200 * 200 + 300 * 300);
+    // All the time, which is another set than the launches of the windows.
+    thread.counters.preempted = 4000;
+    thread.counters.blocked = 1000;
     Outcome {
         header: Header {
             schema: 1,
@@ -41,6 +45,7 @@ fn outcome(launches: Launches) -> Outcome {
         irqs: Vec::new(),
         preemptors: Vec::new(),
         lost_preemptors: 0,
+        lost_irqs: 0,
         command: None,
     }
 }
@@ -52,8 +57,11 @@ fn a_scaled_count_is_called_an_estimate() {
         period_ns: 1_000_000_000,
     });
     let text = text(&sampled);
-    // 500 in 1 % of the time: about 50,000; 50 switches in these are 1 in a thousand.
-    assert!(text.contains("~50000") && text.contains("~1.0"), "{text}");
+    // 500 in 1 % of the time: about 50,000. Two windows that differ by 100 from one another: the
+    // sum of two has a standard error of 100, and 99 % of the time is not counted.
+    assert!(text.contains("~50000 ±9950"), "{text}");
+    // 50 switches in these windows, with 500 launches.
+    assert!(text.contains("~100.0"), "{text}");
     assert!(text.contains("(1.00 %)"), "{text}");
     let json: serde_json::Value = serde_json::from_str(&json(&sampled).unwrap()).unwrap();
     let thread = &json["threads"][0];
@@ -62,6 +70,10 @@ fn a_scaled_count_is_called_an_estimate() {
         "the count stays a count"
     );
     assert_eq!(thread["launches_estimate"], 50_000.0);
+    assert_eq!(thread["switches_per_1k_launches"], 100.0);
+    // Of threads that launch and others together there is no such ratio.
+    assert!(json["totals"].get("switches_per_1k_launches").is_none());
+    assert_eq!(json["totals"]["counters"]["launches"], 500);
 }
 
 #[test]

@@ -460,5 +460,31 @@ mod tests {
     fn another_version_is_refused_wherever_it_begins() {
         let found = error("{\"header\":{\"schema\":9}}\n");
         assert!(found.starts_with("t.csv:1: a trace of schema 9"), "{found}");
+        // Two traces in one file, the second by a later version: what follows cannot be read.
+        let ours = format!(
+            "{CSV_HEADER_PREFIX}{}\n{}\n1000,launch,0,1,1,a{}\n",
+            serde_json::json!({"schema": VERSION, "program": "0", "clock": "CLOCK_MONOTONIC",
+                "start_ns": 0, "start_unix_ns": 0, "kernel": "6.18", "scheduler": null, "cpus": 2,
+                "target": "a", "launches": {"mode": "all"}}),
+            crate::trace::schema::COLUMNS.join(","),
+            ",".repeat(crate::trace::schema::COLUMNS.len() - 6),
+        );
+        assert_eq!(read(&ours).unwrap().0, 1);
+        let found = error(&format!(
+            "{ours}{CSV_HEADER_PREFIX}{{\"schema\":9}}\n9,launch,x\n"
+        ));
+        assert!(found.starts_with("t.csv:4: a trace of schema 9"), "{found}");
+    }
+
+    #[test]
+    fn the_older_and_the_newer_header_of_cuda_sched_trace_may_follow_one_another() {
+        let older = LEGACY_HEADER
+            .strip_suffix(",irq_num,irq_name,duration_ns")
+            .unwrap();
+        let irq = "9,softirqExit,1,1,a,3,,,,,,,,,,,3,NET_RX,45\n";
+        let (rows, facts) = read(&format!("{older}\n{ROW}{LEGACY_HEADER}\n{ROW}{irq}")).unwrap();
+        assert_eq!((rows, facts.runs, facts.malformed), (3, 2, 0));
+        let (rows, facts) = read(&format!("{LEGACY_HEADER}\n{irq}{older}\n{ROW}")).unwrap();
+        assert_eq!((rows, facts.runs, facts.malformed), (2, 2, 0));
     }
 }

@@ -441,6 +441,12 @@ mod tests {
         assert!(matches!(parse(&object), Ok(Parsed::Event(_))));
         object["event"] = "teleport".into();
         assert!(matches!(parse(&object), Ok(Parsed::UnknownKind)));
+        let end = serde_json::json!({"end": {"ended_by": "signal", "end_ns": 9, "window_ns": 9, "windows": 1,
+            "counted": {"launch": 3, "teleport": 5}, "lost": {"teleport": 1}, "missed": 0, "new_key": 7}});
+        let Ok(Parsed::End(end)) = parse(&end) else {
+            panic!("an end of a later program")
+        };
+        assert_eq!(end.counted, [(Kind::Launch, 3)].into());
     }
 
     #[test]

@@ -121,7 +121,8 @@ fn axis(svg: &mut String, text: &str) {
 struct Line<'a> {
     colour: usize,
     name: &'a str,
-    of: fn(&Stretch) -> f64,
+    /// None where the stretch cannot tell.
+    of: fn(&Stretch) -> Option<f64>,
 }
 
 /// Time lost over time; empty without a stretch.
@@ -133,12 +134,12 @@ pub fn lost(timeline: &[Stretch]) -> String {
             Line {
                 colour: 1,
                 name: "off the CPU",
-                of: |stretch| stretch.off_ms / stretch.length_s,
+                of: |stretch| Some(stretch.off_ms / stretch.length_s),
             },
             Line {
                 colour: 4,
                 name: "interrupted",
-                of: |stretch| stretch.irq_ms / stretch.length_s,
+                of: |stretch| Some(stretch.irq_ms / stretch.length_s),
             },
         ],
     )
@@ -153,12 +154,15 @@ pub fn launches(timeline: &[Stretch]) -> String {
             Line {
                 colour: 2,
                 name: "launches",
-                of: |stretch| stretch.launches as f64 / stretch.length_s,
+                of: |stretch| {
+                    let recorded_s = Some(stretch.recorded_s).filter(|&seconds| seconds > 0.0)?;
+                    Some(stretch.launches as f64 / recorded_s)
+                },
             },
             Line {
                 colour: 1,
                 name: "switches",
-                of: |stretch| stretch.switches as f64 / stretch.length_s,
+                of: |stretch| Some(stretch.switches as f64 / stretch.length_s),
             },
         ],
     )
@@ -172,7 +176,7 @@ fn lines(timeline: &[Stretch], unit: &str, lines: &[Line]) -> String {
     let end_s = last.start_s + last.length_s;
     let values = lines
         .iter()
-        .flat_map(|line| timeline.iter().map(|stretch| (line.of)(stretch)));
+        .flat_map(|line| timeline.iter().filter_map(|stretch| (line.of)(stretch)));
     let most = values.fold(0.0, f64::max);
     if most <= 0.0 {
         return String::new();
@@ -188,13 +192,19 @@ fn lines(timeline: &[Stretch], unit: &str, lines: &[Line]) -> String {
     }
     for line in lines {
         let mut path = String::new();
+        let mut gap = true;
         for stretch in &timeline {
-            let y = y_of((line.of)(stretch) / most);
+            let Some(value) = (line.of)(stretch) else {
+                gap = true;
+                continue;
+            };
+            let y = y_of(value / most);
             let (from, to) = (
                 x_of(stretch.start_s),
                 x_of(stretch.start_s + stretch.length_s),
             );
-            let command = if path.is_empty() { 'M' } else { 'L' };
+            let command = if gap { 'M' } else { 'L' };
+            gap = false;
             let _ = write!(path, "{command}{from:.1} {y:.1}H{to:.1}");
         }
         let _ = writeln!(svg, "<path class=\"line l{}\" d=\"{path}\"/>", line.colour);
@@ -213,6 +223,7 @@ mod tests {
             start_s,
             length_s: 0.5,
             launches: 10,
+            recorded_s: 0.5,
             switches: 0,
             off_ms,
             irq_ms: 0.0,
@@ -226,5 +237,13 @@ mod tests {
         );
         assert_eq!(lost(&[stretch(0.0, 0.0)]), "");
         assert_eq!(lost(&[]), "");
+        // Without a window nobody knows of launches: no line there.
+        let blind = Stretch {
+            recorded_s: 0.0,
+            ..stretch(0.5, 1.0)
+        };
+        let svg = launches(&[stretch(0.0, 1.0), blind, stretch(1.0, 1.0)]);
+        let line = svg.lines().find(|line| line.contains("line l2")).unwrap();
+        assert_eq!(line.matches('M').count(), 2, "{line}");
     }
 }

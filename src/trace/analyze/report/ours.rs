@@ -2,7 +2,7 @@
 //! Tables of one file with our definitions: rates, off-CPU split, latencies, stolen time, preemptors.
 
 use super::table::Section;
-use super::words::{NONE, count, durations, or_none, percent, short, time_us};
+use super::words::{NONE, count, count_or_estimate, durations, or_none, percent, short, time_us};
 use crate::trace::analyze::figures::{Analysis, LostRow, Rates};
 
 pub fn sections(file: &Analysis) -> Vec<Section> {
@@ -31,7 +31,7 @@ fn rates(file: &Analysis) -> Section {
         ],
     );
     section.notes.push(format!(
-        "a switch here is an off and its on; {} launches of {} threads{}{}",
+        "a switch here is an off and its on; {} launches recorded of {} threads{}{}",
         count(ours.launches),
         count(ours.launching_threads),
         match ours.graph_launches {
@@ -220,7 +220,7 @@ fn threads(file: &Analysis) -> Section {
         let ms = |ms: f64| time_us(ms * 1e3);
         section.row([
             format!("{} {}/{}", row.comm, row.tgid, row.tid),
-            count(row.launches),
+            count_or_estimate(row.launches, row.launches_estimate),
             ms(row.preempted_ms),
             ms(row.waiting_ms),
             ms(row.irq_ms),

@@ -3,15 +3,16 @@
 //! trusted.
 
 use super::table::Section;
-use super::words::{bytes, count, estimate, fixed, or_none, time_us};
+use super::words::{bytes, count, count_or_estimate, estimate, fixed, or_none, time_us};
 use super::{Report, ours, study};
-use crate::trace::analyze::compare::{Comparison, DrawnFrom};
+use crate::trace::analyze::compare::{Comparison, DrawnFrom, Estimate, SCHED_PER_1K};
 use crate::trace::analyze::figures::Analysis;
 
 /// All sections; `details`: those of each file too.
 pub fn all(report: &Report, details: bool) -> Vec<Section> {
     let mut sections = vec![overview(report)];
     sections.extend(report.comparison.as_ref().map(comparison));
+    sections.extend(report.comparison.as_ref().map(mitigation));
     for file in &report.files {
         sections.extend(trust(file));
     }
@@ -25,7 +26,7 @@ pub fn all(report: &Report, details: bool) -> Vec<Section> {
 
 fn overview(report: &Report) -> Section {
     let mut section = Section::new(
-        "The studies' figures",
+        "RQ3: what neighbours do, the studies' figures",
         &[
             "file",
             "launches",
@@ -50,7 +51,7 @@ fn overview(report: &Report) -> Section {
         let ratio = |value| or_none(value, |value| fixed(value, 1));
         section.row([
             file.source.label.clone(),
-            count(study.launches),
+            count_or_estimate(study.launches, study.launches_estimate),
             ratio(study.sched_per_1k),
             ratio(study.soft_irq_per_1k),
             ratio(study.hard_irq_per_1k),
@@ -130,6 +131,37 @@ fn comparison(comparison: &Comparison) -> Section {
         section.rows.push(cells);
     }
     section
+}
+
+/// The studies' question whether a measure helps: the first label is without it.
+fn mitigation(comparison: &Comparison) -> Section {
+    let baseline = &comparison.arms[0].label;
+    let mut section = Section::new(
+        &format!("RQ4: what is won, if {baseline} is the noise without a measure against it"),
+        &["", "Sched/1K, reduction", "tok/s, improvement"],
+    );
+    let sched = comparison.rows.iter().find(|row| row.name == SCHED_PER_1K);
+    for (at, arm) in comparison.arms.iter().enumerate().skip(1) {
+        let times = sched.and_then(|row| row.arms[at]?.times_baseline);
+        let reduction = times.map(|times| negated(&times, |times| (1.0 - times) * 100.0));
+        let slowdown = comparison.slowdown_percent[at];
+        let improvement = slowdown.map(|slowdown| negated(&slowdown, |percent| -percent));
+        let cell = |change: Option<Estimate>| {
+            or_none(change, |change| {
+                format!("{} %{}", fixed(change.value, 1), bracketed(change.interval))
+            })
+        };
+        section.row([arm.label.clone(), cell(reduction), cell(improvement)]);
+    }
+    section
+}
+
+/// `to` turns greater into smaller: the ends of the interval change places.
+fn negated(estimate: &Estimate, to: fn(f64) -> f64) -> Estimate {
+    Estimate {
+        value: to(estimate.value),
+        interval: estimate.interval.map(|[low, high]| [to(high), to(low)]),
+    }
 }
 
 /// Everything about one file.

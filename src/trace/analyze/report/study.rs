@@ -2,7 +2,7 @@
 //! Tables of one file with the studies' definitions: launch pairs, tails, bursts, interrupts.
 
 use super::table::Section;
-use super::words::{count, durations, fixed, or_none, percent, time_us};
+use super::words::{count, count_or_estimate, durations, fixed, or_none, percent, time_us};
 use crate::trace::analyze::event::IrqKind;
 use crate::trace::analyze::figures::{Analysis, Busiest};
 
@@ -27,7 +27,7 @@ fn pairs(busiest: &Busiest) -> Section {
     section.notes.push(format!(
         "runtime {}, {} launches, {} context switches{}, off the CPU {} ({})",
         time_us(pairs.runtime_s * 1e6),
-        count(pairs.launches),
+        count_or_estimate(pairs.launches, pairs.launches_estimate),
         count(pairs.switches),
         or_none(pairs.switches_per_s, |rate| format!(
             " ({} Hz)",
@@ -39,9 +39,19 @@ fn pairs(busiest: &Busiest) -> Section {
     let penalty = or_none(pairs.penalty_us, time_us);
     let impact = or_none(pairs.impact_s, |seconds| time_us(seconds * 1e6));
     let share = or_none(pairs.impact_percent, percent);
+    let whole = match pairs.launches_estimate {
+        Some(_) => "the windows",
+        None => "the runtime",
+    };
     section.notes.push(format!(
-        "penalty: median of B - median of A = {penalty}; impact: pairs of B × penalty = {impact}, {share} of the runtime"
+        "penalty: median of B - median of A = {penalty}; impact: pairs of B × penalty = {impact}, {share} of {whole}"
     ));
+    if pairs.launches_estimate.is_some() {
+        section.notes.push(format!(
+            "pairs, impact, tails and bursts are of the windows in which launches were recorded, {} of the runtime",
+            time_us(pairs.recorded_s * 1e6)
+        ));
+    }
     section.notes.push(
         "the penalty holds all that happened in a pair of group B: off the CPU above is the most that scheduling took"
             .to_owned(),
@@ -140,7 +150,7 @@ fn kind(kind: IrqKind) -> &'static str {
 
 fn irqs(file: &Analysis) -> Section {
     let mut section = Section::new(
-        "RQ2: interrupts on top of launching threads",
+        "RQ2, and RQ3's breakdown: interrupts on top of launching threads",
         &[
             "interrupt",
             "count",
@@ -152,7 +162,7 @@ fn irqs(file: &Analysis) -> Section {
         ],
     );
     section.notes.push(format!(
-        "IRQ time (hard + soft, as the trace says): {}, {} of the runtime",
+        "IRQ time (hard + soft, as the trace says): {}, {} of the runtime from the first launch on",
         time_us(file.study.irq_time_ms * 1e3),
         or_none(file.study.irq_time_percent, percent)
     ));

@@ -20,6 +20,11 @@ pub fn count(value: u64) -> String {
     text
 }
 
+/// A count, or in its place what was estimated, with its mark.
+pub fn count_or_estimate(value: u64, estimate: Option<f64>) -> String {
+    estimate.map_or_else(|| count(value), |about| format!("~{}", fixed(about, 0)))
+}
+
 /// A figure with so many decimals, grouped.
 pub fn fixed(value: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}", value.abs());

@@ -29,7 +29,7 @@ fn header(launches: Launches) -> Header {
 fn end(window_us: u64, lost: &[(Kind, u64)]) -> End {
     End {
         ended_by: EndedBy::Command,
-        end_ns: 1_000_000 + 20_000_000,
+        end_ns: 1_000_000 + 21_000_000,
         window_ns: window_us * 1000,
         windows: 1,
         counted: BTreeMap::new(),
@@ -75,7 +75,7 @@ fn soft_irq(us: u64, duration_us: u64, self_us: u64) -> Record {
     }
 }
 
-/// Four launches in 20 ms; between them preempted 300 µs and 100 µs, asleep 500 µs of which it
+/// Four launches in the 20 ms from the first to the end; between them preempted 300 µs and 100 µs, asleep 500 µs of which it
 /// waited 200 µs for a CPU, yielded 50 µs, interrupted 40 µs.
 fn records() -> Vec<Record> {
     vec![
@@ -133,7 +133,10 @@ fn our_figures_of_our_trace_by_hand() {
         ..
     } = analysis(&text);
     assert!(source.complete, "{:?}", source.remarks);
-    near(source.duration_s, 0.020);
+    near(source.duration_s, 0.021);
+    // From the first launch on.
+    near(source.counted_s, 0.020);
+    assert_eq!(study.launches_estimate, None);
     // 8 scheduler rows of the launching thread; the other thread never launched.
     near(study.sched_per_1k.unwrap(), 2000.0);
     near(ours.switches_per_1k.unwrap(), 1000.0);
@@ -202,6 +205,12 @@ fn legacy_csv_of_the_tracer_has_the_studies_figures() {
     let pairs = read.study.busiest.unwrap().pairs;
     assert_eq!((pairs.pairs, pairs.with_switch.unwrap().count), (3, 3));
     near(pairs.off_cpu_ms, 0.950);
+    assert!(read.source.complete, "{:?}", read.source.remarks);
+    // What was lost goes with the file.
+    let lossy = end(20_000, &[(Kind::SwitchOut, 5), (Kind::Launch, 2)]);
+    let read = analysis(&written(Format::LegacyCsv, &records(), &lossy));
+    assert_eq!((read.source.lost, read.source.complete), (Some(7), false));
+    assert_eq!(read.source.malformed, 0, "{:?}", read.source.problems);
 }
 
 #[test]
@@ -227,13 +236,82 @@ fn ratios_of_sampled_launches_are_of_the_windows_alone() {
     assert_eq!(analysis.ours.intervals, 2);
     // 6 of the 8 scheduler rows are in a window, with 4 launches.
     near(analysis.study.sched_per_1k.unwrap(), 1500.0);
-    near(analysis.source.sampled_percent, 11.25);
-    near(analysis.ours.launches_estimate.unwrap(), 4.0 / 0.1125);
-    // What is always recorded is counted in all.
+    near(analysis.source.sampled_percent, 225.0 / 21.0);
+    near(analysis.ours.launches_estimate.unwrap(), 4.0 / 2.25 * 21.0);
+    // What is always recorded is counted in all of the time from that first window on.
     near(
         analysis.ours.per_second.unwrap().preemptions.unwrap(),
-        100.0,
+        2.0 / 0.0201,
     );
+}
+
+/// Two seconds with windows of 10 ms at 200, 500 and 1500 ms, nothing launched in the first one. In
+/// each of the others seven pairs: six of 1 ms, one of 2 ms with a preemption in it. And in every
+/// tenth of a second a preemption of 10 ms.
+fn sampled_two_seconds() -> String {
+    let mut records: Vec<Record> = (0..20)
+        .flat_map(|tenth| {
+            let us = tenth * 100_000 + 50_000;
+            [
+                switch_out(us, Reason::Preempted, "hog"),
+                switch_in(us + 10_000, Reason::Preempted, 10_000, 10_000),
+            ]
+        })
+        .collect();
+    for us in [200_000, 500_000, 1_500_000] {
+        records.push(record(us, Kind::WindowOpen));
+        records.push(record(us + 10_000, Kind::WindowClose));
+    }
+    for us in [500_000, 1_500_000] {
+        let launches = [0, 1, 2, 3, 5, 6, 7, 8].map(|ms| record(us + ms * 1000, Kind::Launch));
+        records.extend(launches);
+        records.push(switch_out(us + 3500, Reason::Preempted, "hog"));
+        records.push(switch_in(us + 4000, Reason::Preempted, 500, 500));
+    }
+    // A window is open before what happens in it.
+    records.sort_by_key(|record| (record.time_ns, record.event != Kind::WindowOpen));
+    let sampled = Launches::Sampled {
+        window_ns: 10_000_000,
+        period_ns: 1_000_000_000,
+    };
+    let end = End {
+        end_ns: 1_000_000 + 2_000_000_000,
+        windows: 3,
+        ..end(30_000, &[])
+    };
+    ndjson(sampled, &records, Some(end))
+}
+
+#[test]
+fn impact_of_sampled_pairs_is_a_share_of_the_windows() {
+    let analysis = analysis(&sampled_two_seconds());
+    let pairs = analysis.study.busiest.unwrap().pairs;
+    assert_eq!((pairs.launches, pairs.pairs), (16, 14));
+    near(pairs.penalty_us.unwrap(), 1000.0);
+    near(pairs.impact_s.unwrap(), 0.002);
+    near(pairs.recorded_s, 0.020);
+    near(pairs.impact_percent.unwrap(), 10.0);
+    // Switches are of all of the runtime, from the first launch to the last row, at 1.96 s.
+    near(pairs.runtime_s, 1.46);
+    assert_eq!(pairs.switches, 2 * 17);
+    near(pairs.launches_estimate.unwrap(), 16.0 / 0.020 * 1.46);
+    near(analysis.study.launches_estimate.unwrap(), 16.0 / 0.015);
+}
+
+#[test]
+fn rates_of_sampled_launches_are_of_the_time_in_which_rows_count() {
+    let analysis = analysis(&sampled_two_seconds());
+    near(analysis.source.counted_s, 1.5);
+    let second = analysis.ours.per_second.unwrap();
+    near(second.preemptions.unwrap(), 17.0 / 1.5);
+    near(second.waiting_us.unwrap(), 151_000.0 / 1.5);
+    near(second.launches, 16.0 / 0.020);
+    // Two tokens in 1.79 s: until 0.21 s nobody launched, from 0.5 s on rows count.
+    let token = analysis.ours.per_token.unwrap();
+    near(token.preemptions.unwrap(), 17.0 / (2.0 * 1.5 / 1.79));
+    near(analysis.ours.off_cpu[0].ms_per_s.unwrap(), 151.0 / 1.5);
+    near(analysis.ours.threads[0].launches_estimate.unwrap(), 1200.0);
+    near(analysis.timeline[0].start_s, 0.5);
 }
 
 #[test]
