@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpus;
 use crate::datafile::{self, DataError};
+use crate::need::Need;
 use crate::program;
 
 /// An arm file.
@@ -50,6 +51,18 @@ pub struct Scheduler {
     /// Prints which threads it protects, as JSON, near the end of each cell.
     #[serde(default)]
     pub marks: Option<Vec<String>>,
+    /// Prints the settings in effect: kept beside the logs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<Vec<String>>,
+    /// A program that runs beside it: program and arguments, started once it has attached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub companion: Option<Vec<String>>,
+    /// A line on the companion's stderr that contains this says that it is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub companion_line: Option<String>,
+    /// BPF objects that it leaves pinned: removed before it starts and after it has ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -77,7 +90,7 @@ pub struct NeighbourSettings {
     pub cpuset: Option<String>,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Boot {
     /// Arms with other boot arguments cannot share the boot; this says so to the reader.
@@ -85,42 +98,9 @@ pub struct Boot {
     pub own_boot: bool,
     #[serde(default)]
     pub args: Vec<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum Need {
-    /// A kernel with sched_ext, and no `isolcpus=` on its command line.
-    SchedExt,
-    /// CPUs that the kernel shows as isolated: the preferred ones.
-    IsolatedCpus,
-    /// A program of `make peers`, or on the PATH.
-    Program(String),
-}
-
-impl TryFrom<String> for Need {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        match (text.as_str(), text.strip_prefix("program:")) {
-            ("sched_ext", _) => Ok(Self::SchedExt),
-            ("isolated_cpus", _) => Ok(Self::IsolatedCpus),
-            (_, Some(name)) if !name.is_empty() => Ok(Self::Program(name.to_owned())),
-            _ => Err(format!(
-                "expected sched_ext, isolated_cpus or program:NAME, got {text:?}"
-            )),
-        }
-    }
-}
-
-impl From<Need> for String {
-    fn from(need: Need) -> Self {
-        match need {
-            Need::SchedExt => "sched_ext".to_owned(),
-            Need::IsolatedCpus => "isolated_cpus".to_owned(),
-            Need::Program(name) => format!("program:{name}"),
-        }
-    }
+    /// The lab's kernel for this arm, a series; absent: the matrix's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
 }
 
 impl Arm {
@@ -128,19 +108,22 @@ impl Arm {
     /// of a comparison, and a plan must not carry the paths of one machine.
     pub fn read(file: &Path, preferred: &str) -> Result<Self, DataError> {
         let mut arm: Self = datafile::read(file)?;
-        if arm.boot.own_boot == arm.boot.args.is_empty() {
+        let Boot {
+            own_boot,
+            args,
+            kernel,
+        } = &arm.boot;
+        if *own_boot != (!args.is_empty() || kernel.is_some()) {
             return Err(DataError::Usage(format!(
-                "{}: boot: expected own_boot = true exactly when args are given",
+                "{}: boot: expected own_boot = true exactly when args or a kernel are given",
                 file.display()
             )));
         }
-        if arm
-            .scheduler
-            .as_ref()
-            .is_some_and(|scheduler| scheduler.command.is_empty())
-        {
+        let is_empty = |command: &mut Vec<String>| command.is_empty();
+        let mut scheduler = arm.scheduler.iter_mut();
+        if scheduler.any(|scheduler| scheduler.commands().any(is_empty)) {
             return Err(DataError::Usage(format!(
-                "{}: scheduler.command: expected a program and its arguments",
+                "{}: scheduler: expected commands of a program and its arguments, got an empty one",
                 file.display()
             )));
         }
@@ -239,7 +222,11 @@ impl Arm {
 
 impl Scheduler {
     fn commands(&mut self) -> impl Iterator<Item = &mut Vec<String>> {
-        [&mut self.command].into_iter().chain(&mut self.marks)
+        [&mut self.command]
+            .into_iter()
+            .chain(&mut self.marks)
+            .chain(&mut self.companion)
+            .chain(&mut self.settings)
     }
 }
 
@@ -287,8 +274,8 @@ mod tests {
             layers[0]["kind"]["Grouped"]["cpus_range"],
             serde_json::json!([2, 2])
         );
-        let prefix = layers[0]["matches"][0][0]["CgroupPrefix"].as_str().unwrap();
-        assert_eq!(prefix, arm.workload.cgroup.clone().unwrap() + "/");
+        let hints = [&layers[0], &layers[1]].map(|layer| &layer["matches"][0][0]["HintEquals"]);
+        assert_eq!(hints, [1, 2], "what scx_gpuaware feed writes");
 
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("arms/x");
@@ -332,6 +319,17 @@ mod tests {
         assert!(error.contains("expected with a workload.cgroup"), "{error}");
         let error = refusal("description = \"x\"\n[workload]\ncgroup = \"../x\"\n");
         assert!(error.contains("workload.cgroup: expected"), "{error}");
+    }
+
+    #[test]
+    fn an_arm_may_have_a_kernel_of_its_own() {
+        let cfs = shipped("cfs");
+        assert!(cfs.boot.own_boot && cfs.needs == [Need::Cfs]);
+        assert!(
+            cfs.boot
+                .kernel
+                .is_some_and(|kernel| !crate::lab::has_eevdf(&kernel))
+        );
     }
 
     #[test]

@@ -3,18 +3,30 @@
 //! and no weight; schedulers that know tasks by their cgroup look at its name. It may have a cpuset.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// Removed when dropped, if it was not there before; nobody may be left in it.
+use crate::watchdog::{Duty, Guarded};
+
+/// Killed processes leave their cgroup a moment later.
+const EMPTY_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(5);
+/// What takes the controller from the cgroups below.
+const REMOVE_CPUSET: &str = "-cpuset";
+
+/// Removed when dropped, if it was not there before, and whoever is left in it is killed.
 #[derive(Debug)]
 pub struct Cgroup {
     path: PathBuf,
-    made: bool,
+    /// Whether it was made here, and is removed when this process dies as well.
+    made: Option<Guarded>,
+    /// The parent's list of controllers, if cpuset was added to it for this one.
+    controllers: Option<(PathBuf, Guarded)>,
 }
 
 impl Cgroup {
@@ -24,21 +36,24 @@ impl Cgroup {
         let root = mount_point(&mounts).context("no cgroup v2 hierarchy is mounted")?;
         let path = root.join(relative);
         let made = match fs::create_dir(&path) {
-            Ok(()) => true,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+            Ok(()) => Some(Guarded::new(Duty::Cgroup(path.clone()))),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
             Err(error) => {
                 return Err(error)
                     .with_context(|| format!("cannot make the cgroup {}", path.display()));
             }
         };
-        Ok(Self { path, made })
+        Ok(Self {
+            path,
+            made,
+            controllers: None,
+        })
     }
 
     /// Confines it to `cpus`, a Linux list; `isolated`: as a partition on CPUs that nobody else may use and
     /// the kernel does not balance.
-    pub fn confine(&self, cpus: &str, isolated: bool) -> Result<()> {
-        let root = self.path.parent().context("a cgroup without a parent")?;
-        write(&root.join("cgroup.subtree_control"), "+cpuset")?;
+    pub fn confine(&mut self, cpus: &str, isolated: bool) -> Result<()> {
+        self.add_controller()?;
         write(&self.path.join("cpuset.cpus"), cpus)?;
         if isolated {
             let file = self.path.join("cpuset.cpus.partition");
@@ -49,6 +64,23 @@ impl Cgroup {
                 bail!("{}: the kernel says {:?}", file.display(), state.trim());
             }
         }
+        Ok(())
+    }
+
+    fn add_controller(&mut self) -> Result<()> {
+        let root = self.path.parent().context("a cgroup without a parent")?;
+        let file = root.join("cgroup.subtree_control");
+        let before =
+            fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        if before.split_whitespace().any(|name| name == "cpuset") {
+            return Ok(());
+        }
+        let guarded = Guarded::new(Duty::File {
+            path: file.clone(),
+            text: REMOVE_CPUSET.to_owned(),
+        });
+        write(&file, "+cpuset")?;
+        self.controllers = Some((file, guarded));
         Ok(())
     }
 
@@ -71,13 +103,32 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        if self.made
-            && let Err(error) = fs::remove_dir(&self.path)
+        if self.made.is_some()
+            && let Err(error) = kill_and_remove(&self.path)
         {
-            eprintln!(
-                "gpuaware-bench: warning: cannot remove the cgroup {}: {error}",
-                self.path.display()
-            );
+            eprintln!("gpuaware-bench: warning: {error:#}");
+        }
+        if let Some((file, _)) = &self.controllers {
+            // Somebody else may use it by now: then it stays.
+            let _ = fs::write(file, REMOVE_CPUSET);
+        }
+    }
+}
+
+/// Kills whoever is left in a cgroup, also who has left the process group that it was started in, and removes it.
+pub fn kill_and_remove(folder: &Path) -> Result<()> {
+    // Since Linux 5.14; before, the groups were all that could be killed.
+    let kill = File::options().write(true).open(folder.join("cgroup.kill"));
+    let _ = kill.and_then(|mut file| file.write_all(b"1"));
+    let deadline = Instant::now() + EMPTY_TIMEOUT;
+    loop {
+        match fs::remove_dir(folder) {
+            Err(error) if folder.exists() && Instant::now() >= deadline => {
+                return Err(error)
+                    .with_context(|| format!("cannot remove the cgroup {}", folder.display()));
+            }
+            Err(_) if folder.exists() => std::thread::sleep(POLL),
+            _ => return Ok(()),
         }
     }
 }
@@ -96,8 +147,6 @@ fn mount_point(mounts: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
 
     #[test]
@@ -131,8 +180,18 @@ mod tests {
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.contains(&format!("0::/{name}\n")), "{text}");
+        // One who has left his process group, and nobody waits for.
+        let mut stray = Command::new("setsid");
+        stray.args(["sh", "-c", "sleep 1000 & echo $!"]);
+        cgroup.take(&mut stray).unwrap();
+        let stray = stray.stdout(std::process::Stdio::piped()).spawn().unwrap();
         let path = cgroup.path.clone();
+        while fs::read_to_string(path.join("cgroup.procs"))
+            .unwrap()
+            .is_empty()
+        {}
         drop(cgroup);
         assert!(!path.exists());
+        drop(stray.wait_with_output());
     }
 }

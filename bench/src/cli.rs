@@ -38,6 +38,9 @@ pub enum Command {
     Compare(CompareOptions),
     /// Run a command in a virtual machine with a sched_ext kernel.
     Lab(lab::Options),
+    /// Wait for the end of stdin, then undo what the runner that died has left.
+    #[command(hide = true)]
+    Watchdog,
 }
 
 #[derive(Debug, Args)]
@@ -49,6 +52,10 @@ pub struct RunOptions {
     /// Go on with the run in this folder, as it was planned: finished cells stay, failed ones are repeated.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["matrix", "output", "rounds", "seconds", "arms", "neighbours", "seed", "on", "kernel", "cpus"])]
     pub resume: Option<PathBuf>,
+
+    /// With --resume: go on although the machine or the programs are others than at the start.
+    #[arg(long, requires = "resume")]
+    pub force: bool,
 
     /// Folder for raw results and reports [default: bench/runs/local/MATRIX-TIME].
     #[arg(short, long, value_name = "DIR")]
@@ -86,6 +93,11 @@ pub struct RunOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
     pub cpus: Option<u32>,
 
+    /// With --on host: what fio writes to, a file or a block device; WHAT IS IN IT IS LOST [default: a file in the
+    /// output folder, of the matrix's disk_mib, removed at the end].
+    #[arg(long, value_name = "PATH")]
+    pub disk: Option<PathBuf>,
+
     #[command(flatten)]
     pub folders: Folders,
 
@@ -100,7 +112,7 @@ pub enum Where {
     /// In virtual machines, one boot for every group of arms.
     #[default]
     Lab,
-    /// On this machine as it is booted now; fio writes to the disk in GPUAWARE_LAB_DISK.
+    /// On this machine as it is booted now.
     Host,
 }
 
@@ -162,7 +174,8 @@ pub fn bench_dir() -> Option<PathBuf> {
     Some(repository()?.join("bench"))
 }
 
-fn repository() -> Option<PathBuf> {
+/// The folder that holds it and this program's data files.
+pub fn repository() -> Option<PathBuf> {
     let built_in = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .map(Path::to_owned);

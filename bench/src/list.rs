@@ -2,7 +2,6 @@
 //! `gpuaware-bench list`: what each matrix compares.
 
 use std::fmt::Write;
-use std::time::Duration;
 
 use anyhow::Result;
 
@@ -23,7 +22,6 @@ pub fn main(folders: &Folders) -> Result<()> {
 
 fn explain(name: &str, matrix: &Matrix, folders: &Folders) -> Result<String> {
     let mut text = format!("{name}: {}\n", matrix.description);
-    let time = (matrix.seconds() + Duration::from_millis(1500)) * matrix.cells() as u32;
     writeln!(
         text,
         "  {} rounds of {} cells of {} s in a lab with kernel {}: about {} and the boots",
@@ -31,7 +29,7 @@ fn explain(name: &str, matrix: &Matrix, folders: &Folders) -> Result<String> {
         matrix.cells() / matrix.rounds as usize,
         matrix.seconds,
         matrix.lab.kernel,
-        in_words(time)
+        in_words(matrix.about())
     )?;
     let names = matrix
         .arms
@@ -46,7 +44,7 @@ fn explain(name: &str, matrix: &Matrix, folders: &Folders) -> Result<String> {
         writeln!(
             text,
             "  neighbour  {neighbour:<width$} {}",
-            neighbour.description()
+            neighbour.description(&matrix.stress_ng)
         )?;
     }
     for arm in &matrix.arms {

@@ -17,7 +17,9 @@ mod datafile;
 mod interrupt;
 mod lab;
 mod list;
+mod load;
 mod matrix;
+mod need;
 mod neighbour;
 mod process;
 mod procstat;
@@ -26,6 +28,8 @@ mod record;
 mod report;
 mod run;
 mod study;
+mod tracer;
+mod watchdog;
 mod workload;
 
 fn main() -> ExitCode {
@@ -35,6 +39,7 @@ fn main() -> ExitCode {
         Command::Report { dir } => report::write(&dir, true).map(|()| ExitCode::SUCCESS),
         Command::Compare(options) => compare::main(&options),
         Command::Lab(options) => lab::main(&options),
+        Command::Watchdog => watchdog::main().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
         eprintln!("gpuaware-bench: error: {error:#}");

@@ -11,6 +11,8 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getpid, getppid};
 
+use crate::watchdog::{Duty, Guarded};
+
 const POLL: Duration = Duration::from_millis(5);
 
 /// A child process that does not outlive its handle, nor this process.
@@ -19,6 +21,8 @@ pub struct Supervised {
     name: String,
     child: Child,
     status: Option<ExitStatus>,
+    /// Whoever it has started: the kernel's signal at this process's death reaches the child alone.
+    _group: Guarded,
 }
 
 impl Supervised {
@@ -45,6 +49,7 @@ impl Supervised {
             .with_context(|| format!("cannot start {name} ({program})"))?;
         Ok(Self {
             name: name.to_owned(),
+            _group: Guarded::new(Duty::Group(child.id().cast_signed())),
             child,
             status: None,
         })

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the CPUs did between two looks at /proc/stat.
+//! What the CPUs did between two looks at /proc/stat, and the threads of a process.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::record::CpuWindow;
+use crate::record::{CpuWindow, Switches};
 
 /// USER_HZ, the unit of /proc/stat: 100 on every architecture that sched_ext runs on.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -106,6 +107,70 @@ fn window(begin: &Counters, end: &Counters, seconds: f64) -> CpuWindow {
     }
 }
 
+/// The threads of a process and all its descendants, with their context switches.
+#[derive(Debug, Clone, Default)]
+pub struct Tree {
+    pids: Vec<i64>,
+    /// By thread.
+    switches: BTreeMap<i64, Switches>,
+}
+
+impl Tree {
+    /// Whoever ends meanwhile is left out.
+    pub fn of(pid: u32) -> Self {
+        let mut tree = Self::default();
+        let mut open = vec![i64::from(pid)];
+        while let Some(pid) = open.pop() {
+            tree.pids.push(pid);
+            let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+            for task in tasks.into_iter().flatten().flatten() {
+                let children = fs::read_to_string(task.path().join("children"));
+                let children = children.unwrap_or_default();
+                open.extend(
+                    children
+                        .split_whitespace()
+                        .filter_map(|c| c.parse::<i64>().ok()),
+                );
+                let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+                let tid = task.file_name().to_str().and_then(|t| t.parse().ok());
+                if let (Some(tid), Some(switches)) = (tid, switches(&status)) {
+                    tree.switches.insert(tid, switches);
+                }
+            }
+        }
+        tree
+    }
+
+    pub fn pids(self) -> Vec<i64> {
+        self.pids
+    }
+}
+
+/// Of all threads together; a thread that is new counts with all that it has.
+pub fn switches_between(before: Option<&Tree>, after: Option<&Tree>) -> Switches {
+    let (Some(before), Some(after)) = (before, after) else {
+        return Switches::default();
+    };
+    let mut sum = Switches::default();
+    for (tid, now) in &after.switches {
+        let then = before.switches.get(tid).copied().unwrap_or_default();
+        sum.voluntary += now.voluntary.saturating_sub(then.voluntary);
+        sum.involuntary += now.involuntary.saturating_sub(then.involuntary);
+    }
+    sum
+}
+
+fn switches(status: &str) -> Option<Switches> {
+    let value = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse().ok()
+    };
+    Some(Switches {
+        voluntary: value("voluntary_ctxt_switches:")?,
+        involuntary: value("nonvoluntary_ctxt_switches:")?,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,5 +198,40 @@ mod tests {
         let begin = Snapshot::take().unwrap();
         let window = begin.until(&Snapshot::take().unwrap());
         assert!((0.0..=100.0).contains(&window.idle_percent));
+    }
+
+    #[test]
+    fn switches_of_new_threads_count_in_full() {
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t3\n";
+        let seen = switches(status).unwrap();
+        assert_eq!((seen.voluntary, seen.involuntary), (7, 3));
+        let tree = |threads: &[(i64, u64)]| Tree {
+            pids: vec![1],
+            switches: threads
+                .iter()
+                .map(|&(tid, voluntary)| {
+                    (
+                        tid,
+                        Switches {
+                            voluntary,
+                            involuntary: 1,
+                        },
+                    )
+                })
+                .collect(),
+        };
+        let sum = switches_between(
+            Some(&tree(&[(1, 5), (2, 9)])),
+            Some(&tree(&[(1, 8), (3, 4)])),
+        );
+        assert_eq!((sum.voluntary, sum.involuntary), (7, 1));
+        assert_eq!(switches_between(None, None), Switches::default());
+    }
+
+    #[test]
+    fn a_tree_holds_this_process() {
+        let tree = Tree::of(std::process::id());
+        assert!(!tree.switches.is_empty());
+        assert!(tree.pids().contains(&i64::from(std::process::id())));
     }
 }

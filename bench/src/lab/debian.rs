@@ -9,13 +9,30 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
-use super::kernel::{in_series, release_numbers};
+use super::kernel::{has_eevdf, in_series, release_numbers};
 use super::tools;
 
+/// Where a series is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Suite {
+    name: &'static str,
+    /// Its kernels have virtio as modules, which an initramfs loads with the help of a shell.
+    needs_busybox: bool,
+}
+
 /// Has kernels with sched_ext; Debian's own releases have it switched off.
-const SUITE: &str = "trixie-backports";
+const BACKPORTS: Suite = Suite {
+    name: "trixie-backports",
+    needs_busybox: false,
+};
+/// Has Linux 6.1: the scheduler before EEVDF.
+const BEFORE_EEVDF: Suite = Suite {
+    name: "bookworm",
+    needs_busybox: true,
+};
+const BUSYBOX: &str = "busybox-static";
 /// Boots without an initramfs on virtio-fs, and is small.
 const FLAVOUR: &str = "-cloud-amd64";
 
@@ -28,9 +45,13 @@ struct Release {
 
 /// Fetches the newest release of the series into `kernels/VERSION`; returns the version.
 pub fn fetch(series: &str, kernels: &Path) -> Result<String> {
-    let apt = Apt::with_suite(&tools::cache_dir()?.join("apt/lab"))?;
+    let suite = suite_of(series);
+    let apt = Apt::with_suite(&tools::cache_dir()?.join("apt").join(suite.name), suite)?;
     let names = apt.run("apt-cache", &["pkgnames", "linux-"], Path::new("/"))?;
-    let release = choose(&names, series)?;
+    let mut release = choose(&names, series, suite)?;
+    if suite.needs_busybox {
+        release.packages.push(BUSYBOX.to_owned());
+    }
     eprintln!(
         "lab: fetching kernel {} ({} packages), once, into {}",
         release.version,
@@ -55,16 +76,24 @@ pub fn fetch(series: &str, kernels: &Path) -> Result<String> {
     Ok(release.version)
 }
 
+fn suite_of(series: &str) -> Suite {
+    if has_eevdf(series) {
+        BACKPORTS
+    } else {
+        BEFORE_EEVDF
+    }
+}
+
 /// The newest release of the series of which every part is there. Debian removes the modules and
 /// configuration of old releases before their signed images.
-fn choose(pkgnames: &str, series: &str) -> Result<Release> {
+fn choose(pkgnames: &str, series: &str, suite: Suite) -> Result<Release> {
     let names: BTreeSet<&str> = pkgnames.split_whitespace().collect();
     let mut complete: Vec<Release> = names
         .iter()
         .filter_map(|name| image_version(name))
         .filter_map(|version| release(&names, version))
         .collect();
-    complete.sort_by_key(|release| release_numbers(&release.version));
+    complete.sort_by_key(|release| (release_numbers(&release.version), abi(&release.version)));
     let available: BTreeSet<Vec<u32>> = complete
         .iter()
         .map(|r| release_numbers(&r.version)[..2].to_vec())
@@ -75,7 +104,8 @@ fn choose(pkgnames: &str, series: &str) -> Result<Release> {
         .collect();
     complete.into_iter().rfind(|release| in_series(&release.version, series)).with_context(|| {
         format!(
-            "no complete kernel of series {series} in {SUITE}; it has {} (or give --kernel the path of a vmlinuz)",
+            "no complete kernel of series {series} in {}; it has {} (or give --kernel the path of a vmlinuz)",
+            suite.name,
             if available.is_empty() { "none".to_owned() } else { available.join(", ") }
         )
     })
@@ -86,6 +116,12 @@ fn image_version(package: &str) -> Option<&str> {
         .iter()
         .find_map(|prefix| package.strip_prefix(prefix))
         .filter(|version| version.ends_with(FLAVOUR) && release_numbers(version).len() > 1)
+}
+
+/// Debian's own releases keep the number of the series and count changes of the ABI: 6.1.0-50.
+fn abi(version: &str) -> u32 {
+    let abi = version.split('-').nth(1);
+    abi.and_then(|abi| abi.parse().ok()).unwrap_or(0)
 }
 
 /// Up to 6.18 one package holds it all; later ones are split.
@@ -114,7 +150,11 @@ fn packages_in(dir: &Path) -> Result<Vec<PathBuf>> {
 
 /// Puts the unpacked parts where the cache has them: `vmlinuz`, `config`, `lib/modules/VERSION`.
 fn assemble(root: &Path, to: &Path, version: &str) -> Result<PathBuf> {
-    let modules = root.join("usr/lib/modules").join(version);
+    // Until Debian merged /usr for good they were in /lib.
+    let modules = ["usr/lib/modules", "lib/modules"].map(|at| root.join(at).join(version));
+    let modules = modules.iter().find(|folder| folder.join("kernel").is_dir());
+    let modules =
+        modules.with_context(|| format!("the packages of kernel {version} hold no modules"))?;
     let boot = root.join("boot");
     let image = [
         boot.join(format!("vmlinuz-{version}")),
@@ -132,11 +172,11 @@ fn assemble(root: &Path, to: &Path, version: &str) -> Result<PathBuf> {
             place.with_context(|| format!("the packages of kernel {version} hold no {name}"))?;
         fs::rename(place, to.join(name))?;
     }
-    ensure!(
-        modules.join("kernel").is_dir(),
-        "the packages of kernel {version} hold no modules"
-    );
-    fs::rename(&modules, to.join("lib/modules").join(version))?;
+    fs::rename(modules, to.join("lib/modules").join(version))?;
+    let busybox = root.join("bin/busybox");
+    if busybox.is_file() {
+        fs::rename(&busybox, to.join(super::kernel::BUSYBOX))?;
+    }
     let depmod =
         tools::on_path("depmod").context("depmod not found (package kmod): run make setup")?;
     tools::output(Command::new(depmod).arg("-b").arg(to).arg(version))?;
@@ -150,7 +190,8 @@ struct Apt {
 
 impl Apt {
     /// Makes the list and updates it.
-    fn with_suite(dir: &Path) -> Result<Self> {
+    fn with_suite(dir: &Path, suite: Suite) -> Result<Self> {
+        let name = suite.name;
         fs::create_dir_all(dir.join("lists/partial"))
             .with_context(|| format!("cannot create {}", dir.display()))?;
         let targets = [
@@ -168,7 +209,7 @@ impl Apt {
             .context("no Debian mirror among this machine's apt sources (or give --kernel the path of a vmlinuz)")?;
         let list = dir.join("sources.list");
         let line = format!(
-            "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {mirror} {SUITE} main\n"
+            "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {mirror} {name} main\n"
         );
         fs::write(&list, line).with_context(|| format!("cannot write {}", list.display()))?;
         let option = |key: &str, path: &Path| format!("-o{key}={}", path.display());
@@ -186,7 +227,7 @@ impl Apt {
             ],
         };
         apt.run("apt-get", &["-q", "update"], Path::new("/"))
-            .with_context(|| format!("cannot read {SUITE} of this machine's Debian mirror"))?;
+            .with_context(|| format!("cannot read {name} of this machine's Debian mirror"))?;
         Ok(apt)
     }
 
@@ -217,27 +258,39 @@ mod tests {
 
     #[test]
     fn takes_the_newest_release_of_a_series() {
-        let release = choose(NAMES, "6.18").unwrap();
+        let release = choose(NAMES, "6.18", BACKPORTS).unwrap();
         assert_eq!(release.version, "6.18.15+deb13-cloud-amd64");
         assert_eq!(release.packages, ["linux-image-6.18.15+deb13-cloud-amd64"]);
     }
 
     #[test]
+    fn a_series_before_eevdf_is_debians_own_and_its_abi_is_a_number() {
+        let names = "linux-image-6.1.0-9-cloud-amd64 linux-image-6.1.0-50-cloud-amd64 \
+                     linux-image-6.1.0-50-cloud-amd64-unsigned linux-image-6.1.0-50-amd64";
+        assert_eq!(
+            (suite_of("6.1"), suite_of("6.18")),
+            (BEFORE_EEVDF, BACKPORTS)
+        );
+        let release = choose(names, "6.1", BEFORE_EEVDF).unwrap();
+        assert_eq!(release.version, "6.1.0-50-cloud-amd64");
+    }
+
+    #[test]
     fn takes_one_release_when_it_is_named() {
         assert_eq!(
-            choose(NAMES, "6.18.9").unwrap().version,
+            choose(NAMES, "6.18.9", BACKPORTS).unwrap().version,
             "6.18.9+deb13-cloud-amd64"
         );
     }
 
     #[test]
     fn takes_all_parts_of_a_split_release_and_prefers_the_signed_image() {
-        let packages = choose(NAMES, "7.2").unwrap().packages;
+        let packages = choose(NAMES, "7.2", BACKPORTS).unwrap().packages;
         let parts = ["binary", "modules", "base"]
             .map(|part| format!("linux-{part}-7.2.12+deb13-cloud-amd64"));
         assert_eq!(packages, parts);
         assert_eq!(
-            choose(NAMES, "7.3").unwrap().packages[0],
+            choose(NAMES, "7.3", BACKPORTS).unwrap().packages[0],
             "linux-binary-unsigned-7.3.4+deb13-cloud-amd64"
         );
     }
@@ -245,14 +298,14 @@ mod tests {
     #[test]
     fn names_what_is_available_when_a_series_is_not_or_not_whole() {
         for series in ["6.12", "7.0"] {
-            let error = choose(NAMES, series).unwrap_err().to_string();
+            let error = choose(NAMES, series, BACKPORTS).unwrap_err().to_string();
             assert!(
                 error.contains(series) && error.contains("6.18, 7.2, 7.3"),
                 "{error}"
             );
         }
         assert!(
-            choose("", "6.18")
+            choose("", "6.18", BACKPORTS)
                 .unwrap_err()
                 .to_string()
                 .contains("it has none")

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::guest::{self, Setup};
 use super::kernel::Kernel;
 use super::tools;
-use super::{DiskDriver, Lab};
+use super::{DiskDriver, Lab, hostload};
 
 /// The guest sees this folder of the host's, and a socket's path must be short.
 const RUN_DIR: &str = "/tmp";
@@ -66,6 +66,10 @@ impl Files {
         let mut env: Vec<_> = std::env::vars()
             .filter(|(key, _)| guest::passes_on(key))
             .collect();
+        if lab.host_load {
+            let path = hostload::file(dir.path()).to_string_lossy().into_owned();
+            env.push((hostload::VARIABLE.to_owned(), path));
+        }
         env.extend(lab.env.iter().cloned());
         let working_dir = std::env::current_dir().context("cannot tell the working directory")?;
         let guest_script = dir.path().join("guest.sh");

@@ -206,6 +206,7 @@ mod tests {
             image: "/k/vmlinuz".into(),
             config: "/k/config".into(),
             modules: Some("/k/lib/modules/6.18.15+deb13-cloud-amd64".into()),
+            busybox: None,
         }
     }
 

@@ -19,7 +19,12 @@ pub struct Kernel {
     pub config: PathBuf,
     /// Its modules with their modules.dep; none for a kernel that has all built in.
     pub modules: Option<PathBuf>,
+    /// A shell for the initramfs that such a kernel needs which has its virtio drivers as modules.
+    pub busybox: Option<PathBuf>,
 }
+
+/// Beside the image in the cache.
+pub const BUSYBOX: &str = "busybox";
 
 impl Kernel {
     /// The kernel in a folder of the cache.
@@ -29,6 +34,7 @@ impl Kernel {
             image: dir.join("vmlinuz"),
             config: dir.join("config"),
             modules: Some(dir.join("lib/modules").join(version)),
+            busybox: Some(dir.join(BUSYBOX)).filter(|file| file.is_file()),
         }
     }
 }
@@ -71,6 +77,11 @@ pub fn release_numbers(version: &str) -> Vec<u32> {
         .split('.')
         .map_while(|part| part.parse().ok())
         .collect()
+}
+
+/// Whether the scheduler of this version is EEVDF, which took CFS's place in Linux 6.6.
+pub fn has_eevdf(version: &str) -> bool {
+    release_numbers(version) >= vec![6, 6]
 }
 
 /// Whether a version belongs to a series.
@@ -142,6 +153,7 @@ fn own(path: &Path) -> Result<Kernel> {
         image,
         config: config.canonicalize()?,
         modules,
+        busybox: None,
     })
 }
 
@@ -180,6 +192,12 @@ mod tests {
         assert!(in_series("6.18.15+deb13-cloud-amd64", "6.18.15"));
         assert!(!in_series("6.1.8", "6.18") && !in_series("6.18.15", "6.1"));
         assert!(!in_series(".fetch-x", "6.18") && !in_series(".lock", "6.18"));
+    }
+
+    #[test]
+    fn knows_since_when_there_is_eevdf() {
+        assert!(has_eevdf("6.6.1") && has_eevdf("6.18") && has_eevdf("7.0"));
+        assert!(!has_eevdf("6.1.0-50-cloud-amd64") && !has_eevdf("5.15.3") && !has_eevdf("6.5"));
     }
 
     #[test]

@@ -46,6 +46,8 @@ impl Port {
 #[derive(Debug)]
 pub struct Parts<'a> {
     pub image: &'a Path,
+    /// Given: an initramfs loads the drivers that the guest's root file system needs.
+    pub busybox: Option<&'a Path>,
     /// Holds the sockets of the ports.
     pub dir: &'a Path,
     pub guest_script: &'a Path,
@@ -87,12 +89,17 @@ pub fn check(lab: &Lab) -> Result<()> {
 
 /// The arguments of `virtme-run`.
 pub fn arguments(lab: &Lab, accel: Accel, parts: &Parts) -> Vec<String> {
+    let mods = if parts.busybox.is_some() {
+        "auto"
+    } else {
+        "none"
+    };
     let mut args = vec![
         "--kimg".to_owned(),
         text(parts.image),
-        // Modules are the guest script's business: virtme-ng would build an initramfs for them,
-        // which needs a static busybox, and all that is needed to boot is built in.
-        "--mods=none".to_owned(),
+        // Modules are the guest script's business if all that is needed to boot is built in: virtme-ng
+        // would build an initramfs for them, which needs a static busybox.
+        format!("--mods={mods}"),
         // One kind of machine for KVM and emulation: the devices below are PCI.
         "--disable-microvm".to_owned(),
         "--name=gpuaware-lab".to_owned(),
@@ -103,6 +110,11 @@ pub fn arguments(lab: &Lab, accel: Accel, parts: &Parts) -> Vec<String> {
         "--show-boot-console".to_owned(),
         format!("--script-sh=exec sh {}", quote(&text(parts.guest_script))),
     ];
+    args.extend(
+        parts
+            .busybox
+            .map(|file| format!("--busybox={}", text(file))),
+    );
     if accel == Accel::Emulation {
         args.push("--disable-kvm".to_owned());
     }
@@ -226,6 +238,7 @@ mod tests {
     fn parts<'a>(rw_mounts: &'a [(PathBuf, PathBuf)], disk: Option<&'a Path>) -> Parts<'a> {
         Parts {
             image: Path::new("/k/vmlinuz"),
+            busybox: None,
             dir: Path::new("/t/a,b"),
             guest_script: Path::new("/t/it's here/guest.sh"),
             disk,
@@ -240,6 +253,24 @@ mod tests {
             numa_nodes,
             ..Lab::default()
         }
+    }
+
+    #[test]
+    fn a_kernel_with_virtio_as_modules_gets_an_initramfs() {
+        let none = arguments(&lab(2, false, 1), Accel::Kvm, &parts(&[], None)).join(" ");
+        assert!(
+            none.contains("--mods=none") && !none.contains("busybox"),
+            "{none}"
+        );
+        let parts = Parts {
+            busybox: Some(Path::new("/k/busybox")),
+            ..parts(&[], None)
+        };
+        let some = arguments(&lab(2, false, 1), Accel::Kvm, &parts).join(" ");
+        assert!(
+            some.contains("--mods=auto") && some.contains("--busybox=/k/busybox"),
+            "{some}"
+        );
     }
 
     #[test]

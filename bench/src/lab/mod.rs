@@ -13,6 +13,7 @@ mod console;
 mod debian;
 mod files;
 mod guest;
+pub mod hostload;
 mod kernel;
 mod machine;
 mod mainloop;
@@ -29,6 +30,9 @@ use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::watchdog;
+
+pub use kernel::has_eevdf;
 pub use options::Options;
 pub use tools::{cache_dir, on_path};
 
@@ -76,6 +80,8 @@ pub struct Lab {
     pub disk_mib: u64,
     pub disk_driver: DiskDriver,
     pub memory_mib: u64,
+    /// Let the guest know what else this machine does; see [`hostload`].
+    pub host_load: bool,
     /// Copy the guest's kernel messages to stderr as they come.
     pub show_console: bool,
 }
@@ -95,9 +101,15 @@ impl Default for Lab {
             disk_mib: 512,
             disk_driver: DiskDriver::default(),
             memory_mib: 4096,
+            host_load: false,
             show_console: false,
         }
     }
+}
+
+/// Gets the kernel that `wanted` names without booting it; says why there is none.
+pub fn prepare(wanted: &str) -> Result<()> {
+    kernel::obtain(wanted).map(drop)
 }
 
 impl Lab {
@@ -118,6 +130,7 @@ impl Lab {
 
 /// Boots the lab and runs the command.
 pub fn main(options: &Options) -> Result<ExitCode> {
+    watchdog::start()?;
     let lab = match options.lab() {
         Ok(lab) => lab,
         Err(error) => {

@@ -21,12 +21,14 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::console::Console;
 use super::files::Files;
 use super::guest;
+use super::hostload::HostLoad;
 use super::kernel::Kernel;
 use super::machine::{self, Accel, Parts, Port};
 use super::mainloop;
 use super::stream::Until;
 use super::tools::Tools;
 use super::{Lab, TIMED_OUT};
+use crate::watchdog::{Duty, Guarded};
 
 /// How long a guest that has panicked may take to stop, a command's last output to arrive.
 const GRACE: Duration = Duration::from_secs(5);
@@ -59,6 +61,10 @@ pub fn run(
     let _listening = Listening::start(&files, accel, &events)?;
     let _signals = Signals::watch(&events)?;
     let started = Instant::now();
+    let _load = lab
+        .host_load
+        .then(|| HostLoad::start(files.dir.path()))
+        .transpose()?;
     let machine = Machine::start(lab, tools, accel, &files, kernel)?;
     machine.watch_console(&console, lab.show_console, events)?;
     let result = Wait {
@@ -297,6 +303,8 @@ impl Drop for Signals {
 struct Machine {
     child: Mutex<Child>,
     group: Pid,
+    /// Also when this process is killed.
+    _guarded: Guarded,
 }
 
 impl Machine {
@@ -310,6 +318,7 @@ impl Machine {
         let disk = files.disk_path();
         let parts = Parts {
             image: &kernel.image,
+            busybox: kernel.busybox.as_deref(),
             dir: files.dir.path(),
             guest_script: &files.guest_script,
             disk: disk.as_deref(),
@@ -331,6 +340,7 @@ impl Machine {
         Ok(Self {
             child: Mutex::new(child),
             group,
+            _guarded: Guarded::new(Duty::Group(group.as_raw())),
         })
     }
 

@@ -8,9 +8,10 @@ use serde::Deserialize;
 
 use super::scalar::{Count, CpuList, DiskMib, Names, Neighbours, Seconds, SecondsOrZero};
 use super::workload::Workloads;
-use super::{LabSettings, Matrix};
+use super::{LabSettings, Matrix, Reference};
 use crate::datafile::{self, DataError};
 use crate::lab::DiskDriver;
+use crate::neighbour::StressNg;
 
 /// More than anybody nests, so that a file that includes itself is found out.
 const MAX_DEPTH: usize = 8;
@@ -31,9 +32,11 @@ pub struct MatrixFile {
     subject: Option<String>,
     preferred: Option<CpuList>,
     bpf_stats: Option<bool>,
+    stress_ng: Option<StressNg>,
     lab: Option<LabFile>,
     #[serde(rename = "workload")]
     workloads: Option<Workloads>,
+    reference: Option<Reference>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -92,8 +95,11 @@ impl MatrixFile {
             subject: self.subject.or(base.subject),
             preferred: self.preferred.or(base.preferred),
             bpf_stats: self.bpf_stats.or(base.bpf_stats),
+            stress_ng: self.stress_ng.or(base.stress_ng),
             lab,
             workloads: self.workloads.or(base.workloads),
+            // It is the answer to one file's question, not to those of all that include it.
+            reference: self.reference,
         }
     }
 
@@ -120,6 +126,7 @@ impl MatrixFile {
                 .preferred
                 .map_or_else(|| "auto".to_owned(), |list| list.0),
             bpf_stats: self.bpf_stats.unwrap_or_default(),
+            stress_ng: self.stress_ng.unwrap_or_default(),
             lab: LabSettings {
                 kernel: lab.kernel.unwrap_or(defaults.kernel),
                 disk_mib: lab.disk_mib.map_or(defaults.disk_mib, |mib| mib.0),
@@ -127,6 +134,7 @@ impl MatrixFile {
                 cpus: lab.cpus.or(defaults.cpus),
             },
             workloads: self.workloads.ok_or_else(|| missing("[[workload]]"))?.0,
+            reference: self.reference,
         })
     }
 }

@@ -3,7 +3,10 @@
 //! for how long. Reading and checking only; `run` executes it.
 
 mod file;
+mod keys;
+mod reference;
 mod scalar;
+mod served;
 mod workload;
 
 use std::path::Path;
@@ -13,10 +16,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::datafile::DataError;
 use crate::lab::DiskDriver;
-use crate::neighbour::Neighbour;
+use crate::neighbour::{Neighbour, StressNg};
 use file::MatrixFile;
+pub use reference::{Reference, ReferenceRow};
 pub use scalar::check_seconds;
-pub use workload::{GpuLaunch, LlmServer, Program, Workload};
+pub use served::{Client, Requests, Served, Server};
+pub use workload::{Driver, GpuLaunch, LlmServer, Program, Trace, Workload};
 
 /// A settled matrix: what its file and those that it includes say, and the defaults.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -41,9 +46,15 @@ pub struct Matrix {
     /// Count what the schedulers' BPF programs cost. It makes each of their runs dearer.
     #[serde(default)]
     pub bpf_stats: bool,
+    /// What the neighbours `cpu` and `heavy` keep the CPUs busy with.
+    #[serde(default)]
+    pub stress_ng: StressNg,
     pub lab: LabSettings,
     #[serde(rename = "workload")]
     pub workloads: Vec<Workload>,
+    /// A published table that the report shows beside ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Reference>,
 }
 
 /// The virtual machine that cells run in.
@@ -77,7 +88,12 @@ impl Matrix {
                 )));
             }
         }
-        Ok(())
+        let workloads: Vec<&str> = self.workloads.iter().map(|w| w.name.as_str()).collect();
+        let mistake = |reference: &Reference| reference.mistake(&self.arms, &workloads);
+        match self.reference.as_ref().and_then(mistake) {
+            Some(mistake) => Err(DataError::Usage(format!("{file}: {mistake}"))),
+            None => Ok(()),
+        }
     }
 
     /// Narrows to the named arms and neighbours; the baseline and the quiet cells always stay,
@@ -119,6 +135,18 @@ impl Matrix {
 
     pub fn seconds(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
+    }
+
+    /// About how long it takes, boots left out: what stands around a measured window in the lab takes so long on
+    /// average over the runs in bench/runs.
+    pub fn about(&self) -> Duration {
+        let serves = |workload: &Workload| !matches!(workload.program, Program::GpuLaunch(_));
+        let extra = if self.workloads.iter().any(serves) {
+            4.0
+        } else {
+            2.5
+        };
+        (self.seconds() + Duration::from_secs_f64(extra)) * self.cells() as u32
     }
 }
 
@@ -206,7 +234,7 @@ profile = "qwen3"
             "{text}"
         );
         let text = error("profile = \"qwen3\"", "");
-        assert!(text.contains("missing field `profile`"), "{text}");
+        assert!(text.contains("profile: expected the name of one"), "{text}");
     }
 
     #[test]

@@ -5,14 +5,29 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::scalar::Positive;
+use super::keys::Keys;
+use super::served::{Served, Server};
 
 /// One workload of a matrix.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Keys", into = "Keys")]
 pub struct Workload {
     pub name: String,
+    /// How its cells are traced; absent: not at all.
+    pub trace: Option<Trace>,
     pub program: Program,
+}
+
+/// What `scx_gpuaware trace`, put before the workload's command, does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trace {
+    /// Counts in the kernel; launches in windows.
+    Summary,
+    /// Records every event; launches in windows.
+    Events,
+    /// Records every event and every launch.
+    AllLaunches,
 }
 
 /// What runs.
@@ -20,12 +35,14 @@ pub struct Workload {
 pub enum Program {
     GpuLaunch(GpuLaunch),
     LlmServer(LlmServer),
+    Served(Served),
 }
 
 /// gpu_launch in one profile: tokens as fast as it can.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GpuLaunch {
     pub profile: String,
+    pub driver: Driver,
     /// How the launching thread waits for the GPU; absent: as the profile says.
     pub sync: Option<Sync>,
     /// Tokens before the measured window begins.
@@ -38,6 +55,7 @@ pub struct GpuLaunch {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LlmServer {
     pub profile: String,
+    pub driver: Driver,
     pub sync: Option<Sync>,
     /// Share of the GPU's memory that the server takes, weights included.
     pub gpu_memory_utilization: f64,
@@ -52,6 +70,27 @@ pub struct LlmServer {
     pub slo_tpot_ms: Option<f64>,
     /// More arguments for the server.
     pub args: Vec<String>,
+}
+
+/// Which libcuda the workload gets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Driver {
+    /// The machine's own where there is one with a GPU, else the emulated one.
+    #[default]
+    Auto,
+    Emulated,
+    Real,
+}
+
+impl Driver {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Emulated => "emulated",
+            Self::Real => "real",
+        }
+    }
 }
 
 /// The driver's ways to wait.
@@ -75,156 +114,6 @@ impl Sync {
     }
 }
 
-/// The table as it stands in a file: the keys of all programs, so that a mistake has its line.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Keys {
-    name: String,
-    #[serde(default)]
-    program: ProgramName,
-    profile: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    sync: Option<Sync>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    args: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    warmup_tokens: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    gpu_memory_utilization: Option<Positive>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    request_rate: Option<Positive>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    length_scale: Option<Positive>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    warmup_requests: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    slo_ttft_ms: Option<Positive>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    slo_tpot_ms: Option<Positive>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum ProgramName {
-    #[default]
-    GpuLaunch,
-    LlmServer,
-}
-
-impl Keys {
-    /// The first of the other programs' keys that is given.
-    fn stray(&self) -> Option<&'static str> {
-        let launch = [("warmup_tokens", self.warmup_tokens.is_some())];
-        let serving = [
-            (
-                "gpu_memory_utilization",
-                self.gpu_memory_utilization.is_some(),
-            ),
-            ("request_rate", self.request_rate.is_some()),
-            ("length_scale", self.length_scale.is_some()),
-            ("warmup_requests", self.warmup_requests.is_some()),
-            ("slo_ttft_ms", self.slo_ttft_ms.is_some()),
-            ("slo_tpot_ms", self.slo_tpot_ms.is_some()),
-        ];
-        let others: &[(&str, bool)] = match self.program {
-            ProgramName::GpuLaunch => &serving,
-            ProgramName::LlmServer => &launch,
-        };
-        let given = others.iter().find(|(_, given)| *given);
-        given.map(|&(key, _)| key)
-    }
-
-    fn llm_server(self) -> Result<LlmServer, String> {
-        let utilization = self.gpu_memory_utilization.map_or(0.9, |share| share.0);
-        if utilization > 1.0 {
-            return Err(format!(
-                "gpu_memory_utilization: expected a share above 0, at most 1, got {utilization}"
-            ));
-        }
-        let rate = self.request_rate.ok_or_else(|| {
-            "request_rate: expected the requests a second of the client, got nothing".to_owned()
-        })?;
-        Ok(LlmServer {
-            profile: self.profile,
-            sync: self.sync,
-            gpu_memory_utilization: utilization,
-            request_rate: rate.0,
-            length_scale: self.length_scale.map_or(1.0, |scale| scale.0),
-            warmup_requests: self.warmup_requests.unwrap_or(4),
-            slo_ttft_ms: self.slo_ttft_ms.map(|slo| slo.0),
-            slo_tpot_ms: self.slo_tpot_ms.map(|slo| slo.0),
-            args: self.args,
-        })
-    }
-}
-
-impl TryFrom<Keys> for Workload {
-    type Error = String;
-
-    fn try_from(keys: Keys) -> Result<Self, String> {
-        if let Some(key) = keys.stray() {
-            let program = match keys.program {
-                ProgramName::GpuLaunch => "gpu_launch",
-                ProgramName::LlmServer => "llm_server",
-            };
-            return Err(format!(
-                "{key}: expected keys of {program}, which has no such: leave it out or name another program"
-            ));
-        }
-        let name = keys.name.clone();
-        let program = match keys.program {
-            ProgramName::LlmServer => Program::LlmServer(keys.llm_server()?),
-            ProgramName::GpuLaunch => Program::GpuLaunch(GpuLaunch {
-                profile: keys.profile,
-                sync: keys.sync,
-                warmup_tokens: keys.warmup_tokens.unwrap_or(5),
-                args: keys.args,
-            }),
-        };
-        Ok(Self { name, program })
-    }
-}
-
-impl From<Workload> for Keys {
-    fn from(workload: Workload) -> Self {
-        let mut keys = Self {
-            name: workload.name,
-            program: ProgramName::GpuLaunch,
-            profile: String::new(),
-            sync: None,
-            args: Vec::new(),
-            warmup_tokens: None,
-            gpu_memory_utilization: None,
-            request_rate: None,
-            length_scale: None,
-            warmup_requests: None,
-            slo_ttft_ms: None,
-            slo_tpot_ms: None,
-        };
-        match workload.program {
-            Program::GpuLaunch(launch) => {
-                keys.profile = launch.profile;
-                keys.sync = launch.sync;
-                keys.args = launch.args;
-                keys.warmup_tokens = Some(launch.warmup_tokens);
-            }
-            Program::LlmServer(server) => {
-                keys.program = ProgramName::LlmServer;
-                keys.profile = server.profile;
-                keys.sync = server.sync;
-                keys.args = server.args;
-                keys.gpu_memory_utilization = Some(Positive(server.gpu_memory_utilization));
-                keys.request_rate = Some(Positive(server.request_rate));
-                keys.length_scale = Some(Positive(server.length_scale));
-                keys.warmup_requests = Some(server.warmup_requests);
-                keys.slo_ttft_ms = server.slo_ttft_ms.map(Positive);
-                keys.slo_tpot_ms = server.slo_tpot_ms.map(Positive);
-            }
-        }
-        keys
-    }
-}
-
 impl Workload {
     /// The command, shortened, for `list`.
     pub fn describe(&self) -> String {
@@ -232,7 +121,13 @@ impl Workload {
             sync.map(|sync| format!(" --sync {}", sync.name()))
                 .unwrap_or_default()
         };
-        match &self.program {
+        let traced = match self.trace {
+            None => "",
+            Some(Trace::Summary) => "traced, summary: ",
+            Some(Trace::Events) => "traced, events: ",
+            Some(Trace::AllLaunches) => "traced, events and all launches: ",
+        };
+        let program = match &self.program {
             Program::GpuLaunch(launch) => {
                 format!(
                     "gpu_launch --profile {}{}",
@@ -247,7 +142,19 @@ impl Workload {
                 server.gpu_memory_utilization,
                 server.request_rate
             ),
-        }
+            Program::Served(served) => {
+                let what = match &served.server {
+                    Server::Endpoint { base_url } => base_url.clone(),
+                    server => format!("{} {}", server.name(), served.model),
+                };
+                format!(
+                    "{what}, {} --request-rate {}",
+                    served.client.name(),
+                    served.requests.request_rate
+                )
+            }
+        };
+        format!("{traced}{program}")
     }
 }
 
@@ -279,9 +186,13 @@ mod tests {
     #[test]
     fn a_plan_carries_what_the_file_said() {
         for text in [
-            "name = \"a\"\nprofile = \"qwen3\"\nsync = \"spin\"\nwarmup_tokens = 9\nargs = [\"x\"]",
+            "name = \"a\"\nprofile = \"qwen3\"\nsync = \"spin\"\ndriver = \"real\"\ntrace = \"all_launches\"\nwarmup_tokens = 9\nargs = [\"x\"]",
             "name = \"b\"\nprogram = \"llm_server\"\nprofile = \"chat\"\nrequest_rate = 4\n\
              gpu_memory_utilization = 0.6\nslo_ttft_ms = 200",
+            "name = \"c\"\nprogram = \"vllm\"\nmodel = \"m\"\nrequest_rate = 4\nclient = \"vllm_bench\"",
+            "name = \"d\"\nprogram = \"llama_server\"\nmodel = \"/m.gguf\"\nrequest_rate = 1\nargs = [\"-c\", \"4096\"]",
+            "name = \"e\"\nprogram = \"endpoint\"\nmodel = \"m\"\nbase_url = \"http://h:1\"\nrequest_rate = 1\n\
+             client = \"aiperf\"\ntokenizer = \"/t\"\noutput_tokens = 64\nslo_tpot_ms = 20",
         ] {
             let workload = parse(text).unwrap();
             let json = serde_json::to_string(&workload).unwrap();
@@ -298,6 +209,14 @@ mod tests {
         );
         let error = parse("name = \"a\"\nprogram = \"llm_server\"\nprofile = \"q\"").unwrap_err();
         assert!(error.starts_with("request_rate: expected"), "{error}");
+        let error =
+            |text: &str| parse(&format!("name = \"a\"\nrequest_rate = 1\n{text}")).unwrap_err();
+        assert!(error("program = \"vllm\"").starts_with("model: expected what is served"));
+        assert!(
+            error("program = \"vllm\"\nprofile = \"q\"")
+                .starts_with("profile: expected keys of vllm")
+        );
+        assert!(error("program = \"endpoint\"\nmodel = \"m\"").starts_with("base_url: expected"));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! fio: random 4 KiB writes on a scratch block device, four jobs, direct I/O.
+//! fio: random 4 KiB writes on a scratch disk or a file, four jobs, direct I/O.
 
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -12,6 +13,9 @@ use super::{Own, spawn};
 use crate::cgroup::Cgroup;
 use crate::process::Supervised;
 
+/// What it writes at a time.
+const BLOCK_BYTES: u64 = 4096;
+
 pub(super) fn start(disk: &Path, output: &Path, cgroup: Option<&Cgroup>) -> Result<Supervised> {
     let log = fs::File::create(output.with_extension("log")).context("cannot create fio's log")?;
     let mut command = Command::new("fio");
@@ -19,7 +23,7 @@ pub(super) fn start(disk: &Path, output: &Path, cgroup: Option<&Cgroup>) -> Resu
         .args([
             "--name=neighbour",
             "--rw=randwrite",
-            "--bs=4k",
+            &format!("--bs={BLOCK_BYTES}"),
             "--iodepth=32",
             "--numjobs=4",
         ])
@@ -44,10 +48,16 @@ pub(super) fn start(disk: &Path, output: &Path, cgroup: Option<&Cgroup>) -> Resu
     spawn("fio", &mut command, cgroup)
 }
 
-/// Writes that the block device has completed since boot.
-pub(super) fn disk_writes(disk: &Path) -> Result<u64> {
+/// Writes so far: those that the block device has completed since boot, or where fio writes to a file, the blocks that
+/// `fio` has handed to storage. `None`: it does not run yet.
+pub(super) fn disk_writes(disk: &Path, fio: Option<u32>) -> Result<u64> {
     let device =
         fs::canonicalize(disk).with_context(|| format!("no scratch disk {}", disk.display()))?;
+    let kind =
+        fs::metadata(&device).with_context(|| format!("no scratch disk {}", disk.display()))?;
+    if !kind.file_type().is_block_device() {
+        return fio.map_or(Ok(0), blocks_written);
+    }
     let name = device.file_name().context("the scratch disk has no name")?;
     let path = Path::new("/sys/class/block").join(name).join("stat");
     let stat = fs::read_to_string(&path).with_context(|| {
@@ -62,6 +72,17 @@ pub(super) fn disk_writes(disk: &Path) -> Result<u64> {
         .nth(4)
         .and_then(|field| field.parse().ok())
         .with_context(|| format!("{} has no count of writes", path.display()))
+}
+
+/// proc_pid_io(5), of all threads of the process.
+fn blocks_written(pid: u32) -> Result<u64> {
+    let file = format!("/proc/{pid}/io");
+    let text = fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?;
+    let bytes = text
+        .lines()
+        .find_map(|line| line.strip_prefix("write_bytes:"));
+    let bytes: Option<u64> = bytes.and_then(|bytes| bytes.trim().parse().ok());
+    Ok(bytes.with_context(|| format!("{file} has no write_bytes"))? / BLOCK_BYTES)
 }
 
 #[derive(Deserialize)]

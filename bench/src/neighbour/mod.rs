@@ -4,10 +4,12 @@
 //! It does not know what they disturb.
 
 mod fio;
+mod hackbench;
 mod iperf3;
 mod rps;
 mod stress_ng;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,6 +24,7 @@ use crate::arm::NeighbourSettings;
 use crate::cgroup::Cgroup;
 use crate::interrupt;
 use crate::process::Supervised;
+pub use stress_ng::StressNg;
 
 /// Of neighbours that an arm confines.
 const CGROUP: &str = "gpuaware-bench-neighbours";
@@ -39,6 +42,7 @@ pub enum Neighbour {
     Network,
     Disk,
     Irq,
+    Hackbench,
     Heavy,
 }
 
@@ -51,6 +55,8 @@ pub enum Kind {
     Iperf3,
     #[serde(rename = "fio")]
     Fio,
+    #[serde(rename = "hackbench")]
+    Hackbench,
 }
 
 /// What one noisy program got done.
@@ -80,6 +86,7 @@ impl Neighbour {
             Self::Cpu => &[Kind::StressNg],
             Self::Network | Self::Irq => &[Kind::Iperf3],
             Self::Disk => &[Kind::Fio],
+            Self::Hackbench => &[Kind::Hackbench],
             Self::Heavy => &[Kind::Fio, Kind::Iperf3, Kind::StressNg],
         }
     }
@@ -91,23 +98,25 @@ impl Neighbour {
             Self::Network => "network",
             Self::Disk => "disk",
             Self::Irq => "irq",
+            Self::Hackbench => "hackbench",
             Self::Heavy => "heavy",
         }
     }
 
-    pub fn description(self) -> &'static str {
-        match self {
+    pub fn description(self, stress_ng: &StressNg) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
             Self::None => "nothing else runs",
-            Self::Cpu => "stress-ng --cpu 0 --cpu-method fft: one busy worker per CPU",
+            Self::Cpu => return Cow::Owned(stress_ng.describe()),
             Self::Network => "iperf3 -P 10 over loopback",
             Self::Disk => "fio randwrite 4k, 4 jobs, depth 32, direct I/O",
             Self::Irq => {
                 "network, its packets received by interrupts and softirqs on the launcher's CPUs"
             }
+            Self::Hackbench => "hackbench: 40 threads that send each other short messages",
             Self::Heavy => {
                 "cpu, and iperf3 -P 10 over loopback, and fio randwrite 4k, 4 jobs, depth 32, direct I/O"
             }
-        }
+        })
     }
 }
 
@@ -118,11 +127,14 @@ impl fmt::Display for Neighbour {
 }
 
 impl Kind {
+    pub const ALL: [Self; 4] = [Self::StressNg, Self::Iperf3, Self::Fio, Self::Hackbench];
+
     pub fn name(self) -> &'static str {
         match self {
             Self::StressNg => "stress-ng",
             Self::Iperf3 => "iperf3",
             Self::Fio => "fio",
+            Self::Hackbench => "hackbench",
         }
     }
 
@@ -131,12 +143,13 @@ impl Kind {
             Self::StressNg => "bogo-ops/s",
             Self::Iperf3 => "bits/s",
             Self::Fio => "IOPS",
+            Self::Hackbench => "messages/s",
         }
     }
 
     fn evidence_unit(self) -> &'static str {
         match self {
-            Self::StressNg => "clock ticks of CPU time",
+            Self::StressNg | Self::Hackbench => "clock ticks of CPU time",
             Self::Iperf3 => "bytes over lo",
             Self::Fio => "writes completed by the disk",
         }
@@ -156,6 +169,18 @@ fn spawn(name: &str, command: &mut Command, cgroup: Option<&Cgroup>) -> Result<S
 struct Own {
     total: f64,
     seconds: f64,
+}
+
+/// Where neighbours run.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// Takes their output.
+    pub scratch: &'a Path,
+    /// What fio writes to.
+    pub disk: Option<&'a Path>,
+    /// The launcher's CPUs.
+    pub preferred: &'a str,
+    pub stress_ng: &'a StressNg,
 }
 
 /// One running program of a neighbour.
@@ -184,37 +209,31 @@ pub struct Running {
 
 impl Running {
     /// Starts the programs of `neighbour`, each once the one before it does work, and returns when
-    /// all work; `dir` takes their output, `preferred` are the launcher's CPUs.
-    pub fn start(
-        neighbour: Neighbour,
-        settings: &NeighbourSettings,
-        dir: &Path,
-        disk: Option<&Path>,
-        preferred: &str,
-    ) -> Result<Self> {
+    /// all work.
+    pub fn start(neighbour: Neighbour, settings: &NeighbourSettings, place: Place) -> Result<Self> {
         let cgroup = match &settings.cpuset {
             Some(cpus) if neighbour != Neighbour::None => {
-                let cgroup = Cgroup::make(CGROUP)?;
+                let mut cgroup = Cgroup::make(CGROUP)?;
                 cgroup.confine(cpus, false)?;
                 Some(cgroup)
             }
             _ => None,
         };
         let steering = match neighbour {
-            Neighbour::Irq => Some(rps::Steering::to(preferred)?),
+            Neighbour::Irq => Some(rps::Steering::to(place.preferred)?),
             _ => None,
         };
         let mut parts = Vec::new();
         for &kind in neighbour.kinds() {
-            let mut part = Part::start(kind, cgroup.as_ref(), dir, disk)?;
-            part.wait_until_working(disk)?;
+            let mut part = Part::start(kind, cgroup.as_ref(), place)?;
+            part.wait_until_working(place.disk)?;
             parts.push(part);
         }
         Ok(Self {
             parts,
             _cgroup: cgroup,
             _steering: steering,
-            disk: disk.map(Path::to_owned),
+            disk: place.disk.map(Path::to_owned),
             window_began: Instant::now(),
         })
     }
@@ -259,14 +278,18 @@ impl Running {
 }
 
 impl Part {
-    fn start(kind: Kind, cgroup: Option<&Cgroup>, dir: &Path, disk: Option<&Path>) -> Result<Self> {
-        let need_disk =
-            || disk.context("fio needs a scratch block device in GPUAWARE_LAB_DISK; there is none");
-        let output = dir.join(format!("{}.out", kind.name()));
+    fn start(kind: Kind, cgroup: Option<&Cgroup>, place: Place) -> Result<Self> {
+        let need_disk = || {
+            place
+                .disk
+                .context("fio needs a disk or a file to write to: name one with --disk")
+        };
+        let output = place.scratch.join(format!("{}.out", kind.name()));
         // The last cell's output must not pass for this one's.
         let _ = fs::remove_file(&output);
         let (before, process, server) = match kind {
-            Kind::StressNg => (0, stress_ng::start(&output, cgroup)?, None),
+            Kind::StressNg => (0, stress_ng::start(place.stress_ng, &output, cgroup)?, None),
+            Kind::Hackbench => (0, hackbench::start(&output, cgroup)?, None),
             Kind::Iperf3 => {
                 let before = iperf3::loopback_bytes()?;
                 let (client, server) = iperf3::start(&output, cgroup)?;
@@ -275,7 +298,7 @@ impl Part {
             Kind::Fio => {
                 let disk = need_disk()?;
                 (
-                    fio::disk_writes(disk)?,
+                    fio::disk_writes(disk, None)?,
                     fio::start(disk, &output, cgroup)?,
                     None,
                 )
@@ -313,15 +336,19 @@ impl Part {
     fn evidence(&self, disk: Option<&Path>) -> Result<u64> {
         match self.kind {
             Kind::StressNg => stress_ng::worker_ticks(self.process.pid()),
+            Kind::Hackbench => hackbench::worker_ticks(self.process.pid()),
             Kind::Iperf3 => iperf3::loopback_bytes(),
-            Kind::Fio => fio::disk_writes(disk.context("fio runs without a disk")?),
+            Kind::Fio => {
+                let disk = disk.context("fio runs without a disk")?;
+                fio::disk_writes(disk, Some(self.process.pid()))
+            }
         }
     }
 
     fn works(&mut self, disk: Option<&Path>) -> Result<bool> {
         self.must_live()?;
         let threshold = match self.kind {
-            Kind::StressNg => 2,
+            Kind::StressNg | Kind::Hackbench => 2,
             Kind::Iperf3 => 1 << 20,
             Kind::Fio => 64,
         };
@@ -369,6 +396,7 @@ impl Part {
             .with_context(|| format!("cannot read what {} printed", self.kind.name()))?;
         match self.kind {
             Kind::StressNg => stress_ng::parse(&text),
+            Kind::Hackbench => hackbench::parse(&text),
             Kind::Iperf3 => iperf3::parse(&text),
             Kind::Fio => fio::parse(&text),
         }
@@ -380,32 +408,27 @@ impl Part {
 mod tests {
     use super::*;
 
+    fn start(neighbour: Neighbour, stress_ng: &StressNg) -> Result<Running> {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place {
+            scratch: dir.path(),
+            disk: None,
+            preferred: "1",
+            stress_ng,
+        };
+        Running::start(neighbour, &NeighbourSettings::default(), place)
+    }
+
     #[test]
     fn none_starts_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut running = Running::start(
-            Neighbour::None,
-            &NeighbourSettings::default(),
-            dir.path(),
-            None,
-            "1",
-        )
-        .unwrap();
+        let mut running = start(Neighbour::None, &StressNg::default()).unwrap();
         running.window_begins().unwrap();
         assert!(running.finish().unwrap().is_empty());
     }
 
     #[test]
     fn says_that_fio_needs_a_disk() {
-        let dir = tempfile::tempdir().unwrap();
-        let error = Running::start(
-            Neighbour::Heavy,
-            &NeighbourSettings::default(),
-            dir.path(),
-            None,
-            "1",
-        )
-        .unwrap_err();
-        assert!(error.to_string().contains("GPUAWARE_LAB_DISK"), "{error:#}");
+        let error = start(Neighbour::Heavy, &StressNg::default()).unwrap_err();
+        assert!(error.to_string().contains("--disk"), "{error:#}");
     }
 }

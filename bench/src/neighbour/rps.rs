@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use crate::cpus;
+use crate::watchdog::{Duty, Guarded};
 
 const FILE: &str = "/sys/class/net/lo/queues/rx-0/rps_cpus";
 
@@ -17,6 +18,7 @@ const FILE: &str = "/sys/class/net/lo/queues/rx-0/rps_cpus";
 pub(super) struct Steering {
     file: PathBuf,
     before: String,
+    _guarded: Guarded,
 }
 
 impl Steering {
@@ -31,9 +33,17 @@ impl Steering {
         let before = fs::read_to_string(&file).with_context(|| {
             format!("cannot read {shown}: the neighbour irq needs a kernel with CONFIG_RPS")
         })?;
+        let guarded = Guarded::new(Duty::File {
+            path: file.clone(),
+            text: before.clone(),
+        });
         fs::write(&file, mask)
             .with_context(|| format!("cannot write {shown}: the neighbour irq needs root"))?;
-        Ok(Self { file, before })
+        Ok(Self {
+            file,
+            before,
+            _guarded: guarded,
+        })
     }
 }
 

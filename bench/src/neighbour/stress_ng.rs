@@ -1,22 +1,59 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! stress-ng: one worker per online CPU, its metrics from its own YAML file.
+//! stress-ng: busy workers, one per online CPU unless the matrix says otherwise; its metrics from its own YAML file.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
 
 use super::{Own, spawn};
 use crate::cgroup::Cgroup;
 use crate::process::Supervised;
 
-pub(super) fn start(output: &Path, cgroup: Option<&Cgroup>) -> Result<Supervised> {
+/// What its workers do, and how many there are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StressNg {
+    /// One of `stress-ng --cpu-method which`.
+    pub method: String,
+    /// 0: one a CPU.
+    pub workers: u32,
+}
+
+impl Default for StressNg {
+    fn default() -> Self {
+        Self {
+            method: "fft".to_owned(),
+            workers: 0,
+        }
+    }
+}
+
+impl StressNg {
+    pub(super) fn describe(&self) -> String {
+        let workers = match self.workers {
+            0 => "one busy worker per CPU".to_owned(),
+            1 => "one busy worker".to_owned(),
+            workers => format!("{workers} busy workers"),
+        };
+        let Self { method, workers: n } = self;
+        format!("stress-ng --cpu {n} --cpu-method {method}: {workers}")
+    }
+}
+
+pub(super) fn start(
+    settings: &StressNg,
+    output: &Path,
+    cgroup: Option<&Cgroup>,
+) -> Result<Supervised> {
     let log =
         fs::File::create(output.with_extension("log")).context("cannot create stress-ng's log")?;
     let mut command = Command::new("stress-ng");
     command
-        .args(["--cpu", "0", "--cpu-method", "fft", "--metrics", "--yaml"])
+        .args(["--cpu", &settings.workers.to_string()])
+        .args(["--cpu-method", &settings.method, "--metrics", "--yaml"])
         .arg(output)
         // It refuses to run where it cannot write, as in the lab's working directory.
         .current_dir(
@@ -34,12 +71,16 @@ pub(super) fn start(output: &Path, cgroup: Option<&Cgroup>) -> Result<Supervised
 pub(super) fn worker_ticks(leader: u32) -> Result<u64> {
     let children = fs::read_to_string(format!("/proc/{leader}/task/{leader}/children"))
         .context("cannot list stress-ng's workers")?;
-    Ok(children
-        .split_whitespace()
+    Ok(ticks_of(&children))
+}
+
+/// CPU time of the processes in a list, in clock ticks.
+pub(super) fn ticks_of(pids: &str) -> u64 {
+    pids.split_whitespace()
         // A worker may end between the two reads; the sum then misses it, which only waits longer.
         .filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).ok())
         .filter_map(|stat| user_and_system_ticks(&stat))
-        .sum())
+        .sum()
 }
 
 fn user_and_system_ticks(stat: &str) -> Option<u64> {

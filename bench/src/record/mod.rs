@@ -2,6 +2,8 @@
 //! Raw results: one JSON file a cell, written in one step so that a run that is cut off keeps all
 //! finished cells. Owns the format and the folder's layout; computes nothing.
 
+mod disturbance;
+mod trace;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -15,11 +17,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::bpf::Programs;
 use crate::neighbour::{Neighbour, Work};
-#[cfg(test)]
-pub use workload::Switches;
-pub use workload::{GpuLaunch, LlmClient, LlmServing, WorkloadReport};
+pub use disturbance::{Discarded, Load, Surroundings};
+pub use trace::{Launchers, TraceSeen};
+pub use workload::{GpuLaunch, LlmClient, LlmServer, LlmServing, Switches, WorkloadReport};
 
 pub const SCHEMA: u32 = 1;
+
+/// A file that is there while a run goes on.
+const RESERVE: &str = ".reserve";
+/// A cell without a measurement takes a block of the file system, its draft and the folder's entry some more.
+const RESERVE_BYTES: usize = 1 << 16;
 
 /// Which cell of a run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -45,6 +52,12 @@ pub struct Cell {
     #[serde(default)]
     pub cannot_run: bool,
     pub measurement: Option<Measurement>,
+    /// What disturbed the measurement, by the machines' own counters; empty: nothing.
+    #[serde(default)]
+    pub disturbed: Vec<String>,
+    /// What was measured before it and disturbed as well.
+    #[serde(default)]
+    pub discarded: Vec<Discarded>,
     /// Milliseconds spent in the phases of the cell.
     pub phases_ms: BTreeMap<String, u64>,
 }
@@ -59,6 +72,11 @@ pub struct Measurement {
     /// In matrices with `bpf_stats`, for arms with a scheduler.
     #[serde(default)]
     pub bpf: Option<BpfCost>,
+    /// Of workloads that are traced.
+    #[serde(default)]
+    pub trace: Option<TraceSeen>,
+    #[serde(default)]
+    pub surroundings: Surroundings,
 }
 
 /// What the scheduler's BPF programs cost in the cell.
@@ -167,8 +185,37 @@ impl RunDir {
         Ok(failed.len())
     }
 
+    /// Writes the cell. Where the disk is full the reserve makes room for the reason, so that the cell is marked.
     pub fn write_cell(&self, cell: &Cell) -> Result<()> {
-        write_json(&self.cell_file(&cell.key), cell)
+        let file = self.cell_file(&cell.key);
+        let Err(error) = write_json(&file, cell) else {
+            return Ok(());
+        };
+        // An earlier measurement of the same cell is worth more than the reason why there is no second one.
+        if self.drop_reserve() && !file.exists() {
+            let failed = Cell {
+                failure: Some(format!("{error:#}")),
+                measurement: None,
+                disturbed: Vec::new(),
+                discarded: Vec::new(),
+                ..cell.clone()
+            };
+            // What cannot be written now is told by the error that follows.
+            let _ = write_json(&file, &failed);
+        }
+        Err(error)
+    }
+
+    /// Takes room for the last words of a run on a disk that becomes full.
+    pub fn make_reserve(&self) -> Result<()> {
+        let file = self.root.join(RESERVE);
+        fs::write(&file, [0; RESERVE_BYTES])
+            .with_context(|| format!("cannot write {}", file.display()))
+    }
+
+    /// Gives that room back; false: there was none.
+    pub fn drop_reserve(&self) -> bool {
+        fs::remove_file(self.root.join(RESERVE)).is_ok()
     }
 
     pub fn cells(&self) -> Result<Vec<Cell>> {
@@ -258,7 +305,11 @@ pub mod samples {
                 scheduler: None,
                 marks: None,
                 bpf: None,
+                trace: None,
+                surroundings: Surroundings::default(),
             }),
+            disturbed: Vec::new(),
+            discarded: Vec::new(),
             phases_ms: BTreeMap::new(),
         }
     }
@@ -305,6 +356,17 @@ mod tests {
         }
         assert_eq!(run.forget_failed().unwrap(), 1);
         assert!(run.has(&good.key) && run.has(&impossible.key) && !run.has(&failed.key));
+    }
+
+    #[test]
+    fn a_cell_that_cannot_be_written_uses_the_reserve_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(dir.path()).unwrap();
+        let mut cell = samples::cell(1, "eevdf", Neighbour::None, 100.0);
+        cell.key.workload = "no/such/folder".to_owned();
+        run.make_reserve().unwrap();
+        assert!(run.write_cell(&cell).is_err());
+        assert!(!run.drop_reserve(), "the room was given back");
     }
 
     #[test]

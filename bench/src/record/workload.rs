@@ -58,11 +58,14 @@ pub struct LlmServer {
     pub launches: u64,
     pub context_switches: Switches,
     pub threads_detail: Vec<LaunchThread>,
+    /// Of a genuine server, which does not say which threads launch: its processes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pids: Vec<i64>,
     #[serde(flatten)]
     pub rest: Rest,
 }
 
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Switches {
     pub voluntary: u64,
     pub involuntary: u64,
@@ -111,6 +114,14 @@ impl WorkloadReport {
         }
     }
 
+    /// Launches of the whole run, also those before and after the measured part; absent in older reports.
+    pub fn launches_in_all(&self) -> Option<u64> {
+        match self {
+            Self::GpuLaunch(launch) => launch.rest.get("launches_in_all")?.as_u64(),
+            Self::LlmServing(serving) => Some(serving.server.launches),
+        }
+    }
+
     /// Of the launching threads.
     pub fn context_switches(&self) -> Switches {
         match self {
@@ -123,6 +134,14 @@ impl WorkloadReport {
         match self {
             Self::GpuLaunch(launch) => &launch.threads_detail,
             Self::LlmServing(serving) => &serving.server.threads_detail,
+        }
+    }
+
+    /// The processes of a server that does not say which of its threads launch.
+    pub fn server_pids(&self) -> &[i64] {
+        match self {
+            Self::GpuLaunch(_) => &[],
+            Self::LlmServing(serving) => &serving.server.pids,
         }
     }
 

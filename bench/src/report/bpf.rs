@@ -36,14 +36,11 @@ fn operations(costs: &[Bpf], subject: &str) -> Table {
         .push(("all programs, % of a CPU".to_owned(), Right));
     let mut last = None;
     for cost in costs {
-        let at = table.rows.len();
-        if last != Some((&cost.workload, cost.neighbour)) {
-            table.group_starts.push(at);
-        }
-        last = Some((&cost.workload, cost.neighbour));
-        if cost.arm == subject {
-            table.strong.push(at);
-        }
+        table.next_row(
+            &mut last,
+            (&cost.workload, cost.neighbour),
+            cost.arm == subject,
+        );
         let mut row = vec![
             cost.workload.clone(),
             cost.neighbour.to_string(),

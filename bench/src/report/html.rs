@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The report as one self-contained HTML page: no network, light and dark, data embedded.
+//! The report as one self-contained HTML page: no network, light and dark, the summary embedded. It links to one
+//! thing, the raw cells beside it.
 
 use std::fmt::Write;
 
 use anyhow::{Context, Result};
 
 use super::sections::{self, Detail};
-use super::table::escape;
-use super::{Report, bars, bpf, cdf, scatter};
+use super::table::{Table, escape};
+use super::{Report, bars, bpf, cdf, reference, rivals, scatter, traced};
 use crate::neighbour::Neighbour;
 
 pub(super) const STYLE: &str = include_str!("page.css");
@@ -60,6 +61,13 @@ pub fn render(report: &Report) -> Result<String> {
         let _ = writeln!(page, "<li>{}</li>", escape(&sentence));
     }
     page += "</ul>\n";
+    if let Some(table) = rivals::table(report) {
+        let (heading, explanation) = (rivals::heading(report), rivals::explanation(report));
+        explained(&mut page, &heading, &explanation, &table, "top");
+    }
+    if let Some((heading, sentence, table)) = reference::section(report) {
+        explained(&mut page, &heading, &sentence, &table, "");
+    }
     bar_charts(&mut page, report);
     let _ = writeln!(
         page,
@@ -73,6 +81,10 @@ pub fn render(report: &Report) -> Result<String> {
         escape(&matrix.subject)
     );
     page += &sections::versus(report).to_html();
+    for (heading, table) in traced::tables(report, Detail::Full) {
+        let _ = writeln!(page, "<h2>{}</h2>", escape(heading));
+        page += &table.to_html();
+    }
     for (heading, table) in bpf::tables(report) {
         let _ = writeln!(page, "<h2>{}</h2>", escape(&heading));
         page += &table.to_html();
@@ -82,9 +94,21 @@ pub fn render(report: &Report) -> Result<String> {
     Ok(page + "</main>\n</body>\n</html>\n")
 }
 
+/// A heading, a paragraph and a table in a class of its own.
+fn explained(page: &mut String, heading: &str, sentence: &str, table: &Table, class: &str) {
+    let _ = writeln!(
+        page,
+        "<h2>{}</h2>\n<p>{}</p>\n<div class=\"{class}\">\n{}</div>",
+        escape(heading),
+        escape(sentence),
+        table.to_html()
+    );
+}
+
 fn pictures(page: &mut String, report: &Report) {
     *page += "<h2>Isolation against waste</h2>\n<p>Up is protected, left is shared: the upper left corner keeps the launcher's speed and gives the CPUs away. \
-              Diamonds stand for <em>heavy</em> noise, circles for the others; lines are 95 % intervals.</p>\n<div class=\"pair\">\n";
+              Colours are arms, marks are neighbours; lines are 95 % intervals. Idle time is waste beside neighbours that are always runnable \
+              (<em>cpu</em>, <em>heavy</em>); the others sleep, and CPUs idle under every arm: hollow marks.</p>\n<div class=\"pair\">\n";
     for workload in &report.plan.matrix.workloads {
         let svg = scatter::panel(report, &workload.name);
         if !svg.is_empty() {
@@ -150,6 +174,10 @@ fn embed(page: &mut String, report: &Report) -> Result<()> {
     let json = serde_json::to_string(report).context("cannot write the summary as JSON")?;
     // "</script>" in a string would end the element.
     let json = json.replace("</", "<\\/");
+    // The cells of one run are tens of megabytes: the page finds them where the run left it.
+    *page += "<h2>Data</h2>\n<p>The figures above are embedded in this page as JSON (<code>script#summary</code>). The raw measurements, \
+              a file a cell, lie beside it in <a href=\"cells/\">cells/</a>; <code>gpuaware-bench report</code> makes this page \
+              from them again.</p>\n";
     let _ = writeln!(
         page,
         "<script type=\"application/json\" id=\"summary\">{json}</script>"
@@ -164,9 +192,12 @@ mod tests {
     #[test]
     fn is_self_contained() {
         let page = render(&super::super::samples::report()).unwrap();
-        for outside in ["http://", "https://", "src=", "href=", "@import", "url("] {
+        for outside in ["http://", "https://", "src=", "@import", "url("] {
             assert!(!page.contains(outside), "{outside} in the page");
         }
+        let links: Vec<&str> = page.split("href=").skip(1).collect();
+        assert_eq!(links.len(), 1);
+        assert!(links[0].starts_with("\"cells/\""), "{}", &links[0][..40]);
         assert!(page.contains("<svg") && page.contains("id=\"summary\""));
         assert_eq!(page.matches("<script").count(), 1);
     }

@@ -2,7 +2,7 @@
 //! The report as Markdown, for a pull request or a README.
 
 use super::sections::{self, Detail};
-use super::{Report, bpf};
+use super::{Report, bpf, reference, rivals, traced};
 
 pub fn render(report: &Report) -> String {
     let matrix = &report.plan.matrix;
@@ -26,6 +26,13 @@ pub fn render(report: &Report) -> String {
     for sentence in sections::sentences(report) {
         text += &format!("- {sentence}\n");
     }
+    if let Some(table) = rivals::table(report) {
+        let (heading, explanation) = (rivals::heading(report), rivals::explanation(report));
+        text += &format!("\n## {heading}\n\n{explanation}\n\n{}", table.to_markdown());
+    }
+    if let Some((heading, sentence, table)) = reference::section(report) {
+        text += &format!("\n## {heading}\n\n{sentence}\n\n{}", table.to_markdown());
+    }
     text += &format!(
         "\n## What the neighbours got done, % of {}\n\n",
         matrix.baseline
@@ -33,6 +40,9 @@ pub fn render(report: &Report) -> String {
     text += &sections::work(report).to_markdown();
     text += &format!("\n## {} against the others, ratios\n\n", matrix.subject);
     text += &sections::versus(report).to_markdown();
+    for (heading, table) in traced::tables(report, Detail::Full) {
+        text += &format!("\n## {heading}\n\n{}", table.to_markdown());
+    }
     for (heading, table) in bpf::tables(report) {
         text += &format!("\n## {heading}\n\n{}", table.to_markdown());
     }

@@ -7,9 +7,13 @@ mod bpf;
 mod cdf;
 mod html;
 mod markdown;
+mod quiet;
+mod reference;
+mod rivals;
 mod scatter;
 mod sections;
 pub mod table;
+mod traced;
 
 use std::fs;
 use std::path::Path;
@@ -42,8 +46,10 @@ pub fn write(dir: &Path, print: bool) -> Result<()> {
     if cells.is_empty() {
         bail!("{}: no cell has been measured", dir.display());
     }
+    let mut summary = study::study(&plan, &cells);
+    summary.versions.extend(own_kernels(dir, &plan)?);
     let report = Report {
-        summary: study::study(&plan, &cells),
+        summary,
         plan,
         guest: facts(&dir.join("facts-block0.json"))?,
         host: facts(&dir.join("facts-host.json"))?,
@@ -70,8 +76,29 @@ pub fn write(dir: &Path, print: bool) -> Result<()> {
     Ok(())
 }
 
-/// A boot that never came up leaves no facts.
-fn facts(file: &Path) -> Result<Facts> {
+/// The kernels of arms that have one of their own, as the versions of what these arms are.
+fn own_kernels(dir: &Path, plan: &Plan) -> Result<Vec<(String, String)>> {
+    let mut kernels = Vec::new();
+    for (index, block) in plan.blocks.iter().enumerate() {
+        if block.kernel.is_none() {
+            continue;
+        }
+        let facts = facts(&dir.join(format!("facts-block{index}.json")))?;
+        if let Some(kernel) = facts.get("kernel") {
+            let version = format!("Linux {kernel}");
+            kernels.extend(
+                block
+                    .arms()
+                    .iter()
+                    .map(|arm| ((*arm).to_owned(), version.clone())),
+            );
+        }
+    }
+    Ok(kernels)
+}
+
+/// The facts in a file of a run's folder; none without it: a boot that never came up leaves no facts.
+pub fn facts(file: &Path) -> Result<Facts> {
     if file.exists() {
         record::read_json(file)
     } else {
@@ -88,6 +115,9 @@ fn text(report: &Report) -> String {
             text.push('\n');
             text += &table.to_text();
         }
+    }
+    for (heading, table) in traced::tables(report, Detail::Terminal) {
+        text += &format!("\n{heading}\n{}", table.to_text());
     }
     text.push('\n');
     for sentence in sections::sentences(report) {

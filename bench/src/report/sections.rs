@@ -53,15 +53,8 @@ pub fn headline(report: &Report, workload: &str, detail: Detail) -> Table {
         .iter()
         .filter(|row| row.workload == workload)
     {
-        let at = table.rows.len();
-        if last != Some(row.neighbour) {
-            table.group_starts.push(at);
-        }
-        if row.arm == report.plan.matrix.subject {
-            table.strong.push(at);
-        }
-        let first = last != Some(row.neighbour);
-        last = Some(row.neighbour);
+        let is_subject = row.arm == report.plan.matrix.subject;
+        let first = table.next_row(&mut last, row.neighbour, is_subject);
         table.rows.push(vec![
             if first || full {
                 row.neighbour.name().to_owned()
@@ -82,10 +75,17 @@ pub fn headline(report: &Report, workload: &str, detail: Detail) -> Table {
 }
 
 fn arm_name(row: &Row) -> String {
-    match (row.rounds, row.failed) {
-        (_, 0) => row.arm.clone(),
-        (rounds, failed) => format!("{} ({rounds} of {})", row.arm, rounds + failed),
+    let mut notes = Vec::new();
+    if row.failed > 0 {
+        notes.push(format!("{} of {}", row.rounds, row.rounds + row.failed));
     }
+    if row.disturbed > 0 {
+        notes.push(format!("{} disturbed", row.disturbed));
+    }
+    if notes.is_empty() {
+        return row.arm.clone();
+    }
+    format!("{} ({})", row.arm, notes.join(", "))
 }
 
 fn p99(row: &Row) -> String {
@@ -135,14 +135,11 @@ pub fn serving(report: &Report, workload: &str) -> Option<Table> {
     let mut last = None;
     let rows = report.summary.serving.iter();
     for row in rows.filter(|row| row.workload == workload) {
-        let at = table.rows.len();
-        if last != Some(row.neighbour) {
-            table.group_starts.push(at);
-        }
-        if row.arm == report.plan.matrix.subject {
-            table.strong.push(at);
-        }
-        last = Some(row.neighbour);
+        table.next_row(
+            &mut last,
+            row.neighbour,
+            row.arm == report.plan.matrix.subject,
+        );
         let mut cells = vec![row.neighbour.to_string(), row.arm.clone()];
         for latency in [&row.ttft, &row.tpot] {
             cells.push(self::latency(latency.p50_ms, false));
@@ -161,7 +158,9 @@ pub fn serving(report: &Report, workload: &str) -> Option<Table> {
 
 /// What each neighbour got done, relative to the baseline.
 pub fn work(report: &Report) -> Table {
-    let kinds = [Kind::StressNg, Kind::Iperf3, Kind::Fio];
+    let neighbours = &report.plan.matrix.neighbours;
+    let runs = |kind: &Kind| neighbours.iter().any(|n| n.kinds().contains(kind));
+    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(runs).collect();
     let mut table = Table::new(&[("workload", Left), ("neighbour", Left), ("arm", Left)]);
     table
         .columns
@@ -173,14 +172,8 @@ pub fn work(report: &Report) -> Table {
         });
     let mut last = None;
     for row in noisy {
-        let at = table.rows.len();
-        if last != Some((&row.workload, row.neighbour)) {
-            table.group_starts.push(at);
-        }
-        last = Some((&row.workload, row.neighbour));
-        if row.arm == report.plan.matrix.subject {
-            table.strong.push(at);
-        }
+        let is_subject = row.arm == report.plan.matrix.subject;
+        table.next_row(&mut last, (&row.workload, row.neighbour), is_subject);
         let mut cells = vec![
             row.workload.clone(),
             row.neighbour.to_string(),
@@ -213,10 +206,7 @@ pub fn versus(report: &Report) -> Table {
     let mut last = None;
     let noisy = |row: &&Versus| row.neighbour != Neighbour::None;
     for row in report.summary.versus.iter().filter(noisy) {
-        if last != Some((&row.workload, row.neighbour)) {
-            table.group_starts.push(table.rows.len());
-        }
-        last = Some((&row.workload, row.neighbour));
+        table.next_row(&mut last, (&row.workload, row.neighbour), false);
         table.rows.push(vec![
             row.workload.clone(),
             row.neighbour.to_string(),
@@ -271,9 +261,14 @@ pub fn sentences(report: &Report) -> Vec<String> {
             marks.workload, marks.arm, marks.marked, marks.cells
         ));
     }
+    lines.extend(super::rivals::sentences(report));
     lines.extend(failures(failed));
+    lines.extend(super::quiet::sentences(report));
     lines
 }
+
+/// So many cells are named one by one.
+pub(super) const SHOWN: usize = 3;
 
 /// Cells without figures, those with the same reason in one line.
 fn failures(failed: &[crate::study::FailedCell]) -> Vec<String> {
@@ -295,12 +290,12 @@ fn failures(failed: &[crate::study::FailedCell]) -> Vec<String> {
         .into_iter()
         .map(|(reason, cannot_run, cells)| {
             let what = if cannot_run { "Not run" } else { "Failed" };
-            let more = if cells.len() > 3 {
-                format!(" and {} more", cells.len() - 3)
+            let more = if cells.len() > SHOWN {
+                format!(" and {} more", cells.len() - SHOWN)
             } else {
                 String::new()
             };
-            let shown: Vec<&str> = cells.iter().take(3).map(String::as_str).collect();
+            let shown: Vec<&str> = cells.iter().take(SHOWN).map(String::as_str).collect();
             format!(
                 "{what}, {} of the cells: {reason} ({}{more}).",
                 cells.len(),
@@ -354,9 +349,11 @@ pub fn facts(report: &Report) -> Table {
 pub const LEGEND: &[&str] = &[
     "% of clean: tokens/s over those of the quiet cells of the same kind of boot in the same round (the baseline's; an arm with a boot of its own has its own).",
     "p50, p99: latency of a token, all rounds together; no p99 below 459 tokens. sw/1k: context switches of the launching threads per 1,000 launches.",
-    "work %: what the neighbours got done by their own account over what they got done under the baseline, geometric mean of stress-ng, iperf3 and fio. idle %: CPU time nobody used in the measured window.",
+    "work %: what the neighbours got done by their own account over what they got done under the baseline, geometric mean of stress-ng, iperf3 and fio. idle %: CPU time nobody used in the measured window: waste beside cpu and heavy, whose busy loops would use it, not beside neighbours that sleep.",
     "A server's tok/s is what one stream gets (1 / mean TPOT), its p50 and p99 are of the time between tokens (ITL). TTFT, TPOT in ms as vllm bench serve defines them; × clean: p99 over that of the quiet cells; good %: requests that kept the objectives, of those offered.",
-    "[a–b]: 95 % bootstrap interval over rounds, paired by round where it is a ratio.",
+    "Sched/1K: switches off and on of the launching threads per 1,000 launches, by the tracer. The shares are of these threads' time, warm-up included: preempted, yielded, waiting (woken, or new, and not yet running), asleep; interrupts are on top of whatever ran.",
+    "n disturbed: rounds during which the machine did something else as well (other processes, a hypervisor, heat) and which stayed so when measured again.",
+    "[a–b]: 95 % bootstrap interval over rounds, paired by round where it is a ratio. Few rounds make it too narrow: of three rounds it is the least to the greatest, which holds the true median three times in four; of five, 15 times in 16.",
 ];
 
 #[cfg(test)]

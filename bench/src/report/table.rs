@@ -31,6 +31,21 @@ impl Table {
         }
     }
 
+    /// Notes of the row that comes next that it begins a group, if its `key` is not the `last` one's, and
+    /// that it is the subject's. True: it begins one.
+    pub fn next_row<K: PartialEq>(&mut self, last: &mut Option<K>, key: K, strong: bool) -> bool {
+        let at = self.rows.len();
+        let starts = last.as_ref() != Some(&key);
+        if starts {
+            self.group_starts.push(at);
+            *last = Some(key);
+        }
+        if strong {
+            self.strong.push(at);
+        }
+        starts
+    }
+
     /// For a terminal, aligned by characters, two blanks between columns.
     pub fn to_text(&self) -> String {
         let widths: Vec<usize> = (0..self.columns.len())
@@ -111,7 +126,7 @@ impl Table {
             }
             let _ = write!(text, "<tr class=\"{}\">", classes.join(" "));
             for (cell, (_, align)) in row.iter().zip(&self.columns) {
-                let _ = write!(text, "<td{}>{}</td>", class(*align), faint_interval(cell));
+                let _ = write!(text, "<td{}>{}</td>", class(*align), faint_intervals(cell));
             }
             text += "</tr>\n";
         }
@@ -126,18 +141,19 @@ fn class(align: Align) -> &'static str {
     }
 }
 
-/// The figure is what is read first; its interval steps back.
-fn faint_interval(cell: &str) -> String {
-    match cell.split_once(" [") {
-        Some((value, interval)) => {
-            format!(
-                "{} <span class=\"i\">[{}</span>",
-                escape(value),
-                escape(interval)
-            )
+/// The figure is what is read first; its interval steps back. Of several figures each has its own line.
+fn faint_intervals(cell: &str) -> String {
+    let mut parts = cell.split(" [");
+    let mut text = escape(parts.next().unwrap_or_default());
+    for part in parts {
+        let (interval, rest) = part.split_once(']').unwrap_or((part, ""));
+        let _ = write!(text, " <span class=\"i\">[{}]</span>", escape(interval));
+        match rest.strip_prefix(", ") {
+            Some(next) => text += &format!(",<br>{}", escape(next)),
+            None => text += &escape(rest),
         }
-        None => escape(cell),
     }
+    text
 }
 
 pub fn escape(text: &str) -> String {
@@ -193,5 +209,9 @@ a<b    101.5 [99–103]
             "{html}"
         );
         assert!(html.contains("<tr class=\"subject group\">"), "{html}");
+        assert_eq!(
+            faint_intervals("a 1 [0–2], b 3"),
+            "a 1 <span class=\"i\">[0–2]</span>,<br>b 3"
+        );
     }
 }

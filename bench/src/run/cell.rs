@@ -14,17 +14,17 @@ use serde::Deserialize;
 
 use crate::arm::Arm;
 use crate::bpf;
+use crate::lab::hostload;
+use crate::load::Sample;
 use crate::matrix::Workload;
-use crate::neighbour::{self, Neighbour};
+use crate::neighbour::{self, Neighbour, StressNg};
 use crate::process::Supervised;
 use crate::procstat::Snapshot;
-use crate::record::{BpfCost, MarksSeen, Measurement, WorkloadReport};
+use crate::record::{BpfCost, MarksSeen, Measurement, Surroundings, WorkloadReport};
 use crate::run::scheduler::Attached;
+use crate::tracer::Tracer;
 use crate::workload;
 
-/// The marks are asked for this long before the measured window ends: the threads must still be
-/// there when the program that asks has got its turn beside the noise, which took more than 0.4 s.
-const MARKS_BEFORE_END: Duration = Duration::from_millis(1200);
 const MARKS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a cell needs to know.
@@ -41,6 +41,7 @@ pub struct Settings<'a> {
     /// Takes the programs' output; in memory if possible.
     pub scratch: &'a Path,
     pub disk: Option<&'a Path>,
+    pub stress_ng: &'a StressNg,
     pub bpf_stats: bool,
 }
 
@@ -87,9 +88,12 @@ pub fn measure(
     let mut neighbours = neighbour::Running::start(
         settings.neighbour,
         &settings.arm.neighbours,
-        settings.scratch,
-        settings.disk,
-        settings.preferred,
+        neighbour::Place {
+            scratch: settings.scratch,
+            disk: settings.disk,
+            preferred: settings.preferred,
+            stress_ng: settings.stress_ng,
+        },
     )?;
     phases.end_of("neighbours_start");
     let cost = match scheduler.as_deref() {
@@ -107,27 +111,40 @@ pub fn measure(
         target: settings.target_dir,
         preferred: settings.preferred,
     };
-    let how = &settings.arm.workload;
-    let mut running = workload::Running::start(workload, how, seconds, round, place)?;
+    let mut how = settings.arm.workload.clone();
+    let tracer = workload
+        .trace
+        .map(|mode| Tracer::new(mode, settings.scratch));
+    if let Some(tracer) = &tracer {
+        how.prefix.splice(0..0, tracer.words(place.target));
+    }
+    // Not within the measured window: reading all of /proc would be felt there.
+    let theirs = workload::running_already(workload);
+    let around = Around::look(&theirs);
+    let mut running = workload::Running::start(workload, &how, seconds, round, place)?;
     running.wait_until_measuring()?;
     let begin = Snapshot::take()?;
     neighbours.window_begins()?;
-    let began = Instant::now();
     phases.end_of("workload_start");
 
-    let mut question = Question::new(settings, began);
-    running.wait(seconds, || question.ask_when_due())?;
+    running.wait_until_measured(seconds)?;
     let end = Snapshot::take()?;
+    let surroundings = around.until_now(&theirs);
     let bpf = cost.map(Cost::end).transpose()?;
     phases.end_of("measure");
 
     let neighbours = neighbours.finish()?;
+    // Now, when nothing is measured any more and the threads are still there.
+    let answer = ask_for_marks(settings)?;
     let workload = running.report()?;
+    let trace = tracer.map(|tracer| tracer.found(&workload)).transpose()?;
     let scheduler = match scheduler {
         Some(attached) => Some(attached.check()?.clone()),
         None => None,
     };
-    let marks = question.answer(&workload)?;
+    let marks = answer
+        .map(|answer| judge(&answer.json, &workload, answer.asked_ns))
+        .transpose()?;
     phases.end_of("stop");
     Ok(Measurement {
         workload,
@@ -136,7 +153,35 @@ pub fn measure(
         scheduler,
         marks,
         bpf,
+        trace,
+        surroundings,
     })
+}
+
+/// The machines' counters at one moment. What cannot be read is not known, which fails no cell.
+struct Around {
+    here: Option<Sample>,
+    host: Option<Sample>,
+}
+
+impl Around {
+    /// `theirs` are the workload's processes that run anyway.
+    fn look(theirs: &[u32]) -> Self {
+        Self {
+            here: Sample::take_beside(theirs).ok(),
+            host: hostload::read(),
+        }
+    }
+
+    fn until_now(&self, theirs: &[u32]) -> Surroundings {
+        let now = Self::look(theirs);
+        let between =
+            |begin: &Option<Sample>, end: &Option<Sample>| begin.as_ref()?.until(end.as_ref()?);
+        Surroundings {
+            here: between(&self.here, &now.here),
+            host: between(&self.host, &now.host),
+        }
+    }
 }
 
 /// What the scheduler's BPF programs cost between two readings.
@@ -162,82 +207,45 @@ impl Cost {
     }
 }
 
-/// Asks the scheduler once which threads it protects.
-struct Question<'a> {
-    command: Option<&'a [String]>,
-    due: Instant,
-    asked: Option<Asked>,
-    scratch: &'a Path,
-}
-
-struct Asked {
-    process: Supervised,
-    monotonic_ns: u64,
+/// Which threads the scheduler says that it protects, and when it was asked.
+struct Answer {
+    json: String,
+    asked_ns: u64,
 }
 
 #[derive(Deserialize)]
 struct Mark {
     tid: i64,
+    #[serde(default)]
+    tgid: Option<i64>,
     class: String,
     /// Since the thread was marked.
     age_ms: f64,
 }
 
-impl<'a> Question<'a> {
-    fn new(settings: &Settings<'a>, began: Instant) -> Self {
-        let scheduler = settings.arm.scheduler.as_ref();
-        let window = Duration::from_secs_f64(settings.seconds);
-        Self {
-            command: scheduler.and_then(|scheduler| scheduler.marks.as_deref()),
-            due: began + window.saturating_sub(MARKS_BEFORE_END).max(window / 2),
-            asked: None,
-            scratch: settings.scratch,
-        }
+fn ask_for_marks(settings: &Settings) -> Result<Option<Answer>> {
+    let scheduler = settings.arm.scheduler.as_ref();
+    let command = scheduler.and_then(|scheduler| scheduler.marks.as_deref());
+    let Some([program, args @ ..]) = command else {
+        return Ok(None);
+    };
+    let path = |name| settings.scratch.join(name);
+    let file = |name| fs::File::create(path(name)).context("cannot create a file for the marks");
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(file("marks.json")?)
+        .stderr(file("marks.log")?);
+    let asked_ns = monotonic_ns()?;
+    let mut process = Supervised::spawn("marks", &mut command)?;
+    let status = process.wait_until(Instant::now() + MARKS_TIMEOUT)?;
+    if !status.success() {
+        let log = fs::read_to_string(path("marks.log")).unwrap_or_default();
+        anyhow::bail!("asking for the marks failed ({status}): {}", log.trim());
     }
-
-    /// Starts the question without waiting for the answer: the workload's end must not be missed.
-    fn ask_when_due(&mut self) -> Result<()> {
-        let Some([program, args @ ..]) = self.command else {
-            return Ok(());
-        };
-        if self.asked.is_some() || Instant::now() < self.due {
-            return Ok(());
-        }
-        let file = |name| {
-            fs::File::create(self.scratch.join(name)).context("cannot create a file for the marks")
-        };
-        let mut command = Command::new(program);
-        command
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(file("marks.json")?)
-            .stderr(file("marks.log")?);
-        let monotonic_ns = monotonic_ns()?;
-        let process = Supervised::spawn("marks", &mut command)?;
-        self.asked = Some(Asked {
-            process,
-            monotonic_ns,
-        });
-        Ok(())
-    }
-
-    fn answer(mut self, workload: &WorkloadReport) -> Result<Option<MarksSeen>> {
-        if self.command.is_none() {
-            return Ok(None);
-        }
-        let asked = self
-            .asked
-            .as_mut()
-            .context("the cell was over before the marks were asked for")?;
-        let status = asked.process.wait_until(Instant::now() + MARKS_TIMEOUT)?;
-        let text =
-            fs::read_to_string(self.scratch.join("marks.json")).context("cannot read the marks")?;
-        if !status.success() {
-            let log = fs::read_to_string(self.scratch.join("marks.log")).unwrap_or_default();
-            anyhow::bail!("asking for the marks failed ({status}): {}", log.trim());
-        }
-        judge(&text, workload, asked.monotonic_ns).map(Some)
-    }
+    let json = fs::read_to_string(path("marks.json")).context("cannot read the marks")?;
+    Ok(Some(Answer { json, asked_ns }))
 }
 
 /// Whether every launching thread is marked, and how long the slowest mark took.
@@ -259,6 +267,17 @@ fn judge(marks_json: &str, workload: &WorkloadReport, asked_ns: u64) -> Result<M
             Some((since_launch_ms - mark.age_ms).max(0.0))
         })
         .collect();
+    if delays.is_empty() && !workload.server_pids().is_empty() {
+        let is_its = |mark: &Mark| {
+            let tgid = mark.tgid.unwrap_or(mark.tid);
+            mark.class == "launch" && workload.server_pids().contains(&tgid)
+        };
+        return Ok(MarksSeen {
+            marked: marks.iter().any(is_its),
+            delay_ms: None,
+            marks: value,
+        });
+    }
     let marked = !delays.is_empty() && delays.iter().all(Option::is_some);
     let delay_ms = marked.then(|| delays.iter().flatten().copied().fold(0.0, f64::max));
     Ok(MarksSeen {
@@ -297,6 +316,22 @@ mod tests {
         let seen = judge(marks, &report(&[7, 8]), 3_000_000_000).unwrap();
         assert!(seen.marked);
         assert_eq!(seen.delay_ms, Some(299.5));
+    }
+
+    #[test]
+    fn of_a_genuine_server_any_marked_thread_counts() {
+        let served: WorkloadReport = serde_json::from_value(serde_json::json!({
+            "workload": "llm_serving",
+            "client": {"offered": 0, "completed": 0, "failed": 0, "good": null, "ttfts": [], "tpots": [],
+                "e2els": [], "itls": [], "errors": []},
+            "server": {"launches": 0, "context_switches": {"voluntary": 1, "involuntary": 0},
+                "threads_detail": [], "pids": [5, 6]}}))
+        .unwrap();
+        let marks =
+            |tgid, class| format!(r#"[{{"tid":9,"tgid":{tgid},"class":"{class}","age_ms":5}}]"#);
+        assert!(judge(&marks(6, "launch"), &served, 1).unwrap().marked);
+        assert!(!judge(&marks(7, "launch"), &served, 1).unwrap().marked);
+        assert!(!judge(&marks(6, "handoff"), &served, 1).unwrap().marked);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::program;
+use crate::workload::driver;
 
 /// Facts by name; the names are the report's.
 pub type Facts = BTreeMap<String, String>;
@@ -37,8 +38,16 @@ pub fn of_this_machine() -> Facts {
         "governor",
         read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
     );
+    put("turbo", turbo());
     put("smt", read("/sys/devices/system/cpu/smt/control"));
-    for tool in ["stress-ng", "iperf3", "fio"] {
+    put("mitigations", mitigations());
+    put("gpu", gpus());
+    put("gpu driver", gpu_driver());
+    put(
+        "cuda driver of workloads",
+        Some(driver::automatic().name().to_owned()),
+    );
+    for tool in ["stress-ng", "iperf3", "fio", "hackbench"] {
         put(tool, program::version(tool));
     }
     facts
@@ -56,9 +65,74 @@ pub fn of_the_host(target_dir: &Path) -> Facts {
     put("gpuaware-bench", Some(env!("CARGO_PKG_VERSION").to_owned()));
     let scheduler = target_dir.join("release/scx_gpuaware");
     put("scx_gpuaware", program::version(scheduler));
+    put("programs", fingerprint(target_dir));
     put("git revision", revision());
     put("load average", read("/proc/loadavg"));
     facts
+}
+
+/// Facts that a comparison rests on: with another of them its cells are not one run's.
+pub const SETTLED: &[&str] = &[
+    "cpu model",
+    "cpus",
+    "kernel",
+    "kernel parameters",
+    "memory",
+    "virtualisation",
+    "governor",
+    "turbo",
+    "smt",
+    "mitigations",
+    "gpu",
+    "gpu driver",
+    "stress-ng",
+    "iperf3",
+    "fio",
+    "qemu",
+    "scx_gpuaware",
+    "programs",
+];
+/// What is worth a note, but no reason to refuse: data and programs are compared themselves.
+pub const NOTED: &[&str] = &["git revision"];
+
+/// Which of these have changed since a run began, one text a fact. What an older run did not note is no difference.
+pub fn differences(names: &[&str], before: &Facts, now: &Facts) -> Vec<String> {
+    let changed =
+        |name: &&&str| before.contains_key(**name) && before.get(**name) != now.get(**name);
+    let in_words = |name: &&str| {
+        let value = |facts: &Facts| {
+            facts
+                .get(*name)
+                .map_or("not known", String::as_str)
+                .to_owned()
+        };
+        format!("{name}: {}, now {}", value(before), value(now))
+    };
+    names.iter().filter(changed).map(in_words).collect()
+}
+
+/// One number for what the built programs are, byte by byte (FNV-1a); those that are not there are left out.
+fn fingerprint(target_dir: &Path) -> Option<String> {
+    const PROGRAMS: &[&str] = &[
+        "release/scx_gpuaware",
+        "release/gpuaware-bench",
+        "release/llm_server",
+        "release/llm_client",
+        "lab/gpu_launch",
+        "lab/libcuda.so.1",
+    ];
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    let mut found = false;
+    for name in PROGRAMS {
+        let Ok(bytes) = fs::read(target_dir.join(name)) else {
+            continue;
+        };
+        found = true;
+        for byte in bytes {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    found.then(|| format!("{hash:016x}"))
 }
 
 /// The load of the last minute.
@@ -106,6 +180,66 @@ fn cpu_model() -> Option<String> {
     let text = read("/proc/cpuinfo")?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// Whether the CPUs may run faster than they can for long: a reason why a first run is the fastest.
+fn turbo() -> Option<String> {
+    let on = match read("/sys/devices/system/cpu/intel_pstate/no_turbo") {
+        Some(no_turbo) => no_turbo == "0",
+        None => read("/sys/devices/system/cpu/cpufreq/boost")? == "1",
+    };
+    Some(if on { "on" } else { "off" }.to_owned())
+}
+
+/// What the kernel does about the CPUs' vulnerabilities, which makes entering it dearer; only what is at work.
+fn mitigations() -> Option<String> {
+    let entries = fs::read_dir("/sys/devices/system/cpu/vulnerabilities").ok()?;
+    let mut found: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let state = fs::read_to_string(entry.path()).ok()?;
+            let how = state.trim().strip_prefix("Mitigation: ")?.to_owned();
+            Some(format!("{}: {how}", entry.file_name().to_str()?))
+        })
+        .collect();
+    found.sort();
+    Some(if found.is_empty() {
+        "none".to_owned()
+    } else {
+        found.join("; ")
+    })
+}
+
+/// The GPUs that NVIDIA's driver drives, by their names.
+fn gpus() -> Option<String> {
+    let entries = fs::read_dir("/proc/driver/nvidia/gpus").ok()?;
+    let mut models: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let text = fs::read_to_string(entry.path().join("information")).ok()?;
+            model(&text)
+        })
+        .collect();
+    models.sort();
+    Some(models.join(", "))
+}
+
+/// From the driver's `information` of one GPU.
+fn model(information: &str) -> Option<String> {
+    let mut lines = information.lines();
+    let name = lines.find_map(|line| line.strip_prefix("Model:"))?;
+    Some(name.trim().to_owned())
+}
+
+fn gpu_driver() -> Option<String> {
+    let text = read("/proc/driver/nvidia/version")?;
+    let line = text.lines().next()?;
+    Some(
+        line.strip_prefix("NVRM version:")
+            .unwrap_or(line)
+            .trim()
+            .to_owned(),
+    )
 }
 
 fn memory() -> Option<String> {
@@ -180,9 +314,50 @@ mod tests {
     }
 
     #[test]
+    fn another_kernel_is_a_difference_and_another_load_is_none() {
+        let facts = |pairs: &[(&str, &str)]| {
+            let owned = pairs.iter().map(|&(a, b)| (a.to_owned(), b.to_owned()));
+            owned.collect::<Facts>()
+        };
+        let before = facts(&[("kernel", "6.1"), ("load average", "1"), ("smt", "on")]);
+        let now = facts(&[
+            ("kernel", "6.18"),
+            ("load average", "9"),
+            ("programs", "ab"),
+        ]);
+        assert_eq!(
+            differences(SETTLED, &before, &now),
+            ["kernel: 6.1, now 6.18", "smt: on, now not known"]
+        );
+        assert!(differences(SETTLED, &before, &before).is_empty());
+    }
+
+    #[test]
+    fn programs_are_told_apart_by_their_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(fingerprint(dir.path()), None);
+        fs::create_dir(dir.path().join("lab")).unwrap();
+        let of = |text: &str| {
+            fs::write(dir.path().join("lab/gpu_launch"), text).unwrap();
+            fingerprint(dir.path()).unwrap()
+        };
+        // FNV-1a of "a", as its authors publish it.
+        assert_eq!(of("a"), "af63dc4c8601ec8c");
+        assert_ne!(of("a"), of("b"));
+    }
+
+    #[test]
+    fn knows_a_gpu_by_its_name() {
+        let text = "Model: \t\t NVIDIA H200\nIRQ:   \t\t 100\nGPU UUID: \t GPU-0\n";
+        assert_eq!(model(text).as_deref(), Some("NVIDIA H200"));
+        assert_eq!(model("IRQ: 1\n"), None);
+    }
+
+    #[test]
     fn knows_this_machine() {
         let facts = of_this_machine();
         assert!(facts.contains_key("kernel"), "{facts:?}");
         assert!(facts["cpus"].parse::<u32>().unwrap() >= 1);
+        assert!(!facts["mitigations"].is_empty());
     }
 }

@@ -2,20 +2,23 @@
 //! The guest's side of a run: works one block of the plan off, cell by cell, and writes each result
 //! at once. It runs on the host as well when the comparison is about the host.
 
-use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 
-use crate::arm::{Arm, Need};
+use crate::arm::Arm;
 use crate::bpf;
 use crate::cpus;
 use crate::interrupt;
 use crate::neighbour::Neighbour;
-use crate::program;
-use crate::record::{self, Cell, CellKey, RunDir};
+use crate::record::{self, Cell, CellKey, Discarded, Measurement, RunDir};
 use crate::run::cell::{self, Phases, Settings};
+use crate::run::disturbed::{self, Budget};
 use crate::run::facts;
+use crate::run::places::Places;
 use crate::run::plan::{Block, Plan, Turn};
 use crate::run::progress::Progress;
 use crate::run::scheduler::Attached;
@@ -28,8 +31,10 @@ struct Stage<'a> {
     run: &'a RunDir,
     target_dir: &'a Path,
     scratch: tempfile::TempDir,
-    disk: Option<PathBuf>,
+    disk: Option<&'a Path>,
     progress: Progress,
+    budget: Budget,
+    places: Places,
 }
 
 /// Something that the arm needs is not there: a result, and no fault of the run.
@@ -38,8 +43,8 @@ struct Stage<'a> {
 struct CannotRun(String);
 
 /// Runs block `index` of the plan in `run`. Failed cells are results; an error is a run that
-/// cannot go on.
-pub fn block(run: &RunDir, index: usize, target_dir: &Path) -> Result<()> {
+/// cannot go on. `disk` is what fio may overwrite.
+pub fn block(run: &RunDir, index: usize, target_dir: &Path, disk: Option<&Path>) -> Result<()> {
     interrupt::watch()?;
     let mut plan: Plan = record::read_json(&run.root().join("plan.json"))?;
     let scratch = tempfile::tempdir().context("cannot create a scratch folder")?;
@@ -47,6 +52,7 @@ pub fn block(run: &RunDir, index: usize, target_dir: &Path) -> Result<()> {
     for (name, arm) in &mut plan.arms {
         *arm = arm.with_programs_in(target_dir).with_others(&others);
         arm.write_files(&scratch.path().join("arms").join(name))?;
+        keep_settings(arm, &run.logs().join(format!("{name}-settings.txt")));
     }
     let block = plan
         .blocks
@@ -54,6 +60,7 @@ pub fn block(run: &RunDir, index: usize, target_dir: &Path) -> Result<()> {
         .with_context(|| format!("the plan has no block {index}"))?;
     let facts = facts::of_this_machine();
     record::write_json(&run.root().join(format!("facts-block{index}.json")), &facts)?;
+    let spent = run.cells()?.iter().map(|cell| cell.discarded.len()).sum();
     let mut stage = Stage {
         plan: &plan,
         block,
@@ -61,8 +68,10 @@ pub fn block(run: &RunDir, index: usize, target_dir: &Path) -> Result<()> {
         run,
         target_dir,
         scratch,
-        disk: std::env::var_os("GPUAWARE_LAB_DISK").map(PathBuf::from),
+        disk,
         progress: Progress::new(&plan, run, index),
+        budget: Budget::new(plan.matrix.cells(), spent),
+        places: Places::of_this_machine(target_dir),
     };
     let _counting = plan
         .matrix
@@ -140,7 +149,10 @@ impl Stage<'_> {
         let arm = &self.plan.arms[&turn.arm];
         let unusable = missing(arm, &self.plan.preferred);
         let mut attached = None;
-        for key in keys {
+        // A disturbed cell goes to the end of the queue: by then the disturbance may be over.
+        let mut queue: VecDeque<(CellKey, Vec<Discarded>)> =
+            keys.into_iter().map(|key| (key, Vec::new())).collect();
+        while let Some((key, discarded)) = queue.pop_front() {
             let began = Instant::now();
             let mut phases = Phases::begin();
             let result = match &unusable {
@@ -157,7 +169,8 @@ impl Stage<'_> {
                 // The next cell starts from nothing: a scheduler in an unknown state is dropped.
                 attached = None;
             }
-            self.keep(key, result, phases, began)?;
+            let cell = self.cell(key, result, discarded, phases, began);
+            queue.extend(self.keep(cell, began.elapsed())?);
         }
         if let Some(scheduler) = attached
             && let Err(error) = scheduler.stop()
@@ -193,7 +206,7 @@ impl Stage<'_> {
         seconds: f64,
         attached: Option<&mut Attached>,
         phases: &mut Phases,
-    ) -> Result<record::Measurement> {
+    ) -> Result<Measurement> {
         let workloads = &self.plan.matrix.workloads;
         let settings = Settings {
             arm: &self.plan.arms[&key.arm],
@@ -207,39 +220,81 @@ impl Stage<'_> {
             target_dir: self.target_dir,
             preferred: &self.plan.preferred,
             scratch: self.scratch.path(),
-            disk: self.disk.as_deref(),
+            disk: self.disk,
+            stress_ng: &self.plan.matrix.stress_ng,
             bpf_stats: self.plan.matrix.bpf_stats,
         };
         cell::measure(&settings, attached, phases)
     }
 
-    fn keep(
-        &mut self,
+    fn cell(
+        &self,
         key: CellKey,
-        result: Result<record::Measurement>,
+        result: Result<Measurement>,
+        discarded: Vec<Discarded>,
         phases: Phases,
         began: Instant,
-    ) -> Result<()> {
+    ) -> Cell {
         let cannot_run = result.as_ref().is_err_and(anyhow::Error::is::<CannotRun>);
         let (measurement, failure) = match result {
             Ok(measurement) => (Some(measurement), None),
             Err(error) => (None, Some(format!("{error:#}"))),
         };
-        let took = began.elapsed();
-        let cell = Cell {
+        let surroundings = measurement.as_ref().map(|m| &m.surroundings);
+        Cell {
             schema: record::SCHEMA,
             key,
             group: self.block.group.clone(),
             block: self.index,
-            started_unix_ms: unix_ms().saturating_sub(took.as_millis() as u64),
+            started_unix_ms: unix_ms().saturating_sub(began.elapsed().as_millis() as u64),
             failure,
             cannot_run,
+            disturbed: surroundings.map_or_else(Vec::new, disturbed::reasons),
+            discarded,
             measurement,
             phases_ms: phases.into_ms(),
-        };
+        }
+    }
+
+    /// Writes the cell. If it is to be measured again, returns its key and all that is discarded then; what
+    /// is written stays until that is done.
+    fn keep(&mut self, cell: Cell, took: Duration) -> Result<Option<(CellKey, Vec<Discarded>)>> {
+        let cell = self.places.strip_from(&cell)?;
         self.run.write_cell(&cell)?;
-        eprintln!("{}", self.progress.line(&cell, took));
-        Ok(())
+        let again = self.budget.again(&cell.disturbed, cell.discarded.len());
+        eprintln!("{}", self.progress.line(&cell, took, again));
+        let Some(measurement) = cell.measurement.filter(|_| again) else {
+            return Ok(None);
+        };
+        let mut discarded = cell.discarded;
+        discarded.push(Discarded {
+            tokens_per_s: measurement.workload.tokens_per_s(),
+            surroundings: measurement.surroundings,
+            reasons: cell.disturbed,
+        });
+        Ok(Some((cell.key, discarded)))
+    }
+}
+
+/// Writes what the arm's scheduler says of its settings into `file`: defaults are part of what was compared.
+fn keep_settings(arm: &Arm, file: &Path) {
+    let settings = arm.scheduler.as_ref().and_then(|s| s.settings.as_ref());
+    let Some([program, args @ ..]) = settings.map(Vec::as_slice) else {
+        return;
+    };
+    let output = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .output();
+    let kept = match output {
+        Ok(output) if output.status.success() => std::fs::write(file, output.stdout),
+        Ok(output) => Err(std::io::Error::other(
+            String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        )),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = kept {
+        eprintln!("gpuaware-bench: warning: the settings of {program} are not known: {error}");
     }
 }
 
@@ -252,12 +307,6 @@ pub fn unix_ms() -> u64 {
 
 /// Why the arm cannot run on this boot, if it cannot.
 fn missing(arm: &Arm, preferred: &str) -> Option<String> {
-    let read = |path: &str| {
-        std::fs::read_to_string(path)
-            .unwrap_or_default()
-            .trim()
-            .to_owned()
-    };
     if let Some(scheduler) = &arm.scheduler
         && scheduler.command[0].contains('/')
         && !Path::new(&scheduler.command[0]).exists()
@@ -267,24 +316,7 @@ fn missing(arm: &Arm, preferred: &str) -> Option<String> {
             scheduler.command[0]
         ));
     }
-    arm.needs.iter().find_map(|need| match need {
-        Need::Program(name) => program::find(name)
-            .is_none()
-            .then(|| format!("{name} is not installed: run make peers")),
-        Need::SchedExt if !Path::new("/sys/kernel/sched_ext").exists() => {
-            Some("this kernel has no sched_ext".to_owned())
-        }
-        Need::SchedExt if !read("/sys/devices/system/cpu/isolated").is_empty() => {
-            Some("sched_ext refuses to load on a boot with isolcpus=".to_owned())
-        }
-        Need::IsolatedCpus => {
-            let isolated = read("/sys/devices/system/cpu/isolated");
-            (isolated != preferred).then(|| {
-                format!("needs a boot with isolcpus={preferred}; isolated now: {isolated:?}")
-            })
-        }
-        Need::SchedExt => None,
-    })
+    arm.needs.iter().find_map(|need| need.unmet(preferred))
 }
 
 #[cfg(test)]

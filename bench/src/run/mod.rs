@@ -3,8 +3,11 @@
 //! and reports what there is in the end. Owns the host's side; `inside` owns the guest's.
 
 mod cell;
+mod disk;
+mod disturbed;
 pub mod facts;
 mod inside;
+mod places;
 pub mod plan;
 pub mod progress;
 mod scheduler;
@@ -20,10 +23,13 @@ use crate::arm::Arm;
 use crate::cli::{Folders, RunOptions, Where};
 use crate::cpus;
 use crate::datafile::{self, DataError};
-use crate::lab::Lab;
+use crate::lab::{self, Lab};
 use crate::matrix::Matrix;
 use crate::record::{self, Cell, CellKey, RunDir};
 use crate::report;
+use crate::watchdog;
+use disk::Disk;
+use places::Places;
 use plan::{Block, Plan};
 
 /// How often a block is tried: a lab that breaks down once must not cost the run.
@@ -33,19 +39,34 @@ const BUSY_LOAD: f64 = 0.7;
 
 /// `gpuaware-bench run`.
 pub fn main(options: &RunOptions) -> Result<ExitCode> {
+    watchdog::start()?;
     if let Some(index) = options.inside {
         let dir = options.output.as_deref().context("--inside needs -o")?;
-        inside::block(&RunDir::open(dir)?, index, &options.folders.target()?)?;
+        // The lab says to its guest where its scratch disk is.
+        let disk = std::env::var_os("GPUAWARE_LAB_DISK").map(PathBuf::from);
+        let target = options.folders.target()?;
+        inside::block(&RunDir::open(dir)?, index, &target, disk.as_deref())?;
         return Ok(ExitCode::SUCCESS);
     }
     let (plan, run) = match &options.resume {
-        Some(dir) => resume(dir)?,
+        Some(dir) => resume(dir, options)?,
         None => begin(options)?,
     };
     let root = run.root();
     announce(&plan, root);
     let began = Instant::now();
-    let complete = run_blocks(options, &plan, &run)?;
+    run.make_reserve()?;
+    let disk = match plan.on {
+        Where::Host => Disk::on_host(options.disk.as_deref(), &plan.matrix, root)?,
+        Where::Lab if options.disk.is_some() => {
+            let expected = "--disk: expected with --on host: the lab has a scratch disk of its own";
+            return Err(DataError::Usage(expected.to_owned()).into());
+        }
+        Where::Lab => None,
+    };
+    let complete = run_blocks(options, &plan, &run, disk.as_ref())?;
+    drop(disk);
+    run.drop_reserve();
     eprintln!("measured for {}", progress::in_words(began.elapsed()));
     report::write(root, true)?;
     Ok(if complete {
@@ -80,7 +101,7 @@ fn begin(options: &RunOptions) -> Result<(Plan, RunDir)> {
 }
 
 /// A run that was cut off: its plan, and what it has measured.
-fn resume(dir: &Path) -> Result<(Plan, RunDir)> {
+fn resume(dir: &Path, options: &RunOptions) -> Result<(Plan, RunDir)> {
     let usage = |error: anyhow::Error| DataError::Usage(format!("--resume: {error:#}"));
     let root = dir
         .canonicalize()
@@ -88,6 +109,7 @@ fn resume(dir: &Path) -> Result<(Plan, RunDir)> {
         .map_err(usage)?;
     let run = RunDir::open(&root).map_err(usage)?;
     let plan: Plan = record::read_json(&root.join("plan.json"))?;
+    same_host(&root.join("facts-host.json"), options)?;
     let forgotten = run.forget_failed()?;
     eprintln!(
         "{} of {} cells are measured; {forgotten} failed ones are repeated",
@@ -95,6 +117,28 @@ fn resume(dir: &Path) -> Result<(Plan, RunDir)> {
         plan.matrix.cells()
     );
     Ok((plan, run))
+}
+
+/// Cells of two machines, or of two builds, are not one comparison: refuses them, or notes what is another now.
+fn same_host(file: &Path, options: &RunOptions) -> Result<()> {
+    let mut before: facts::Facts = record::read_json(file)?;
+    let now = facts::of_the_host(&options.folders.target()?);
+    let differences = facts::differences(facts::SETTLED, &before, &now);
+    let noted = facts::differences(facts::NOTED, &before, &now);
+    if differences.is_empty() && noted.is_empty() {
+        return Ok(());
+    }
+    if !differences.is_empty() && !options.force {
+        let differences = differences.join("; ");
+        return Err(DataError::Usage(format!(
+            "--resume: expected what the run began with, but {differences}: begin a new run, or go on with --force, \
+             which the facts will say"
+        ))
+        .into());
+    }
+    let all = [differences, noted].concat().join("; ");
+    before.insert("resumed with".to_owned(), all);
+    record::write_json(file, &before)
 }
 
 /// From the command line and the data files to a plan.
@@ -177,20 +221,39 @@ fn read_arms(
         .collect()
 }
 
-fn run_blocks(options: &RunOptions, plan: &Plan, run: &RunDir) -> Result<bool> {
+fn run_blocks(
+    options: &RunOptions,
+    plan: &Plan,
+    run: &RunDir,
+    disk: Option<&Disk>,
+) -> Result<bool> {
+    let places = Places::of_this_machine(&options.folders.target()?);
     for (index, block) in plan.blocks.iter().enumerate() {
         for attempt in 1..=ATTEMPTS {
-            let end = run_block(options, plan, block, index, run)?;
+            let end = run_block(options, plan, index, run, disk)?;
+            // Here and not where they are written: however the block ended, and whoever wrote them.
+            places.strip_files(&run.logs())?;
             let unmeasured: Vec<CellKey> = block.keys().filter(|key| !run.has(key)).collect();
             match end {
                 End::Interrupted => {
-                    let (kept, root) = (run.cells()?.len(), run.root().display());
+                    // The one that was under way, by the plan's order.
+                    let cut: Vec<CellKey> = unmeasured.into_iter().take(1).collect();
+                    record_as_failed(plan, index, run, cut, "interrupted", false)?;
+                    let cells = run.cells()?;
+                    let kept = cells.iter().filter(|cell| cell.failure.is_none()).count();
+                    let root = run.root().display();
                     eprintln!(
                         "gpuaware-bench: interrupted; {kept} finished cells are kept in {root}"
                     );
                     return Ok(false);
                 }
                 _ if unmeasured.is_empty() => break,
+                // Nothing is gained by trying again what is not there.
+                End::NoKernel(why) => {
+                    eprintln!("gpuaware-bench: warning: {why}");
+                    record_as_failed(plan, index, run, unmeasured, &why, true)?;
+                    break;
+                }
                 End::Broken(why) => {
                     eprintln!(
                         "gpuaware-bench: warning: block {} of {}: {why}",
@@ -198,11 +261,12 @@ fn run_blocks(options: &RunOptions, plan: &Plan, run: &RunDir) -> Result<bool> {
                         plan.blocks.len()
                     );
                     if attempt == ATTEMPTS {
-                        record_as_failed(plan, index, run, unmeasured, &why)?;
+                        record_as_failed(plan, index, run, unmeasured, &why, false)?;
                     }
                 }
                 End::Finished => {
-                    record_as_failed(plan, index, run, unmeasured, "the cell was left out")?;
+                    let why = "the cell was left out";
+                    record_as_failed(plan, index, run, unmeasured, why, false)?;
                     break;
                 }
             }
@@ -219,22 +283,32 @@ fn run_blocks(options: &RunOptions, plan: &Plan, run: &RunDir) -> Result<bool> {
 enum End {
     Finished,
     Interrupted,
+    /// The arms' own kernel cannot be had here.
+    NoKernel(String),
     Broken(String),
 }
 
 fn run_block(
     options: &RunOptions,
     plan: &Plan,
-    block: &Block,
     index: usize,
     run: &RunDir,
+    disk: Option<&Disk>,
 ) -> Result<End> {
+    let block = &plan.blocks[index];
     if plan.on == Where::Host {
-        return match inside::block(run, index, &options.folders.target()?) {
+        return match inside::block(run, index, &options.folders.target()?, disk.map(Disk::path)) {
             Ok(()) => Ok(End::Finished),
             Err(error) if error.to_string() == "interrupted" => Ok(End::Interrupted),
             Err(error) => Err(error),
         };
+    }
+    if let Some(kernel) = &block.kernel
+        && let Err(error) = lab::prepare(kernel)
+    {
+        return Ok(End::NoKernel(format!(
+            "the lab has no kernel {kernel}: {error:#}"
+        )));
     }
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let words = [
@@ -254,7 +328,7 @@ fn run_block(
         plan.blocks.len(),
         block.arms().join(", ")
     );
-    match lab(plan, block, run.root()).run(&words) {
+    match lab_for(plan, block, run.root()).run(&words) {
         Ok(0) => Ok(End::Finished),
         // 128 + SIGHUP, SIGINT, SIGTERM
         Ok(129 | 130 | 143) => Ok(End::Interrupted),
@@ -266,19 +340,20 @@ fn run_block(
     }
 }
 
-fn lab(plan: &Plan, block: &Block, output: &Path) -> Lab {
+fn lab_for(plan: &Plan, block: &Block, output: &Path) -> Lab {
     let settings = &plan.matrix.lab;
     let cells = block.keys().count() as u32;
     // Generous: a time limit is for machines that hang, not for slow ones.
     let cell = plan.matrix.seconds() * 2 + Duration::from_secs(20);
     Lab {
-        kernel: settings.kernel.clone(),
+        kernel: block.kernel.as_ref().unwrap_or(&settings.kernel).clone(),
         cpus: plan.cpus,
         boot_args: block.boot_args.clone(),
         timeout: Duration::from_secs(180) + cell * cells,
         rw_dirs: vec![output.to_owned()],
         disk_mib: settings.disk_mib,
         disk_driver: settings.disk_driver,
+        host_load: true,
         ..Lab::default()
     }
 }
@@ -289,6 +364,7 @@ fn record_as_failed(
     run: &RunDir,
     keys: Vec<CellKey>,
     why: &str,
+    cannot_run: bool,
 ) -> Result<()> {
     for key in keys {
         run.write_cell(&Cell {
@@ -298,8 +374,10 @@ fn record_as_failed(
             block: index,
             started_unix_ms: inside::unix_ms(),
             failure: Some(why.to_owned()),
-            cannot_run: false,
+            cannot_run,
             measurement: None,
+            disturbed: Vec::new(),
+            discarded: Vec::new(),
             phases_ms: BTreeMap::new(),
         })?;
     }
@@ -308,8 +386,7 @@ fn record_as_failed(
 
 fn announce(plan: &Plan, root: &Path) {
     let matrix = &plan.matrix;
-    let estimate = (matrix.seconds() + Duration::from_millis(1500)) * matrix.cells() as u32
-        + progress::GUESSED_BOOT * plan.blocks.len() as u32;
+    let estimate = matrix.about() + progress::GUESSED_BOOT * plan.blocks.len() as u32;
     eprintln!("{}: {}", plan.name, matrix.description);
     eprintln!(
         "{} rounds of {} cells of {} s, seed {}, launcher's CPUs {} of {}: about {}",

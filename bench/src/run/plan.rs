@@ -9,7 +9,7 @@ use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 
-use crate::arm::Arm;
+use crate::arm::{Arm, Boot};
 use crate::cli::Where;
 use crate::matrix::Matrix;
 use crate::neighbour::Neighbour;
@@ -42,6 +42,9 @@ pub struct Plan {
 pub struct Block {
     pub group: String,
     pub boot_args: Vec<String>,
+    /// Absent: the matrix's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
     pub rounds: Vec<Round>,
 }
 
@@ -107,15 +110,16 @@ fn group_of(name: &str, arm: &Arm) -> String {
     }
 }
 
-/// Lays out the boots: every group `boots` times, in the order A B B A, neighbours merged.
+/// Lays out the boots: every group `boots` times, in the order A B B A. Also where a group follows itself: the cells of
+/// one boot are more alike than those of two, and an interval over rounds must see that.
 pub fn blocks(matrix: &Matrix, arms: &BTreeMap<String, Arm>, seed: u64) -> Vec<Block> {
-    let mut groups: Vec<(String, Vec<String>, Vec<&str>)> = Vec::new();
+    let mut groups: Vec<(String, &Boot, Vec<&str>)> = Vec::new();
     for name in &matrix.arms {
         let arm = &arms[name];
         let group = group_of(name, arm);
         match groups.iter_mut().find(|(known, ..)| *known == group) {
             Some((_, _, members)) => members.push(name),
-            None => groups.push((group, arm.boot.args.clone(), vec![name])),
+            None => groups.push((group, &arm.boot, vec![name])),
         }
     }
     let mut rng = Pcg64Mcg::seed_from_u64(seed);
@@ -125,18 +129,16 @@ pub fn blocks(matrix: &Matrix, arms: &BTreeMap<String, Arm>, seed: u64) -> Vec<B
         if turn % 2 == 1 {
             order.reverse();
         }
-        for (group, boot_args, members) in order {
+        for (group, boot, members) in order {
             let shuffled = rounds
                 .iter()
                 .map(|&round| shuffled_round(matrix, members, round, &mut rng));
-            match blocks.last_mut() {
-                Some(last) if last.group == *group => last.rounds.extend(shuffled),
-                _ => blocks.push(Block {
-                    group: group.clone(),
-                    boot_args: boot_args.clone(),
-                    rounds: shuffled.collect(),
-                }),
-            }
+            blocks.push(Block {
+                group: group.clone(),
+                boot_args: boot.args.clone(),
+                kernel: boot.kernel.clone(),
+                rounds: shuffled.collect(),
+            });
         }
     }
     blocks
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn boots_alternate_and_merge() {
+    fn boots_alternate() {
         let plan = samples::plan();
         let order: Vec<(&str, Vec<u32>)> = plan
             .blocks
@@ -264,7 +266,8 @@ mod tests {
             order,
             [
                 ("shared", vec![1, 2, 3]),
-                ("isolcpus", vec![1, 2, 3, 4, 5]),
+                ("isolcpus", vec![1, 2, 3]),
+                ("isolcpus", vec![4, 5]),
                 ("shared", vec![4, 5])
             ]
         );
@@ -272,6 +275,28 @@ mod tests {
         assert_eq!(plan.blocks[0].arms(), ["eevdf", "gpuaware"]);
         assert_eq!(plan.group("isolcpus"), "isolcpus");
         assert_eq!(plan.group("gpuaware"), "shared");
+    }
+
+    #[test]
+    fn a_matrix_without_boots_of_its_own_is_booted_as_often() {
+        let (mut matrix, arms) = (samples::matrix(), samples::arms());
+        matrix.arms.retain(|arm| arm != "isolcpus");
+        let blocks = blocks(&matrix, &arms, 7);
+        let rounds: Vec<usize> = blocks.iter().map(|block| block.rounds.len()).collect();
+        assert_eq!(rounds, [3, 2]);
+    }
+
+    #[test]
+    fn an_arm_with_a_kernel_of_its_own_has_its_own_boots() {
+        let (mut matrix, mut arms) = (samples::matrix(), samples::arms());
+        matrix.arms.push("cfs".to_owned());
+        let cfs = "description = \"c\"\n[boot]\nown_boot = true\nkernel = \"6.1\"";
+        arms.insert("cfs".to_owned(), toml::from_str(cfs).unwrap());
+        for block in blocks(&matrix, &arms, 7) {
+            let own = block.group == "cfs";
+            assert_eq!(block.kernel.as_deref(), own.then_some("6.1"));
+            assert_eq!(block.arms() == ["cfs"], own);
+        }
     }
 
     #[test]

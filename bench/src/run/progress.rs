@@ -8,8 +8,6 @@ use crate::neighbour::Neighbour;
 use crate::record::{Cell, CellKey, RunDir};
 use crate::run::plan::Plan;
 
-/// What a cell costs beside its measured time, until this run has shown it.
-const GUESSED_OVERHEAD: Duration = Duration::from_millis(1500);
 /// What a boot with its warm-up costs.
 pub const GUESSED_BOOT: Duration = Duration::from_secs(15);
 
@@ -43,21 +41,22 @@ impl Progress {
             left,
             boots_left: plan.blocks.len().saturating_sub(block + 1) as u32,
             arm_width: arms.map(String::len).max().unwrap_or(0),
-            guess: plan.matrix.seconds() + GUESSED_OVERHEAD,
+            // Until this run has shown it.
+            guess: plan.matrix.about() / total.max(1) as u32,
             spent: BTreeMap::new(),
         }
     }
 
-    /// Counts a finished cell and returns the line for it.
-    pub fn line(&mut self, cell: &Cell, took: Duration) -> String {
-        self.done += 1;
+    /// Counts a cell and returns the line for it; `again`: it was disturbed and will be repeated.
+    pub fn line(&mut self, cell: &Cell, took: Duration, again: bool) -> String {
+        self.done += usize::from(!again);
         let CellKey {
             round,
             arm,
             neighbour,
             workload,
         } = &cell.key;
-        if let Some(left) = self.left.get_mut(neighbour) {
+        if let Some(left) = self.left.get_mut(neighbour).filter(|_| !again) {
             *left = left.saturating_sub(1);
         }
         let (time, count) = self.spent.entry(*neighbour).or_default();
@@ -77,10 +76,15 @@ impl Progress {
             (None, Some(failure)) => format!("FAILED: {failure}"),
             (None, None) => "FAILED".to_owned(),
         };
+        let disturbed = match (cell.disturbed.as_slice(), again) {
+            ([], _) => String::new(),
+            (reasons, true) => format!(", DISTURBED, once more: {}", reasons.join("; ")),
+            (reasons, false) => format!(", DISTURBED: {}", reasons.join("; ")),
+        };
         let width = self.total.to_string().len();
         let arm_width = self.arm_width;
         format!(
-            "[{:width$}/{}] round {round} {arm:<arm_width$} {neighbour:<5} {workload:<8} {result} ({:.1} s) · {} left",
+            "[{:width$}/{}] round {round} {arm:<arm_width$} {neighbour:<5} {workload:<8} {result}{disturbed} ({:.1} s) · {} left",
             self.done,
             self.total,
             took.as_secs_f64(),
@@ -124,14 +128,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let run = RunDir::create(dir.path()).unwrap();
         let mut progress = Progress::new(&plan(), &run, 0);
-        // 90 cells of 4 s and two more boots of 15 s.
-        assert_eq!(progress.time_left(), Duration::from_secs(390));
+        // 90 cells of 5 s and three more boots of 15 s.
+        assert_eq!(progress.time_left(), Duration::from_secs(495));
         let cell = samples::cell(1, "eevdf", Neighbour::None, 123.4);
-        let line = progress.line(&cell, Duration::from_secs(3));
+        let disturbed = Cell {
+            disturbed: vec!["a compiler".to_owned()],
+            ..cell.clone()
+        };
+        let line = progress.line(&disturbed, Duration::from_secs(3), true);
+        assert!(line.starts_with("[ 0/90]") && line.contains("DISTURBED, once more: a compiler"));
+        let line = progress.line(&cell, Duration::from_secs(3), false);
         // 29 quiet cells of 3 s now.
         assert_eq!(
             line,
-            "[ 1/90] round 1 eevdf    none  qwen3      123.4 tok/s,  5.0 % idle (3.0 s) · 5 min 57 s left"
+            "[ 1/90] round 1 eevdf    none  qwen3      123.4 tok/s,  5.0 % idle (3.0 s) · 7 min 12 s left"
         );
         let failed = Cell {
             measurement: None,
@@ -140,7 +150,7 @@ mod tests {
         };
         assert!(
             progress
-                .line(&failed, Duration::from_secs(3))
+                .line(&failed, Duration::from_secs(3), false)
                 .contains("FAILED: no disk")
         );
     }

@@ -24,7 +24,10 @@ const POLL: Duration = Duration::from_millis(10);
 /// A scheduler that has attached; dropping it kills it, and the kernel then takes its own back.
 #[derive(Debug)]
 pub struct Attached {
+    // Before the scheduler that it serves, when dropped.
+    companion: Option<Companion>,
     process: Supervised,
+    _pins: Pins,
     log: PathBuf,
     seen: SchedulerSeen,
 }
@@ -35,18 +38,8 @@ impl Attached {
         if let Some(ops) = current_ops() {
             bail!("another scheduler is loaded already: {ops}");
         }
-        let out =
-            fs::File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
-        let mut command = Command::new(&scheduler.command[0]);
-        command
-            .args(&scheduler.command[1..])
-            .stdin(Stdio::null())
-            .stdout(
-                out.try_clone()
-                    .context("cannot share the scheduler's log")?,
-            )
-            .stderr(out);
-        let mut process = Supervised::spawn(&scheduler.ops, &mut command)?;
+        let pins = Pins::of(scheduler);
+        let mut process = spawn(&scheduler.ops, &scheduler.command, log)?;
         let deadline = Instant::now() + ATTACH_TIMEOUT;
         while !has_attached(scheduler, log) {
             interrupt::check()?;
@@ -67,13 +60,16 @@ impl Attached {
             }
             std::thread::sleep(POLL);
         }
+        let companion = Companion::of(scheduler, log)?;
         let seen = SchedulerSeen {
             ops: scheduler.ops.clone(),
             version: program::version(&scheduler.command[0]),
             enable_seq: enable_seq()?,
         };
         Ok(Self {
+            companion,
             process,
+            _pins: pins,
             log: log.to_owned(),
             seen,
         })
@@ -107,13 +103,20 @@ impl Attached {
                 last_words(&self.log)
             );
         }
+        if let Some(companion) = &mut self.companion {
+            companion.must_live()?;
+        }
         Ok(&self.seen)
     }
 
     /// Asks it to leave and waits until the kernel's own scheduler is back.
     pub fn stop(mut self) -> Result<()> {
-        self.process.signal(Signal::SIGINT)?;
         let deadline = Instant::now() + DETACH_TIMEOUT;
+        if let Some(companion) = &mut self.companion {
+            companion.process.signal(Signal::SIGINT)?;
+            companion.process.wait_until(deadline)?;
+        }
+        self.process.signal(Signal::SIGINT)?;
         let status = self.process.wait_until(deadline)?;
         while sysfs("state") != "disabled" {
             if Instant::now() >= deadline {
@@ -136,12 +139,94 @@ impl Attached {
     }
 }
 
+/// The program that runs beside a scheduler, if its arm has one.
+#[derive(Debug)]
+struct Companion {
+    process: Supervised,
+    log: PathBuf,
+}
+
+impl Companion {
+    /// Starts it and waits until it is ready; it prints into a file beside the scheduler's `log`.
+    fn of(scheduler: &Scheduler, log: &Path) -> Result<Option<Self>> {
+        let Some(command) = &scheduler.companion else {
+            return Ok(None);
+        };
+        let log = log.with_extension("companion.log");
+        let mut companion = Self {
+            process: spawn("the scheduler's companion", command, &log)?,
+            log,
+        };
+        let deadline = Instant::now() + ATTACH_TIMEOUT;
+        while !contains(&companion.log, scheduler.companion_line.as_ref()) {
+            interrupt::check()?;
+            companion.must_live()?;
+            if Instant::now() >= deadline {
+                let words = last_words(&companion.log);
+                bail!("the scheduler's companion is not ready in time{words}");
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(Some(companion))
+    }
+
+    fn must_live(&mut self) -> Result<()> {
+        if let Some(status) = self.process.ended()? {
+            let words = last_words(&self.log);
+            bail!("the scheduler's companion ended ({status}){words}");
+        }
+        Ok(())
+    }
+}
+
+/// What a scheduler pins stays when it ends, and would be taken for that of the next one.
+#[derive(Debug)]
+struct Pins(Vec<PathBuf>);
+
+impl Pins {
+    fn of(scheduler: &Scheduler) -> Self {
+        let pins = Self(scheduler.pins.iter().map(PathBuf::from).collect());
+        pins.remove();
+        pins
+    }
+
+    fn remove(&self) {
+        for pin in &self.0 {
+            // Mostly it is not there, which is what is wanted.
+            let _ = fs::remove_file(pin);
+        }
+    }
+}
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// Starts a command; `log` takes all that it prints.
+fn spawn(name: &str, words: &[String], log: &Path) -> Result<Supervised> {
+    let out = fs::File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
+    let shared = out.try_clone().context("cannot share a scheduler's log")?;
+    let (program, args) = words.split_first().context("an empty command")?;
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(shared)
+        .stderr(out);
+    Supervised::spawn(name, &mut command)
+}
+
+/// Has somebody said `line` in the log, if anything is waited for?
+fn contains(log: &Path, line: Option<&String>) -> bool {
+    line.is_none_or(|line| fs::read_to_string(log).is_ok_and(|text| text.contains(line.as_str())))
+}
+
 fn has_attached(scheduler: &Scheduler, log: &Path) -> bool {
-    let said = scheduler
-        .attached_line
-        .as_ref()
-        .is_none_or(|line| fs::read_to_string(log).is_ok_and(|text| text.contains(line.as_str())));
-    said && sysfs("state") == "enabled" && current_ops().is_some_and(|ops| ops == scheduler.ops)
+    contains(log, scheduler.attached_line.as_ref())
+        && sysfs("state") == "enabled"
+        && current_ops().is_some_and(|ops| ops == scheduler.ops)
 }
 
 fn sysfs(file: &str) -> String {

@@ -9,27 +9,37 @@ use std::collections::BTreeMap;
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::stats;
+use super::stats::{self, P99_MIN_SAMPLES};
 use super::{Cells, Measurement, measured};
 use crate::neighbour::Neighbour;
 use crate::record::Cell;
 use crate::run::plan::Plan;
 
-/// The chance that any of all verdicts is wrong when nothing has changed. Not 5 %: a gate that runs with
-/// every change would cry wolf once in twenty.
-const ERROR: f64 = 0.01;
+/// The chance that any of all verdicts is wrong when nothing has changed, unless another is asked for. Not 5 %: a
+/// gate that runs with every change would cry wolf once in twenty.
+pub const GATE: f64 = 0.01;
 /// Fewer rounds tell nothing about their own spread.
 const MIN_ROUNDS: usize = 3;
-/// A p95 is refused below this many tokens a round (0.95^90 < 0.01).
-const P95_MIN_SAMPLES: usize = 90;
+/// Percentiles, and the samples that each needs in every round: with fewer, the chance is above 1 % that not one
+/// lies beyond the true one (0.99^459, 0.95^90, 0.9^44 < 0.01).
+const TAILS: [(u32, usize); 3] = [(99, P99_MIN_SAMPLES), (95, 90), (90, 44)];
 
 /// Which figure is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Figure {
     /// Tokens/s; beside a neighbour the share of clean, which forgives a host that became slower.
     Speed,
-    /// The 95th percentile of the tokens' latency.
-    TokenP95,
+    /// The highest percentile that the rounds of both runs have the samples for.
+    Tail(Latency, u32),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Latency {
+    /// A token's; of a server the time since the one before (ITL).
+    Token,
+    /// Of a server's requests.
+    Ttft,
+    Tpot,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,17 +66,23 @@ pub struct Change {
 }
 
 impl Figure {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Speed => "tokens/s",
-            Self::TokenP95 => "p95 latency",
-        }
+    pub fn name(self) -> String {
+        let (latency, percent) = match self {
+            Self::Speed => return "tokens/s".to_owned(),
+            Self::Tail(latency, percent) => (latency, percent),
+        };
+        let of = match latency {
+            Latency::Token => "latency",
+            Latency::Ttft => "TTFT",
+            Latency::Tpot => "TPOT",
+        };
+        format!("p{percent} {of}")
     }
 
     fn is_better(self, ratio: f64) -> bool {
         match self {
             Self::Speed => ratio > 1.0,
-            Self::TokenP95 => ratio < 1.0,
+            Self::Tail(..) => ratio < 1.0,
         }
     }
 }
@@ -77,8 +93,9 @@ pub struct Run<'a> {
     pub cells: &'a [Cell],
 }
 
-/// Compares the rows of `arms` that both runs have.
-pub fn compare(before: &Run, after: &Run, arms: &[String]) -> Vec<Change> {
+/// Compares the rows of `arms` that both runs have. `gate` is the chance of any wrong verdict, of all comparisons
+/// together, when nothing has changed.
+pub fn compare(gate: f64, before: &Run, after: &Run, arms: &[String]) -> Vec<Change> {
     let (a, b) = (
         measured(before.plan, before.cells),
         measured(after.plan, after.cells),
@@ -88,8 +105,9 @@ pub fn compare(before: &Run, after: &Run, arms: &[String]) -> Vec<Change> {
         .each_row()
         .filter(|(.., arm)| arms.iter().any(|a| a == arm))
     {
-        for figure in [Figure::Speed, Figure::TokenP95] {
-            let ratios = ratios(&a, &b, (workload, neighbour, arm), figure);
+        let row = (workload, neighbour, arm);
+        for figure in figures(&a, &b, row) {
+            let ratios = ratios(&a, &b, row, figure);
             let row = Change {
                 workload: workload.to_owned(),
                 neighbour,
@@ -105,7 +123,7 @@ pub fn compare(before: &Run, after: &Run, arms: &[String]) -> Vec<Change> {
     }
     let comparisons = rows.iter().filter(|(_, r)| r.len() >= MIN_ROUNDS).count();
     rows.into_iter()
-        .map(|(row, ratios)| judge(row, &ratios, ERROR / comparisons.max(1) as f64))
+        .map(|(row, ratios)| judge(row, &ratios, gate / comparisons.max(1) as f64))
         .collect()
 }
 
@@ -137,7 +155,51 @@ fn judge(mut row: Change, ratios: &[f64], error: f64) -> Change {
     row
 }
 
-fn ratios(a: &Cells, b: &Cells, row: (&str, Neighbour, &str), figure: Figure) -> Vec<f64> {
+type RowOf<'a> = (&'a str, Neighbour, &'a str);
+
+/// What can be compared of a row: its speed, and the tails of what its workload reports.
+fn figures(a: &Cells, b: &Cells, row: RowOf) -> Vec<Figure> {
+    let (workload, neighbour, arm) = row;
+    let rounds = [a, b].map(|cells| cells.rounds(workload, neighbour, arm));
+    let both: Vec<&Measurement> = rounds.iter().flat_map(|r| r.values().copied()).collect();
+    let mut figures = vec![Figure::Speed];
+    for latency in [Latency::Token, Latency::Ttft, Latency::Tpot] {
+        let counts = both.iter().map(|m| latency.samples(m).len());
+        let fewest = counts.min().unwrap_or(0);
+        let requests = both.iter().any(|m| m.workload.client().is_some());
+        if latency == Latency::Token || requests {
+            let percent = TAILS.iter().find(|(_, least)| fewest >= *least);
+            figures.push(Figure::Tail(
+                latency,
+                percent.map_or(90, |(percent, _)| *percent),
+            ));
+        }
+    }
+    figures
+}
+
+impl Latency {
+    /// Of one cell; the unit does not matter.
+    fn samples(self, m: &Measurement) -> Vec<f64> {
+        let client = m.workload.client();
+        match self {
+            Self::Token => m.workload.token_ms(),
+            Self::Ttft => client.map_or_else(Vec::new, |client| client.ttfts.clone()),
+            Self::Tpot => client.map_or_else(Vec::new, |client| client.tpots.clone()),
+        }
+    }
+
+    /// `None`: the cell has too few samples for it.
+    fn percentile(self, m: &Measurement, percent: u32) -> Option<f64> {
+        let mut samples = self.samples(m);
+        let (_, least) = TAILS.iter().find(|(known, _)| *known == percent)?;
+        (samples.len() >= *least)
+            .then(|| stats::percentile(&mut samples, f64::from(percent)))
+            .flatten()
+    }
+}
+
+fn ratios(a: &Cells, b: &Cells, row: RowOf, figure: Figure) -> Vec<f64> {
     let (before, after) = (values(a, row, figure), values(b, row, figure));
     after
         .iter()
@@ -146,12 +208,8 @@ fn ratios(a: &Cells, b: &Cells, row: (&str, Neighbour, &str), figure: Figure) ->
         .collect()
 }
 
-fn values(
-    cells: &Cells,
-    (workload, neighbour, arm): (&str, Neighbour, &str),
-    figure: Figure,
-) -> BTreeMap<u32, f64> {
-    let each = |value: fn(&Measurement) -> Option<f64>| {
+fn values(cells: &Cells, (workload, neighbour, arm): RowOf, figure: Figure) -> BTreeMap<u32, f64> {
+    let each = |value: &dyn Fn(&Measurement) -> Option<f64>| {
         let rounds = cells.rounds(workload, neighbour, arm);
         let values = rounds.into_iter();
         values
@@ -159,14 +217,9 @@ fn values(
             .collect()
     };
     match figure {
-        Figure::Speed if neighbour == Neighbour::None => each(|m| Some(m.workload.tokens_per_s())),
+        Figure::Speed if neighbour == Neighbour::None => each(&|m| Some(m.workload.tokens_per_s())),
         Figure::Speed => cells.shares(workload, neighbour, arm),
-        Figure::TokenP95 => each(|m| {
-            let mut tokens = m.workload.token_ms();
-            (tokens.len() >= P95_MIN_SAMPLES)
-                .then(|| stats::percentile(&mut tokens, 95.0))
-                .flatten()
-        }),
+        Figure::Tail(latency, percent) => each(&|m| latency.percentile(m, percent)),
     }
 }
 
@@ -205,7 +258,7 @@ mod tests {
     fn changes(before: &[Cell], after: &[Cell], arm: &str) -> Vec<Change> {
         let plan = plan();
         let run = |cells| Run { plan: &plan, cells };
-        compare(&run(before), &run(after), &[arm.to_owned()])
+        compare(GATE, &run(before), &run(after), &[arm.to_owned()])
     }
 
     #[test]
@@ -229,6 +282,45 @@ mod tests {
             assert_eq!(noisy.len(), 4);
             assert!(noisy.iter().all(|c| c.verdict == expected), "{noisy:?}");
         }
+    }
+
+    /// Three rounds of requests, TTFT and TPOT by hand; the second run's are `factor` as long.
+    fn served(requests: usize, factor: f64) -> Vec<Cell> {
+        let seconds = |base: f64| vec![base * factor; requests];
+        let report = serde_json::json!({"workload": "llm_serving",
+            "client": {"offered": requests, "completed": requests, "failed": 0, "good": null,
+                "ttfts": seconds(0.1), "tpots": seconds(0.01), "e2els": seconds(1.0),
+                "itls": vec![vec![0.01]; requests], "errors": []},
+            "server": {"launches": 9, "context_switches": {"voluntary": 1, "involuntary": 0},
+                "threads_detail": []}});
+        let cell = |round| {
+            let mut cell = samples::cell(round, "gpuaware", Neighbour::None, 100.0);
+            cell.measurement.as_mut().unwrap().workload =
+                serde_json::from_value(report.clone()).unwrap();
+            cell
+        };
+        (1..=3).map(cell).collect()
+    }
+
+    #[test]
+    fn requests_are_compared_by_the_highest_percentile_that_both_runs_support() {
+        for (requests, percent) in [(459, 99), (458, 95), (90, 95), (89, 90), (44, 90)] {
+            let changes = changes(&served(requests, 1.0), &served(500, 2.0), "gpuaware");
+            let of = |latency| {
+                let figure = Figure::Tail(latency, percent);
+                let found = changes.iter().find(|c| c.figure == figure && c.rounds == 3);
+                found.unwrap_or_else(|| panic!("{latency:?} of {requests}: {changes:?}"))
+            };
+            assert_eq!(of(Latency::Ttft).verdict, Verdict::Worse);
+            assert_eq!(of(Latency::Tpot).verdict, Verdict::Worse);
+            assert_eq!(of(Latency::Token).verdict, Verdict::NoDifference);
+        }
+        let changes = changes(&served(43, 1.0), &served(500, 2.0), "gpuaware");
+        let ttft = changes
+            .iter()
+            .find(|c| c.figure == Figure::Tail(Latency::Ttft, 90));
+        assert_eq!(ttft.unwrap().verdict, Verdict::TooFewRounds);
+        assert_eq!(Figure::Tail(Latency::Ttft, 99).name(), "p99 TTFT");
     }
 
     #[test]

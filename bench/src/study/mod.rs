@@ -4,8 +4,11 @@
 mod bpf;
 pub mod compare;
 mod distribution;
+pub mod overlap;
+mod rivals;
 mod serving;
 pub mod stats;
+mod traced;
 mod versus;
 
 use std::collections::BTreeMap;
@@ -17,8 +20,10 @@ use crate::record::{Cell, Measurement};
 use crate::run::plan::{Plan, SHARED};
 pub use bpf::{Bpf, OPS};
 pub use distribution::Distribution;
+pub use rivals::{Figure, Rivals};
 pub use serving::Serving;
 use stats::{Estimate, P99_MIN_SAMPLES};
+pub use traced::{TracedRow, TracerCost};
 pub use versus::Versus;
 
 /// Everything that the report shows.
@@ -33,16 +38,31 @@ pub struct Summary {
     pub serving: Vec<Serving>,
     /// The subject against every other arm, in the same cells.
     pub versus: Vec<Versus>,
+    /// Who beats the subject, in what.
+    #[serde(default)]
+    pub rivals: Vec<Rivals>,
     /// What an arm costs where nothing disturbs: its quiet tokens/s over the baseline's.
     pub overhead: Vec<Overhead>,
     pub marks: Vec<Marks>,
     /// What the schedulers' BPF programs cost; empty unless the matrix has it counted.
     #[serde(default)]
     pub bpf: Vec<Bpf>,
+    /// What the tracer found of the launching threads; empty unless a workload is traced.
+    #[serde(default)]
+    pub traced: Vec<TracedRow>,
+    /// What the tracer itself costs; empty without the same workload traced and untraced.
+    #[serde(default)]
+    pub tracer_costs: Vec<TracerCost>,
     /// Which scheduler each arm ran, by its own account.
     #[serde(default)]
     pub versions: BTreeMap<String, String>,
     pub failed: Vec<FailedCell>,
+    /// Cells during which the machine did something else as well, kept or measured again.
+    #[serde(default)]
+    pub disturbed: Vec<DisturbedCell>,
+    /// Whether the run looked for such cells; older ones did not.
+    #[serde(default)]
+    pub watched: bool,
 }
 
 /// One arm beside one neighbour.
@@ -54,6 +74,9 @@ pub struct Row {
     /// Rounds that were measured, and rounds that failed.
     pub rounds: usize,
     pub failed: usize,
+    /// Of the measured ones, those that stayed disturbed.
+    #[serde(default)]
+    pub disturbed: usize,
     pub tokens_per_s: Option<Estimate>,
     /// Tokens/s over those of the quiet reference on the same kind of boot, in the same round.
     pub share_of_clean: Option<Estimate>,
@@ -100,6 +123,18 @@ pub struct FailedCell {
     pub cannot_run: bool,
 }
 
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DisturbedCell {
+    pub workload: String,
+    pub neighbour: Neighbour,
+    pub arm: String,
+    pub round: u32,
+    /// Of what is kept; empty: measured again until nothing disturbed it.
+    pub reasons: Vec<String>,
+    /// Measurements that were thrown away.
+    pub discarded: usize,
+}
+
 /// The measured cells by what they are of.
 struct Cells<'a> {
     plan: &'a Plan,
@@ -110,18 +145,32 @@ struct Cells<'a> {
 pub fn study(plan: &Plan, cells: &[Cell]) -> Summary {
     let measured = measured(plan, cells);
     let failed: Vec<FailedCell> = cells.iter().filter_map(failed_cell).collect();
+    let disturbed: Vec<DisturbedCell> = cells.iter().filter_map(disturbed_cell).collect();
+    let versus = versus::versus(&measured);
     Summary {
         schema: 1,
-        rows: rows(&measured, &failed),
+        rows: rows(&measured, &failed, &disturbed),
         distributions: distribution::distributions(&measured),
         serving: serving::serving(&measured),
-        versus: versus::versus(&measured),
+        rivals: rivals::rivals(&measured, &versus),
+        versus,
         overhead: overheads(&measured),
         marks: marks(&measured),
         bpf: bpf::costs(&measured),
+        traced: traced::rows(&measured),
+        tracer_costs: traced::costs(&measured),
         versions: cells.iter().filter_map(version).collect(),
         failed,
+        disturbed,
+        watched: cells
+            .iter()
+            .filter_map(|c| c.measurement.as_ref())
+            .any(watched),
     }
+}
+
+fn watched(m: &Measurement) -> bool {
+    m.surroundings.here.is_some() || m.surroundings.host.is_some()
 }
 
 fn measured<'a>(plan: &'a Plan, cells: &'a [Cell]) -> Cells<'a> {
@@ -155,6 +204,18 @@ fn failed_cell(cell: &Cell) -> Option<FailedCell> {
         round: cell.key.round,
         cannot_run: cell.cannot_run,
         reason: cell.failure.clone().unwrap_or_else(|| "unknown".to_owned()),
+    })
+}
+
+fn disturbed_cell(cell: &Cell) -> Option<DisturbedCell> {
+    let quiet = cell.disturbed.is_empty() && cell.discarded.is_empty();
+    (!quiet).then(|| DisturbedCell {
+        workload: cell.key.workload.clone(),
+        neighbour: cell.key.neighbour,
+        arm: cell.key.arm.clone(),
+        round: cell.key.round,
+        reasons: cell.disturbed.clone(),
+        discarded: cell.discarded.len(),
     })
 }
 
@@ -261,7 +322,7 @@ fn token_ms(rounds: &BTreeMap<u32, &Measurement>) -> Vec<Vec<f64>> {
     rounds.values().map(|m| m.workload.token_ms()).collect()
 }
 
-fn rows(cells: &Cells, failed: &[FailedCell]) -> Vec<Row> {
+fn rows(cells: &Cells, failed: &[FailedCell], disturbed: &[DisturbedCell]) -> Vec<Row> {
     cells
         .each_row()
         .map(|(workload, neighbour, arm)| {
@@ -271,12 +332,23 @@ fn rows(cells: &Cells, failed: &[FailedCell]) -> Vec<Row> {
                     (f.workload.as_str(), f.neighbour, f.arm.as_str()) == (workload, neighbour, arm)
                 })
                 .count();
-            row(cells, workload, neighbour, arm, failed)
+            let disturbed = disturbed
+                .iter()
+                .filter(|d| !d.reasons.is_empty())
+                .filter(|d| {
+                    (d.workload.as_str(), d.neighbour, d.arm.as_str()) == (workload, neighbour, arm)
+                })
+                .count();
+            Row {
+                failed,
+                disturbed,
+                ..row(cells, workload, neighbour, arm)
+            }
         })
         .collect()
 }
 
-fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str, failed: usize) -> Row {
+fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str) -> Row {
     let rounds = cells.rounds(workload, neighbour, arm);
     let each = |figure: fn(&Measurement) -> Option<f64>| -> Option<Estimate> {
         stats::median_of_rounds(
@@ -307,7 +379,8 @@ fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str, failed: u
         neighbour,
         arm: arm.to_owned(),
         rounds: rounds.len(),
-        failed,
+        failed: 0,
+        disturbed: 0,
         tokens_per_s: each(|m| Some(m.workload.tokens_per_s())),
         share_of_clean: stats::median_of_rounds(&shares),
         token_p50_ms: stats::pooled_percentile(&tokens, 50.0),
@@ -379,5 +452,7 @@ fn marks(cells: &Cells) -> Vec<Marks> {
         .collect()
 }
 
+#[cfg(test)]
+mod same;
 #[cfg(test)]
 mod tests;

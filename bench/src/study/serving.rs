@@ -34,6 +34,9 @@ pub struct Latency {
     /// Absent below 459 samples, as the ratio is.
     pub p99_ms: Option<Estimate>,
     pub p99_of_clean: Option<Estimate>,
+    /// Mean over mean of the quiet cells: what studies publish. A mean needs few requests.
+    #[serde(default)]
+    pub mean_of_clean: Option<Estimate>,
 }
 
 type Figure = fn(&LlmClient) -> &[f64];
@@ -100,5 +103,16 @@ fn latency(rounds: &Rounds, clean: &Rounds, figure: Figure) -> Latency {
         p99_of_clean: (enough && below >= P99_MIN_SAMPLES)
             .then(|| stats::pooled_percentile_ratio(&pairs, 99.0))
             .flatten(),
+        mean_of_clean: stats::median_of_rounds(
+            &pairs
+                .iter()
+                .filter_map(|(above, below)| Some(mean(above)? / mean(below)?))
+                .collect::<Vec<_>>(),
+        ),
     }
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    let sum: f64 = values.iter().sum();
+    (sum > 0.0).then(|| sum / values.len() as f64)
 }

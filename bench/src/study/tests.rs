@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::neighbour::Work;
-use crate::record::{MarksSeen, WorkloadReport, samples};
+use crate::record::{Discarded, MarksSeen, Surroundings, WorkloadReport, samples};
 use crate::run::plan::samples::plan;
 
 fn cell(round: u32, arm: &str, neighbour: Neighbour, tokens_per_s: f64) -> Cell {
@@ -180,6 +180,30 @@ fn failed_cells_are_rows_with_a_reason() {
 }
 
 #[test]
+fn disturbed_cells_are_counted_in_their_row_unless_measured_again() {
+    let mut disturbed = cell(1, "eevdf", Neighbour::Cpu, 90.0);
+    disturbed.disturbed = vec!["a compiler".to_owned()];
+    let mut mended = cell(2, "eevdf", Neighbour::Cpu, 95.0);
+    mended.discarded = vec![Discarded {
+        tokens_per_s: 50.0,
+        surroundings: Surroundings::default(),
+        reasons: vec!["a compiler".to_owned()],
+    }];
+    let summary = study(
+        &plan(),
+        &[disturbed, mended, cell(3, "eevdf", Neighbour::Cpu, 95.0)],
+    );
+    let row = find(&summary, "eevdf", Neighbour::Cpu);
+    assert_eq!((row.rounds, row.disturbed), (3, 1));
+    let seen: Vec<_> = summary
+        .disturbed
+        .iter()
+        .map(|d| (d.round, d.reasons.len(), d.discarded))
+        .collect();
+    assert_eq!(seen, [(1, 1, 0), (2, 0, 1)]);
+}
+
+#[test]
 fn marks_are_counted_with_the_slowest() {
     let marked = |round, delay_ms: Option<f64>| {
         let mut cell = cell(round, "gpuaware", Neighbour::Cpu, 1.0);
@@ -245,6 +269,7 @@ fn requests_are_set_against_those_of_the_quiet_cells() {
     );
     assert!((value(heavy.ttft.p99_of_clean) - 1.5).abs() < 1e-9);
     assert!((value(heavy.tpot.p99_of_clean) - 1.0).abs() < 1e-9);
+    assert!((value(heavy.ttft.mean_of_clean) - 1.5).abs() < 1e-9);
     // Of the offered ones, failures included: 100 of 201.
     assert!((value(heavy.good) - 100.0 / 201.0).abs() < 1e-9);
     // Two rounds are 400 requests: too few for a p99.

@@ -4,8 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::stats::{self, Estimate, P99_MIN_SAMPLES};
-use super::{Cells, mean_work, token_ms, work_ratios};
+use super::{Cells, mean_work, work_ratios};
 use crate::neighbour::Neighbour;
+use crate::record::{LlmClient, Measurement};
 
 /// Ratios of the subject over another arm; above 1 the subject has more.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -17,6 +18,11 @@ pub struct Versus {
     pub share_of_clean: Option<Estimate>,
     /// Absent as well when either side has too few tokens.
     pub token_p99: Option<Estimate>,
+    /// Of servers: absent as well when either side has too few requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttft_p99: Option<Estimate>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tpot_p99: Option<Estimate>,
     /// Geometric mean over the kinds of neighbour.
     pub work: Option<Estimate>,
     /// Idle CPU in percentage points, subject minus other.
@@ -52,22 +58,36 @@ fn pair(cells: &Cells, workload: &str, neighbour: Neighbour, subject: &str, othe
         subject: subject.to_owned(),
         other: other.to_owned(),
         share_of_clean: stats::median_of_rounds(&shares),
-        token_p99: p99_ratio(&token_ms(&above), &token_ms(&below)),
+        token_p99: p99_ratio(&pairs, |m| Some(m.workload.token_ms())),
+        ttft_p99: p99_ratio(&pairs, |m| requests(m, |client| &client.ttfts)),
+        tpot_p99: p99_ratio(&pairs, |m| requests(m, |client| &client.tpots)),
         work: mean_work(&work_ratios(&pairs)),
         idle_points: stats::median_of_rounds(&idle),
     }
 }
 
-fn p99_ratio(above: &[Vec<f64>], below: &[Vec<f64>]) -> Option<Estimate> {
-    let enough =
-        |rounds: &[Vec<f64>]| rounds.iter().map(Vec::len).sum::<usize>() >= P99_MIN_SAMPLES;
-    if above.len() != below.len() || !enough(above) || !enough(below) {
+fn requests(m: &Measurement, latency: fn(&LlmClient) -> &[f64]) -> Option<Vec<f64>> {
+    Some(latency(m.workload.client()?).to_vec())
+}
+
+/// The ratio of two p99 over all rounds that both have; `None` with too few samples on either side.
+pub(super) fn p99_ratio(
+    pairs: &[(&Measurement, &Measurement)],
+    samples: impl Fn(&Measurement) -> Option<Vec<f64>>,
+) -> Option<Estimate> {
+    let rounds: Vec<(Vec<f64>, Vec<f64>)> = pairs
+        .iter()
+        .filter_map(|(above, below)| Some((samples(above)?, samples(below)?)))
+        .collect();
+    let (above, below) = rounds.iter().fold((0, 0), |(above, below), round| {
+        (above + round.0.len(), below + round.1.len())
+    });
+    if above.min(below) < P99_MIN_SAMPLES {
         return None;
     }
-    let rounds: Vec<(&[f64], &[f64])> = above
+    let rounds: Vec<(&[f64], &[f64])> = rounds
         .iter()
-        .zip(below)
-        .map(|(a, b)| (a.as_slice(), b.as_slice()))
+        .map(|(above, below)| (above.as_slice(), below.as_slice()))
         .collect();
     stats::pooled_percentile_ratio(&rounds, 99.0)
 }

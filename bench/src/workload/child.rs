@@ -2,7 +2,7 @@
 //! A program of a workload: its stderr line by line while it runs, its stdout when it has ended.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -25,6 +25,7 @@ const POLL: Duration = Duration::from_millis(50);
 pub struct Child {
     name: &'static str,
     process: Supervised,
+    stdin: Option<ChildStdin>,
     stderr: Receiver<String>,
     stdout: JoinHandle<String>,
     log: Vec<String>,
@@ -33,11 +34,12 @@ pub struct Child {
 impl Child {
     pub fn start(name: &'static str, command: &mut Command) -> Result<Self> {
         command
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut process = Supervised::spawn(name, command)?;
         let child = process.child_mut();
+        let stdin = child.stdin.take();
         let mut stdout = child.stdout.take().context("a child without stdout")?;
         let stderr = child.stderr.take().context("a child without stderr")?;
         let (sender, receiver) = channel();
@@ -57,36 +59,61 @@ impl Child {
         Ok(Self {
             name,
             process,
+            stdin,
             stderr: receiver,
             stdout,
             log: Vec::new(),
         })
     }
 
-    /// Waits for a line that begins with `prefix`, and returns the rest of it.
-    pub fn wait_for_line(&mut self, prefix: &str) -> Result<String> {
+    /// Waits until it has started: for a line that begins with `prefix`. Returns the rest of it.
+    pub fn wait_for_start(&mut self, prefix: &str) -> Result<String> {
+        self.wait_for_line(prefix, START_TIMEOUT)
+    }
+
+    /// Waits until it has measured, `seconds` and some: for a line that begins with `prefix`.
+    pub fn wait_for_result(&mut self, prefix: &str, seconds: f64) -> Result<String> {
+        self.wait_for_line(prefix, Duration::from_secs_f64(seconds) + END_TIMEOUT)
+    }
+
+    fn wait_for_line(&mut self, prefix: &str, limit: Duration) -> Result<String> {
+        let rest = |line: &str| Some(line.strip_prefix(prefix)?.trim().to_owned());
+        self.wait_for(rest, prefix, limit)
+    }
+
+    /// Waits for a line with these words somewhere in it.
+    pub fn wait_for_words(&mut self, words: &str, limit: Duration) -> Result<()> {
+        self.wait_for(|line| line.contains(words).then_some(()), words, limit)
+    }
+
+    fn wait_for<T>(
+        &mut self,
+        sign: impl Fn(&str) -> Option<T>,
+        words: &str,
+        limit: Duration,
+    ) -> Result<T> {
         let name = self.name;
-        let deadline = Instant::now() + START_TIMEOUT;
+        let deadline = Instant::now() + limit;
         loop {
             interrupt::check()?;
             match self.stderr.recv_timeout(POLL) {
-                Ok(line) => match line.strip_prefix(prefix) {
-                    Some(rest) => return Ok(rest.trim().to_owned()),
+                Ok(line) => match sign(&line) {
+                    Some(found) => return Ok(found),
                     None => self.log.push(line),
                 },
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     let status = self.process.wait_until(Instant::now() + END_TIMEOUT)?;
                     bail!(
-                        "{name} ended before it measured ({status}){}",
+                        "{name} ended before it had measured ({status}){}",
                         self.last_words()
                     );
                 }
             }
             if Instant::now() >= deadline {
                 bail!(
-                    "{name} was not warm after {} s{}",
-                    START_TIMEOUT.as_secs(),
+                    "{name} did not say {words:?} within {} s{}",
+                    limit.as_secs(),
                     self.last_words()
                 );
             }
@@ -133,10 +160,26 @@ impl Child {
         )
     }
 
+    /// Lets it end, which waited for the end of its stdin, and waits for that.
+    pub fn release(&mut self) -> Result<()> {
+        self.stdin = None;
+        self.wait_for_end(0.0, || Ok(()))
+    }
+
     /// Asks it to end and waits for that.
     pub fn stop(&mut self) -> Result<()> {
         self.process.signal(Signal::SIGINT)?;
         self.wait_for_end(0.0, || Ok(()))
+    }
+
+    /// Asks it to end and does not mind how it does: dropping it kills what is left.
+    pub fn dismiss(&mut self) {
+        let _ = self.process.signal(Signal::SIGINT);
+        let _ = self.process.wait_until(Instant::now() + END_TIMEOUT);
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
     }
 
     /// The JSON document that it printed.
@@ -153,9 +196,7 @@ impl Child {
     }
 
     fn last_words(&self) -> String {
-        self.log
-            .last()
-            .map(|line| format!(": {line}"))
-            .unwrap_or_default()
+        let spoken = self.log.iter().rfind(|line| !line.trim().is_empty());
+        spoken.map(|line| format!(": {line}")).unwrap_or_default()
     }
 }

@@ -7,12 +7,14 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use super::with_driver;
+use super::driver::with_driver;
 use crate::matrix;
 use crate::record::GpuLaunch;
 
 /// What gpu_launch prints on stderr just before its measured window.
 pub(super) const MEASURING: &str = "gpu_launch: measuring";
+/// And just after. It goes on launching until it is released.
+pub(super) const MEASURED: &str = "gpu_launch: measured";
 
 pub(super) fn check(report: &GpuLaunch) -> Result<()> {
     if report.failures > 0 {
@@ -29,7 +31,7 @@ pub(super) fn command(
     prefix: &[String],
     seconds: f64,
     target: &Path,
-) -> Command {
+) -> Result<Command> {
     let lab = target.join("lab");
     let mut line: Vec<OsString> = prefix.iter().map(OsString::from).collect();
     line.push(lab.join("gpu_launch").into());
@@ -38,11 +40,12 @@ pub(super) fn command(
     let warmup = workload.warmup_tokens.to_string();
     let seconds = seconds.to_string();
     line.extend(["--duration", &seconds, "--warmup-tokens", &warmup].map(OsString::from));
+    line.extend(["--until-eof", "yes"].map(OsString::from));
     if let Some(sync) = workload.sync {
         line.extend(["--sync", sync.name()].map(OsString::from));
     }
     line.extend(workload.args.iter().map(OsString::from));
-    with_driver(&line, target)
+    with_driver(&line, &lab, workload.driver)
 }
 
 #[cfg(test)]
@@ -84,7 +87,7 @@ mod tests {
         let Program::GpuLaunch(launch) = workload().program else {
             panic!("gpu_launch is the default")
         };
-        let command = command(&launch, &prefix, 2.5, Path::new("/t"));
+        let command = command(&launch, &prefix, 2.5, Path::new("/t")).unwrap();
         let line: Vec<_> = command
             .get_args()
             .map(|arg| arg.to_string_lossy())
@@ -92,7 +95,7 @@ mod tests {
         assert_eq!(command.get_program(), "taskset");
         assert_eq!(
             line.join(" "),
-            "-c 1 /t/lab/gpu_launch --profile qwen3 --profiles /t/lab/profiles --duration 2.5 --warmup-tokens 5 --sync spin --idle-threads 1"
+            "-c 1 /t/lab/gpu_launch --profile qwen3 --profiles /t/lab/profiles --duration 2.5 --warmup-tokens 5 --until-eof yes --sync spin --idle-threads 1"
         );
     }
 
@@ -102,11 +105,12 @@ mod tests {
         let mut running = fake(
             dir.path(),
             r#"echo "gpu_launch: hello" >&2; echo "gpu_launch: measuring" >&2
+            echo "gpu_launch: measured" >&2; cat
             echo '{"workload":"gpu_launch","tokens":1,"seconds":1,"tokens_per_s":1,"launches":9,"failures":0,"token_us":[5],
             "context_switches":{"voluntary":1,"involuntary":0},"threads_detail":[]}'"#,
         );
         running.wait_until_measuring().unwrap();
-        running.wait(0.1, || Ok(())).unwrap();
+        running.wait_until_measured(0.1).unwrap();
         let WorkloadReport::GpuLaunch(report) = running.report().unwrap() else {
             panic!("not gpu_launch's")
         };
@@ -123,7 +127,7 @@ mod tests {
         let error = running.wait_until_measuring().unwrap_err().to_string();
         assert_eq!(
             error,
-            "gpu_launch ended before it measured (exit status: 1): gpu_launch: CUDA_ERROR_NO_DEVICE"
+            "gpu_launch ended before it had measured (exit status: 1): gpu_launch: CUDA_ERROR_NO_DEVICE"
         );
     }
 
@@ -132,12 +136,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut running = fake(
             dir.path(),
-            r#"echo "gpu_launch: measuring" >&2
+            r#"echo "gpu_launch: measuring" >&2; echo "gpu_launch: measured" >&2
             echo '{"workload":"gpu_launch","tokens":1,"seconds":1,"tokens_per_s":1,"launches":9,"failures":2,"token_us":[5],
             "context_switches":{"voluntary":1,"involuntary":0},"threads_detail":[]}'"#,
         );
         running.wait_until_measuring().unwrap();
-        running.wait(0.1, || Ok(())).unwrap();
+        running.wait_until_measured(0.1).unwrap();
         assert_eq!(
             running.report().unwrap_err().to_string(),
             "2 of 9 launches failed"

@@ -10,7 +10,8 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use super::{Place, with_driver};
+use super::Place;
+use super::driver::with_driver;
 use crate::cpus;
 use crate::matrix::LlmServer;
 use crate::record::{LlmClient, LlmServing};
@@ -20,7 +21,7 @@ pub(super) const MEASURING: &str = "llm_client: measuring";
 /// What open answers get after the last request; what takes longer has failed.
 const DRAIN_S: f64 = 20.0;
 
-pub(super) fn server(workload: &LlmServer, prefix: &[String], target: &Path) -> Command {
+pub(super) fn server(workload: &LlmServer, prefix: &[String], target: &Path) -> Result<Command> {
     let mut line: Vec<OsString> = prefix.iter().map(OsString::from).collect();
     line.push(target.join("release/llm_server").into());
     let share = workload.gpu_memory_utilization.to_string();
@@ -30,7 +31,7 @@ pub(super) fn server(workload: &LlmServer, prefix: &[String], target: &Path) -> 
         line.extend(["--sync", sync.name()].map(OsString::from));
     }
     line.extend(workload.args.iter().map(OsString::from));
-    with_driver(&line, target)
+    with_driver(&line, &target.join("lab"), workload.driver)
 }
 
 /// `seed` is the round's: all arms get the same requests in it.
@@ -102,7 +103,7 @@ mod tests {
         };
         let prefix = ["nice".to_owned(), "-n".to_owned(), "-10".to_owned()];
         assert_eq!(
-            line(&server(&llm, &prefix, Path::new("/t"))),
+            line(&server(&llm, &prefix, Path::new("/t")).unwrap()),
             "nice -n -10 /t/release/llm_server --profile chat --port 0 --gpu-memory-utilization 0.75 --sync yield"
         );
         let place = Place {

@@ -3,10 +3,11 @@
 //! its report read. What happens around it (neighbours, scheduler) is the business of `run::cell`.
 
 mod child;
+pub mod driver;
 mod gpu_launch;
 mod llm_server;
+mod served;
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
@@ -27,6 +28,14 @@ pub struct Place<'a> {
     pub preferred: &'a str,
 }
 
+/// Processes of the workload that somebody else has started.
+pub fn running_already(workload: &Workload) -> Vec<u32> {
+    match &workload.program {
+        Program::Served(served) => served::running_already(served),
+        Program::GpuLaunch(_) | Program::LlmServer(_) => Vec::new(),
+    }
+}
+
 /// A workload that runs; dropping it kills it.
 #[derive(Debug)]
 pub struct Running {
@@ -39,6 +48,7 @@ pub struct Running {
 enum Programs {
     GpuLaunch(Child),
     LlmServer { server: Child, client: Child },
+    Served(Box<served::Running>),
 }
 
 impl Running {
@@ -50,8 +60,8 @@ impl Running {
         round: u32,
         place: Place,
     ) -> Result<Self> {
-        let cgroup = settings.cgroup.as_deref().map(Cgroup::make).transpose()?;
-        if let (Some(cgroup), Some(cpus)) = (&cgroup, &settings.cpuset) {
+        let mut cgroup = settings.cgroup.as_deref().map(Cgroup::make).transpose()?;
+        if let (Some(cgroup), Some(cpus)) = (&mut cgroup, &settings.cpuset) {
             cgroup.confine(cpus, settings.isolated)?;
         }
         let start = |name, mut command: Command| -> Result<Child> {
@@ -63,16 +73,20 @@ impl Running {
         let prefix = &settings.prefix;
         let programs = match &workload.program {
             Program::GpuLaunch(launch) => {
-                let command = gpu_launch::command(launch, prefix, seconds, place.target);
+                let command = gpu_launch::command(launch, prefix, seconds, place.target)?;
                 Programs::GpuLaunch(start("gpu_launch", command)?)
             }
             Program::LlmServer(llm) => {
-                let command = llm_server::server(llm, prefix, place.target);
+                let command = llm_server::server(llm, prefix, place.target)?;
                 let mut server = start("llm_server", command)?;
-                let address = server.wait_for_line(llm_server::LISTENING)?;
+                let address = server.wait_for_start(llm_server::LISTENING)?;
                 let mut command = llm_server::client(llm, &address, seconds, round, place);
                 let client = Child::start("llm_client", &mut command)?;
                 Programs::LlmServer { server, client }
+            }
+            Program::Served(served) => {
+                let running = served::Running::start(served, prefix, seconds, round, place, start)?;
+                Programs::Served(Box::new(running))
             }
         };
         Ok(Self {
@@ -84,31 +98,31 @@ impl Running {
     /// Waits until the measured window begins.
     pub fn wait_until_measuring(&mut self) -> Result<()> {
         match &mut self.programs {
-            Programs::GpuLaunch(child) => child.wait_for_line(gpu_launch::MEASURING),
-            Programs::LlmServer { client, .. } => client.wait_for_line(llm_server::MEASURING),
+            Programs::GpuLaunch(child) => child.wait_for_start(gpu_launch::MEASURING),
+            Programs::LlmServer { client, .. } => client.wait_for_start(llm_server::MEASURING),
+            Programs::Served(running) => return running.wait_until_measuring(),
         }
         .map(drop)
     }
 
-    /// Waits until it has measured; `while_waiting` is called now and then.
-    pub fn wait(
-        &mut self,
-        seconds: f64,
-        mut while_waiting: impl FnMut() -> Result<()>,
-    ) -> Result<()> {
+    /// Waits until it has measured. Its threads are still there then.
+    pub fn wait_until_measured(&mut self, seconds: f64) -> Result<()> {
         match &mut self.programs {
-            Programs::GpuLaunch(child) => child.wait_for_end(seconds, while_waiting),
-            Programs::LlmServer { server, client } => client.wait_for_end(seconds, || {
-                server.must_live()?;
-                while_waiting()
-            }),
+            Programs::GpuLaunch(child) => child
+                .wait_for_result(gpu_launch::MEASURED, seconds)
+                .map(drop),
+            Programs::LlmServer { server, client } => {
+                client.wait_for_end(seconds, || server.must_live())
+            }
+            Programs::Served(running) => running.wait_until_measured(seconds),
         }
     }
 
-    /// Its report, if it is a good one.
+    /// Lets it end. Its report, if it is a good one.
     pub fn report(self) -> Result<WorkloadReport> {
         match self.programs {
-            Programs::GpuLaunch(child) => {
+            Programs::GpuLaunch(mut child) => {
+                child.release()?;
                 let report = child.document()?;
                 if let WorkloadReport::GpuLaunch(launch) = &report {
                     gpu_launch::check(launch)?;
@@ -124,17 +138,7 @@ impl Running {
                 llm_server::check(&report)?;
                 Ok(WorkloadReport::LlmServing(report))
             }
+            Programs::Served(running) => Ok(WorkloadReport::LlmServing(running.report()?)),
         }
     }
-}
-
-/// The command, with the emulated driver if it is there; without it the loader takes the machine's own.
-fn with_driver(line: &[OsString], target: &Path) -> Command {
-    let mut command = Command::new(&line[0]);
-    command.args(&line[1..]);
-    let lab = target.join("lab");
-    if lab.join("libcuda.so.1").exists() {
-        command.env("LD_LIBRARY_PATH", lab);
-    }
-    command
 }

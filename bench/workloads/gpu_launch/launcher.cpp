@@ -145,6 +145,18 @@ void Launcher::measure(uint64_t tokens)
 	}
 }
 
+// As it did while it measured, for whoever looks at a launching thread now.
+void Launcher::go_on()
+{
+	try {
+		while (!shared_.released && !Shared::stop)
+			token();
+	} catch (const std::exception &error) {
+		measured_.failures++;
+		measured_.error = error.what();
+	}
+}
+
 void Launcher::run(unsigned index, uint64_t warmup_tokens, uint64_t tokens)
 {
 	rusage before{}, after{};
@@ -154,6 +166,7 @@ void Launcher::run(unsigned index, uint64_t warmup_tokens, uint64_t tokens)
 		prepare(index);
 		for (uint64_t i = 0; i < warmup_tokens && !Shared::stop; i++)
 			token();
+		measured_.other_launches = measured_.launches;
 		measured_.launches = 0;
 		measured_.intervals.fill(0);
 		wait_for_go();
@@ -171,4 +184,13 @@ void Launcher::run(unsigned index, uint64_t warmup_tokens, uint64_t tokens)
 	measured_.sys_s = seconds(after.ru_stime) - seconds(before.ru_stime);
 	measured_.voluntary = after.ru_nvcsw - before.ru_nvcsw;
 	measured_.involuntary = after.ru_nivcsw - before.ru_nivcsw;
+	const uint64_t launches = measured_.launches;
+	const auto intervals = measured_.intervals;
+	shared_.nr_measured.fetch_add(1);
+	shared_.nr_measured.notify_all();
+	if (measured_.error.empty())
+		go_on();
+	measured_.other_launches += measured_.launches - launches;
+	measured_.launches = launches;
+	measured_.intervals = intervals;
 }

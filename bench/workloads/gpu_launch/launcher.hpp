@@ -22,6 +22,7 @@ struct Measured {
 	uint64_t first_launch_ns = 0; // of the whole run, warm-up included
 	uint64_t end_ns = 0;
 	uint64_t launches = 0;
+	uint64_t other_launches = 0; // before and after the measured part
 	uint64_t failures = 0;
 	std::vector<uint32_t> token_us;
 	std::array<uint64_t, interval_le_ns.size() + 1> intervals{};
@@ -37,6 +38,8 @@ struct Shared {
 	std::atomic<uint64_t> nr_ready{0};
 	std::atomic<uint32_t> go{0};
 	std::atomic<uint64_t> deadline_ns{0}; // 0: by tokens
+	std::atomic<uint64_t> nr_measured{0};
+	std::atomic<bool> released{true}; // false: threads go on launching when they have measured
 	static std::atomic<bool> stop;
 };
 
@@ -62,6 +65,7 @@ class Launcher
 	void wait_for_go();
 	void token();
 	void measure(uint64_t tokens);
+	void go_on();
 	void launch_kernel(uint64_t duration_ns);
 	void launch(bool last);
 	void count_interval(uint64_t interval_ns);

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <system_error>
 #include <thread>
+#include <unistd.h>
 
 #include "clock.hpp"
 #include "driver.hpp"
@@ -33,6 +34,14 @@ void install_signals()
 	sigaction(SIGTERM, &action, nullptr);
 }
 
+void wait_for_eof()
+{
+	char byte;
+
+	while (!Shared::stop && read(STDIN_FILENO, &byte, 1) > 0)
+		;
+}
+
 void idle(unsigned index, const std::atomic<bool> &done)
 {
 	const std::string name = "idle-" + std::to_string(index);
@@ -51,6 +60,7 @@ struct Release {
 	~Release()
 	{
 		Shared::stop = true;
+		shared.released = true;
 		shared.go = 1;
 		shared.go.notify_all();
 		idlers_done = true;
@@ -87,8 +97,15 @@ int run(const Options &options)
 	const uint64_t start_ns = now_ns();
 	if (options.duration_ns)
 		shared.deadline_ns = start_ns + options.duration_ns;
+	shared.released = !options.until_eof;
 	shared.go = 1;
 	shared.go.notify_all();
+	for (uint64_t measured_now; (measured_now = shared.nr_measured) < options.threads;)
+		shared.nr_measured.wait(measured_now);
+	std::fprintf(stderr, "gpu_launch: measured\n");
+	if (options.until_eof)
+		wait_for_eof();
+	shared.released = true;
 	threads.clear();
 	done = true;
 	idlers.clear();

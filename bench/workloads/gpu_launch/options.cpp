@@ -15,6 +15,7 @@ const char usage_text[] =
 	"  --tokens N           measured tokens of each launching thread\n"
 	"  --duration SEC       measured time in seconds; the token under way is finished\n"
 	"  --warmup-tokens N    tokens of each thread before the measured part [5]\n"
+	"  --until-eof yes|no   go on launching after the measured part until stdin ends [no]\n"
 	"  --sync MODE          auto, spin, yield or block: how threads wait [the profile's]\n"
 	"  --threads N          launching threads, each with its own stream [1]\n"
 	"  --idle-threads N     threads that wake 100 times a second and never launch [0]\n"
@@ -42,6 +43,13 @@ uint64_t parse_seconds(const std::string &text)
 	if (text.empty() || *end || !std::isfinite(seconds) || seconds <= 0 || seconds > 1e6)
 		throw UsageError("--duration " + text + ": expected seconds, more than 0");
 	return uint64_t(seconds * 1e9);
+}
+
+bool parse_yes(const std::string &flag, const std::string &text)
+{
+	if (text != "yes" && text != "no")
+		throw UsageError(flag + " " + text + ": expected yes or no");
+	return text == "yes";
 }
 
 std::string default_profiles()
@@ -92,6 +100,8 @@ void take_flag(Options &options, Overrides &overrides, const std::string &flag,
 		options.idle_threads = parse_count(flag, value, 0, 1024);
 	else if (flag == "--warmup-tokens")
 		options.warmup_tokens = parse_count(flag, value, 0, 1'000'000);
+	else if (flag == "--until-eof")
+		options.until_eof = parse_yes(flag, value);
 	else if (flag == "--tokens")
 		options.tokens = parse_count(flag, value, 1, 100'000'000);
 	else if (flag == "--duration")

@@ -9,6 +9,7 @@ struct Options {
 	Profile profile;
 	uint64_t threads = 1;
 	uint64_t idle_threads = 0;
+	bool until_eof = false; // go on launching after the measured part until stdin ends
 	uint64_t warmup_tokens = 5;
 	uint64_t tokens = 0; // of each thread; 0: until duration_ns has passed
 	uint64_t duration_ns = 0;

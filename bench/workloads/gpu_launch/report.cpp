@@ -44,7 +44,7 @@ template <typename Range> std::string array(const Range &values)
 }
 
 struct Sum {
-	uint64_t tokens = 0, launches = 0, failures = 0, end_ns = 0;
+	uint64_t tokens = 0, launches = 0, other_launches = 0, failures = 0, end_ns = 0;
 	double user_s = 0, sys_s = 0;
 	long voluntary = 0, involuntary = 0;
 	std::vector<uint32_t> token_us;
@@ -58,6 +58,7 @@ Sum add_up(const std::vector<const Measured *> &threads)
 	for (const Measured *thread : threads) {
 		sum.tokens += thread->token_us.size();
 		sum.launches += thread->launches;
+		sum.other_launches += thread->other_launches;
 		sum.failures += thread->failures;
 		sum.end_ns = std::max(sum.end_ns, thread->end_ns);
 		sum.user_s += thread->user_s;
@@ -104,6 +105,7 @@ std::string report_json(const Options &options, const Driver &driver,
 	out += ", \"seconds\": " + decimal(seconds);
 	out += ", \"tokens_per_s\": " + decimal(seconds > 0 ? double(sum.tokens) / seconds : 0);
 	out += ", \"launches\": " + std::to_string(sum.launches);
+	out += ", \"launches_in_all\": " + std::to_string(sum.launches + sum.other_launches);
 	out += ", \"failures\": " + std::to_string(sum.failures);
 	out += ",\n  \"token_us\": " + array(sum.token_us);
 	out += ",\n  \"launch_interval_ns\": {\"le\": " + array(interval_le_ns) +

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The `[[workload]]` table as it stands in a file: the keys of all programs in one, so that a mistake has
+//! its line, and which program has which.
+
+use serde::{Deserialize, Serialize};
+
+use super::scalar::Positive;
+use super::served::{Client, Requests, Served, Server};
+use super::workload::{Driver, GpuLaunch, LlmServer, Program, Sync, Trace, Workload};
+
+/// Every key optional but the name; a program that lacks one says so.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keys {
+    name: String,
+    #[serde(default)]
+    program: ProgramName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    profile: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    trace: Option<Trace>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sync: Option<Sync>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    driver: Option<Driver>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    args: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    warmup_tokens: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gpu_memory_utilization: Option<Positive>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request_rate: Option<Positive>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    length_scale: Option<Positive>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    warmup_requests: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    slo_ttft_ms: Option<Positive>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    slo_tpot_ms: Option<Positive>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base_url: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    client: Option<Client>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tokenizer: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    input_tokens: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    output_tokens: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ProgramName {
+    #[default]
+    GpuLaunch,
+    LlmServer,
+    Vllm,
+    LlamaServer,
+    Endpoint,
+}
+
+use ProgramName::{Endpoint, GpuLaunch as Launch, LlamaServer, LlmServer as Llm, Vllm};
+
+impl ProgramName {
+    fn name(self) -> &'static str {
+        match self {
+            Launch => "gpu_launch",
+            Llm => "llm_server",
+            Vllm => "vllm",
+            LlamaServer => "llama_server",
+            Endpoint => "endpoint",
+        }
+    }
+}
+
+impl Keys {
+    /// The first key that is given and that the program does not have.
+    fn stray(&self) -> Option<&'static str> {
+        let serving: &[ProgramName] = &[Llm, Vllm, LlamaServer, Endpoint];
+        let genuine: &[ProgramName] = &[Vllm, LlamaServer, Endpoint];
+        let keys: [(&'static str, bool, &[ProgramName]); 17] = [
+            ("profile", self.profile.is_some(), &[Launch, Llm]),
+            ("sync", self.sync.is_some(), &[Launch, Llm]),
+            ("driver", self.driver.is_some(), &[Launch, Llm]),
+            (
+                "args",
+                !self.args.is_empty(),
+                &[Launch, Llm, Vllm, LlamaServer],
+            ),
+            ("warmup_tokens", self.warmup_tokens.is_some(), &[Launch]),
+            (
+                "gpu_memory_utilization",
+                self.gpu_memory_utilization.is_some(),
+                &[Llm, Vllm],
+            ),
+            ("request_rate", self.request_rate.is_some(), serving),
+            ("length_scale", self.length_scale.is_some(), serving),
+            ("warmup_requests", self.warmup_requests.is_some(), serving),
+            ("slo_ttft_ms", self.slo_ttft_ms.is_some(), serving),
+            ("slo_tpot_ms", self.slo_tpot_ms.is_some(), serving),
+            ("model", self.model.is_some(), genuine),
+            ("base_url", self.base_url.is_some(), &[Endpoint]),
+            ("client", self.client.is_some(), genuine),
+            ("tokenizer", self.tokenizer.is_some(), genuine),
+            ("input_tokens", self.input_tokens.is_some(), genuine),
+            ("output_tokens", self.output_tokens.is_some(), genuine),
+        ];
+        let stray = keys
+            .into_iter()
+            .find(|(_, given, programs)| *given && !programs.contains(&self.program));
+        stray.map(|(key, ..)| key)
+    }
+
+    fn profile(&mut self) -> Result<String, String> {
+        let profile = self.profile.take();
+        profile.ok_or_else(|| "profile: expected the name of one, got nothing".to_owned())
+    }
+
+    fn utilization(&self) -> Result<f64, String> {
+        let utilization = self.gpu_memory_utilization.map_or(0.9, |share| share.0);
+        if utilization > 1.0 {
+            return Err(format!(
+                "gpu_memory_utilization: expected a share above 0, at most 1, got {utilization}"
+            ));
+        }
+        Ok(utilization)
+    }
+
+    fn rate(&self) -> Result<f64, String> {
+        let rate = self.request_rate.map(|rate| rate.0);
+        rate.ok_or_else(|| {
+            "request_rate: expected the requests a second of the client, got nothing".to_owned()
+        })
+    }
+
+    fn llm_server(mut self) -> Result<LlmServer, String> {
+        Ok(LlmServer {
+            profile: self.profile()?,
+            driver: self.driver.unwrap_or_default(),
+            sync: self.sync,
+            gpu_memory_utilization: self.utilization()?,
+            request_rate: self.rate()?,
+            length_scale: self.length_scale.map_or(1.0, |scale| scale.0),
+            warmup_requests: self.warmup_requests.unwrap_or(4),
+            slo_ttft_ms: self.slo_ttft_ms.map(|slo| slo.0),
+            slo_tpot_ms: self.slo_tpot_ms.map(|slo| slo.0),
+            args: self.args,
+        })
+    }
+
+    fn served(self) -> Result<Served, String> {
+        let requests = Requests {
+            request_rate: self.rate()?,
+            warmup_requests: self.warmup_requests.unwrap_or(4),
+            length_scale: self.length_scale.map_or(1.0, |scale| scale.0),
+            input_tokens: self.input_tokens.unwrap_or(256),
+            output_tokens: self.output_tokens.unwrap_or(128),
+            slo_ttft_ms: self.slo_ttft_ms.map(|slo| slo.0),
+            slo_tpot_ms: self.slo_tpot_ms.map(|slo| slo.0),
+        };
+        let server = match self.program {
+            Endpoint => Server::Endpoint {
+                base_url: self.base_url.clone().ok_or_else(|| {
+                    "base_url: expected the server's, such as \"http://127.0.0.1:8000\", got nothing"
+                        .to_owned()
+                })?,
+            },
+            LlamaServer => Server::LlamaCpp,
+            _ => Server::Vllm {
+                gpu_memory_utilization: self.utilization()?,
+            },
+        };
+        let model = self.model.ok_or_else(|| {
+            "model: expected what is served: a name, a folder or a GGUF file, got nothing"
+                .to_owned()
+        })?;
+        Ok(Served {
+            server,
+            model,
+            args: self.args,
+            client: self.client.unwrap_or_default(),
+            tokenizer: self.tokenizer,
+            requests,
+        })
+    }
+}
+
+impl TryFrom<Keys> for Workload {
+    type Error = String;
+
+    fn try_from(mut keys: Keys) -> Result<Self, String> {
+        if let Some(key) = keys.stray() {
+            let program = keys.program.name();
+            return Err(format!(
+                "{key}: expected keys of {program}, which has no such: leave it out or name another program"
+            ));
+        }
+        let (name, trace) = (keys.name.clone(), keys.trace);
+        let program = match keys.program {
+            Llm => Program::LlmServer(keys.llm_server()?),
+            Vllm | LlamaServer | Endpoint => Program::Served(keys.served()?),
+            Launch => Program::GpuLaunch(GpuLaunch {
+                profile: keys.profile()?,
+                driver: keys.driver.unwrap_or_default(),
+                sync: keys.sync,
+                warmup_tokens: keys.warmup_tokens.unwrap_or(5),
+                args: keys.args,
+            }),
+        };
+        Ok(Self {
+            name,
+            trace,
+            program,
+        })
+    }
+}
+
+/// The default stays unwritten.
+fn given(driver: Driver) -> Option<Driver> {
+    (driver != Driver::default()).then_some(driver)
+}
+
+impl From<Workload> for Keys {
+    fn from(workload: Workload) -> Self {
+        let keys = match workload.program {
+            Program::GpuLaunch(launch) => Self {
+                profile: Some(launch.profile),
+                driver: given(launch.driver),
+                sync: launch.sync,
+                args: launch.args,
+                warmup_tokens: Some(launch.warmup_tokens),
+                ..Self::default()
+            },
+            Program::LlmServer(server) => Self {
+                program: Llm,
+                profile: Some(server.profile),
+                driver: given(server.driver),
+                sync: server.sync,
+                args: server.args,
+                gpu_memory_utilization: Some(Positive(server.gpu_memory_utilization)),
+                request_rate: Some(Positive(server.request_rate)),
+                length_scale: Some(Positive(server.length_scale)),
+                warmup_requests: Some(server.warmup_requests),
+                slo_ttft_ms: server.slo_ttft_ms.map(Positive),
+                slo_tpot_ms: server.slo_tpot_ms.map(Positive),
+                ..Self::default()
+            },
+            Program::Served(served) => Self::from(served),
+        };
+        Self {
+            name: workload.name,
+            trace: workload.trace,
+            ..keys
+        }
+    }
+}
+
+impl From<Served> for Keys {
+    fn from(served: Served) -> Self {
+        let (program, utilization, base_url) = match served.server {
+            Server::Vllm {
+                gpu_memory_utilization: share,
+            } => (Vllm, Some(Positive(share)), None),
+            Server::LlamaCpp => (LlamaServer, None, None),
+            Server::Endpoint { base_url } => (Endpoint, None, Some(base_url)),
+        };
+        let requests = served.requests;
+        Self {
+            program,
+            gpu_memory_utilization: utilization,
+            base_url,
+            model: Some(served.model),
+            args: served.args,
+            client: Some(served.client),
+            tokenizer: served.tokenizer,
+            request_rate: Some(Positive(requests.request_rate)),
+            warmup_requests: Some(requests.warmup_requests),
+            length_scale: Some(Positive(requests.length_scale)),
+            input_tokens: Some(requests.input_tokens),
+            output_tokens: Some(requests.output_tokens),
+            slo_ttft_ms: requests.slo_ttft_ms.map(Positive),
+            slo_tpot_ms: requests.slo_tpot_ms.map(Positive),
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A published study's table, to stand beside our own figures. Data with its source, nothing else:
+//! on other hardware only what is relative to clean can be compared.
+
+use serde::{Deserialize, Serialize};
+
+use crate::neighbour::Neighbour;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reference {
+    /// Who published it, where.
+    pub source: String,
+    /// What it was measured on.
+    pub setting: String,
+    /// The workload of the matrix that stands for theirs.
+    pub workload: String,
+    #[serde(rename = "row")]
+    pub rows: Vec<ReferenceRow>,
+}
+
+/// One scenario of theirs, by the names of ours. What a study does not give is left out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReferenceRow {
+    pub neighbour: Neighbour,
+    pub arm: String,
+    pub tokens_per_s: f64,
+    /// Context switches, by their count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switches_per_1000_launches: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttft_mean_ms: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tpot_mean_ms: Option<f64>,
+}
+
+impl Reference {
+    pub fn row(&self, neighbour: Neighbour, arm: &str) -> Option<&ReferenceRow> {
+        self.rows
+            .iter()
+            .find(|row| row.neighbour == neighbour && row.arm == arm)
+    }
+
+    /// Their scenario without a neighbour.
+    pub fn clean(&self) -> Option<&ReferenceRow> {
+        self.rows
+            .iter()
+            .find(|row| row.neighbour == Neighbour::None)
+    }
+
+    /// What is wrong with it in a matrix of these arms and workloads.
+    pub fn mistake(&self, arms: &[String], workloads: &[&str]) -> Option<String> {
+        if !workloads.contains(&self.workload.as_str()) {
+            return Some(format!(
+                "reference.workload: expected one of {}, got {:?}",
+                workloads.join(", "),
+                self.workload
+            ));
+        }
+        if self.clean().is_none() {
+            return Some("reference: expected a row beside \"none\", got no such".to_owned());
+        }
+        let stray = self.rows.iter().find(|row| !arms.contains(&row.arm))?;
+        Some(format!(
+            "reference.row: expected one of the matrix's arms ({}), got {:?}",
+            arms.join(", "),
+            stray.arm
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::matrix::Matrix;
+
+    const TEXT: &str = "source = \"s\"\nsetting = \"t\"\nworkload = \"qwen3\"\n\
+        [[row]]\nneighbour = \"none\"\narm = \"eevdf\"\ntokens_per_s = 50\n\
+        [[row]]\nneighbour = \"cpu\"\narm = \"taskset-nice\"\ntokens_per_s = 45.5\n";
+
+    #[test]
+    fn rows_are_found_by_the_names_of_ours() {
+        let reference: Reference = toml::from_str(TEXT).unwrap();
+        assert_eq!(reference.clean().map(|row| row.tokens_per_s), Some(50.0));
+        let row = reference.row(Neighbour::Cpu, "taskset-nice").unwrap();
+        assert_eq!(row.tokens_per_s, 45.5);
+        assert_eq!(reference.row(Neighbour::Cpu, "eevdf"), None);
+    }
+
+    #[test]
+    fn a_row_without_a_place_in_the_matrix_is_a_mistake() {
+        let reference: Reference = toml::from_str(TEXT).unwrap();
+        let arms = ["eevdf", "taskset-nice"].map(str::to_owned);
+        assert_eq!(reference.mistake(&arms, &["qwen3"]), None);
+        let mistake = |arms: &[String], workload| reference.mistake(arms, &[workload]).unwrap();
+        assert!(mistake(&arms[..1], "qwen3").contains("got \"taskset-nice\""));
+        assert!(mistake(&arms, "eager").contains("expected one of eager, got \"qwen3\""));
+    }
+
+    #[test]
+    fn the_studies_tables_say_where_they_come_from() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("matrices");
+        for name in ["seed-qwen3", "seed-llama"] {
+            let matrix = Matrix::read(&folder.join(format!("{name}.toml"))).unwrap();
+            let reference = matrix.reference.unwrap();
+            assert_eq!(reference.rows.len(), 6, "{name}: six scenarios");
+            assert!(!reference.source.is_empty() && !reference.setting.is_empty());
+        }
+    }
+}

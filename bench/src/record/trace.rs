@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the tracer found in a cell.
+
+use std::ops::AddAssign;
+
+use serde::{Deserialize, Serialize};
+
+/// From the workload's start to its end, warm-up included.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TraceSeen {
+    /// From the tracer's first moment to its last.
+    pub seconds: f64,
+    /// Events that the kernel side met, those of them that its file or its counters lack, and those
+    /// that it passed over without knowing their kind.
+    pub counted: u64,
+    pub lost: u64,
+    pub missed: u64,
+    /// Size of the tracer's file.
+    pub bytes: u64,
+    /// The launching threads together; a summary has them if any was seen to launch, events do not.
+    pub launchers: Option<Launchers>,
+}
+
+/// Counters of launching threads, in the words of docs/tracing.md.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launchers {
+    #[serde(default)]
+    pub traced_ns: u64,
+    pub on_cpu_ns: u64,
+    pub preempted_ns: u64,
+    pub yielded_ns: u64,
+    pub asleep_ns: u64,
+    pub wakeup_wait_ns: u64,
+    pub hard_irq_ns: u64,
+    pub soft_irq_ns: u64,
+    pub vector_irq_ns: u64,
+    /// Switches away.
+    pub preempted: u64,
+    pub yielded: u64,
+    pub blocked: u64,
+    /// In the tracer's windows: switches away, and what was launched meanwhile.
+    #[serde(default)]
+    pub window_switches: u64,
+    #[serde(default)]
+    pub launches: u64,
+    #[serde(default)]
+    pub graph_launches: u64,
+}
+
+impl Launchers {
+    pub fn switches(&self) -> u64 {
+        self.preempted + self.yielded + self.blocked
+    }
+
+    pub fn all_launches(&self) -> u64 {
+        self.launches + self.graph_launches
+    }
+
+    pub fn irq_ns(&self) -> u64 {
+        self.hard_irq_ns + self.soft_irq_ns + self.vector_irq_ns
+    }
+}
+
+impl AddAssign for Launchers {
+    fn add_assign(&mut self, other: Self) {
+        self.traced_ns += other.traced_ns;
+        self.on_cpu_ns += other.on_cpu_ns;
+        self.preempted_ns += other.preempted_ns;
+        self.yielded_ns += other.yielded_ns;
+        self.asleep_ns += other.asleep_ns;
+        self.wakeup_wait_ns += other.wakeup_wait_ns;
+        self.hard_irq_ns += other.hard_irq_ns;
+        self.soft_irq_ns += other.soft_irq_ns;
+        self.vector_irq_ns += other.vector_irq_ns;
+        self.preempted += other.preempted;
+        self.yielded += other.yielded;
+        self.blocked += other.blocked;
+        self.window_switches += other.window_switches;
+        self.launches += other.launches;
+        self.graph_launches += other.graph_launches;
+    }
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Where other arms beat the subject: a table of every figure that one of them is ahead in, and sentences on who
+//! dominates on the plane of isolation and waste.
+
+use super::Report;
+use super::sections::figure;
+use super::table::{Align, Table};
+use crate::neighbour::Neighbour;
+use crate::study::{Figure, Rivals, Versus};
+
+use Align::Left;
+
+pub fn heading(report: &Report) -> String {
+    format!("Where others beat {}", report.plan.matrix.subject)
+}
+
+/// What a reader must know to read the table.
+pub fn explanation(report: &Report) -> String {
+    let subject = &report.plan.matrix.subject;
+    format!(
+        "Each arm whose paired 95 % interval lies wholly on its side, with {subject} over it (idle: {subject} minus it, in points). \
+         Dominated: another arm keeps more of the clean speed and is not shown to leave more idle, or leaves less idle and is not shown to keep less. \
+         What differs by less than half a percent, idle time by half a point, counts as equal. Without a neighbour, arms with boots of their own are left out."
+    )
+}
+
+/// A row for each workload and neighbour, a column for each figure that the run has; `None`: nothing was compared.
+pub fn table(report: &Report) -> Option<Table> {
+    let Report { summary, .. } = report;
+    let has = |figure: &Figure| summary.versus.iter().any(|v| figure.of(v).is_some());
+    let figures: Vec<Figure> = Figure::ALL.into_iter().filter(has).collect();
+    let mut table = Table::new(&[
+        ("workload", Left),
+        ("neighbour", Left),
+        ("dominated by", Left),
+    ]);
+    let names = figures
+        .iter()
+        .map(|&figure| (name(figure).to_owned(), Left));
+    table.columns.extend(names);
+    for row in &summary.rivals {
+        let versus: Vec<&Versus> = summary
+            .versus
+            .iter()
+            .filter(|v| v.workload == row.workload && v.neighbour == row.neighbour)
+            .collect();
+        let measured = |v: &&Versus| Figure::ALL.iter().any(|figure| figure.of(v).is_some());
+        if !versus.iter().any(measured) {
+            continue;
+        }
+        let starts = table.rows.last().is_none_or(|last| last[0] != row.workload);
+        if starts {
+            table.group_starts.push(table.rows.len());
+        }
+        let mut cells = vec![
+            row.workload.clone(),
+            row.neighbour.to_string(),
+            dominated_by(row),
+        ];
+        cells.extend(figures.iter().map(|&figure| ahead(row, figure, &versus)));
+        table.rows.push(cells);
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
+
+fn name(figure: Figure) -> &'static str {
+    match figure {
+        Figure::ShareOfClean => "keeps more",
+        Figure::TokenP99 => "shorter p99",
+        Figure::TtftP99 => "shorter TTFT p99",
+        Figure::TpotP99 => "shorter TPOT p99",
+        Figure::Work => "neighbours get more",
+        Figure::Idle => "leaves less idle",
+    }
+}
+
+fn dominated_by(row: &Rivals) -> String {
+    match &row.dominated_by {
+        None if row.neighbour == Neighbour::None => "–".to_owned(),
+        None => "too few rounds".to_owned(),
+        Some(arms) if arms.is_empty() => "none".to_owned(),
+        Some(arms) => arms.join(", "),
+    }
+}
+
+/// "scx_lavd 0.91 [0.88–0.95], …"; a dash where nobody is ahead.
+fn ahead(row: &Rivals, which: Figure, versus: &[&Versus]) -> String {
+    let decimals = if which == Figure::Idle { 1 } else { 2 };
+    let arms = row.ahead.get(&which).into_iter().flatten();
+    let shown: Vec<String> = arms
+        .map(|arm| {
+            let found = versus.iter().find(|v| v.other == *arm);
+            let estimate = found.and_then(|v| which.of(v));
+            format!("{arm} {}", figure(estimate, decimals, true))
+        })
+        .collect();
+    if shown.is_empty() {
+        return "–".to_owned();
+    }
+    shown.join(", ")
+}
+
+/// One sentence a workload: who dominates beside which neighbour.
+pub fn sentences(report: &Report) -> Vec<String> {
+    let workloads = report.plan.matrix.workloads.iter();
+    workloads
+        .filter_map(|workload| sentence(report, &workload.name))
+        .collect()
+}
+
+fn sentence(report: &Report, workload: &str) -> Option<String> {
+    let subject = &report.plan.matrix.subject;
+    let mut nobody = Vec::new();
+    let mut parts = Vec::new();
+    let rows = report.summary.rivals.iter();
+    for row in rows.filter(|row| row.workload == workload) {
+        match &row.dominated_by {
+            None => {}
+            Some(arms) if arms.is_empty() => nobody.push(row.neighbour.name()),
+            Some(arms) => parts.push(format!(
+                "beside {} it is dominated by {}",
+                row.neighbour,
+                arms.join(", ")
+            )),
+        }
+    }
+    if !nobody.is_empty() {
+        let text = format!(
+            "no other arm dominates {subject} beside {}",
+            nobody.join(", ")
+        );
+        parts.insert(0, text);
+    } else if let Some(first) = parts.first_mut() {
+        *first = first.replacen(" it is", &format!(" {subject} is"), 1);
+    }
+    (!parts.is_empty())
+        .then(|| format!("Isolation against waste, {workload}: {}.", parts.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::samples::cell;
+    use crate::report::samples;
+    use crate::study::study;
+
+    /// isolcpus keeps more in every round and leaves nothing idle; EEVDF keeps less and leaves as much idle.
+    fn report() -> Report {
+        let mut report = samples::report();
+        let cells: Vec<_> = (1..=5)
+            .flat_map(|round| {
+                [
+                    ("eevdf", 60.0, 5.0),
+                    ("isolcpus", 99.0, 0.0),
+                    ("gpuaware", 90.0, 5.0),
+                ]
+                .into_iter()
+                .flat_map(move |(arm, noisy, idle)| {
+                    let mut beside = cell(round, arm, Neighbour::Cpu, noisy);
+                    beside.measurement.as_mut().unwrap().cpu.idle_percent = idle;
+                    [cell(round, arm, Neighbour::None, 100.0), beside]
+                })
+            })
+            .collect();
+        report.summary = study(&report.plan, &cells);
+        report
+    }
+
+    #[test]
+    fn names_who_is_ahead_with_the_interval_and_who_dominates() {
+        let report = report();
+        let text = table(&report).unwrap().to_markdown();
+        assert!(
+            text.contains("| qwen3 | cpu | isolcpus | isolcpus 0.91 [0.91–0.91] | isolcpus 1.10 [1.10–1.10] | isolcpus 5.0 [5.0–5.0] |"),
+            "{text}"
+        );
+        assert!(text.contains("| qwen3 | none | – | – |"), "{text}");
+        assert!(
+            !text.contains("heavy"),
+            "nothing was measured there: {text}"
+        );
+        assert_eq!(
+            sentences(&report),
+            ["Isolation against waste, qwen3: beside cpu gpuaware is dominated by isolcpus."]
+        );
+    }
+
+    #[test]
+    fn says_where_nobody_dominates() {
+        let mut report = report();
+        report.summary.rivals[1].dominated_by = Some(Vec::new());
+        let [sentence] = &sentences(&report)[..] else {
+            panic!("one sentence")
+        };
+        assert!(sentence.ends_with("no other arm dominates gpuaware beside cpu."));
+        report.summary.rivals[2].dominated_by = Some(vec!["a".into(), "b".into()]);
+        assert!(
+            sentences(&report)[0].ends_with("beside cpu; beside heavy it is dominated by a, b."),
+            "{:?}",
+            sentences(&report)
+        );
+    }
+}

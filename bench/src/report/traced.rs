@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The tables of what the tracer found, and of what it costs.
+
+use super::Report;
+use super::sections::{Detail, figure};
+use super::table::{Align, Table};
+use crate::study::stats::Estimate;
+
+use Align::{Left, Right};
+
+/// Headings and tables; none unless the matrix traces a workload.
+pub fn tables(report: &Report, detail: Detail) -> Vec<(&'static str, Table)> {
+    let all = [
+        (
+            "What the launching threads' time went to, by the tracer",
+            found(report, detail),
+        ),
+        (
+            "What the tracer costs: traced over untraced in the same round, %",
+            costs(report),
+        ),
+    ];
+    all.into_iter()
+        .filter(|(_, table)| !table.rows.is_empty())
+        .collect()
+}
+
+fn found(report: &Report, detail: Detail) -> Table {
+    let mut table = table(&[
+        "Sched/1K",
+        "on CPU %",
+        "preempted %",
+        "yielded %",
+        "waiting %",
+        "asleep %",
+        "interrupts %",
+        "lost",
+    ]);
+    let full = detail == Detail::Full;
+    for row in &report.summary.traced {
+        let cells = vec![
+            figure(row.sched_per_1000, 1, full),
+            figure(row.on_cpu_percent, 1, full),
+            figure(row.preempted_percent, 2, full),
+            figure(row.yielded_percent, 2, full),
+            figure(row.waiting_percent, 2, full),
+            figure(row.asleep_percent, 1, full),
+            figure(row.irq_percent, 2, full),
+            row.lost.to_string(),
+        ];
+        push(
+            &mut table,
+            report,
+            [&row.workload, row.neighbour.name(), &row.arm],
+            cells,
+        );
+    }
+    table
+}
+
+fn costs(report: &Report) -> Table {
+    let mut table = table(&["tok/s", "TPOT p50", "TPOT p99", "events/s", "MiB/s", "lost"]);
+    for row in &report.summary.tracer_costs {
+        let percent = |ratio: Option<Estimate>| figure(ratio.map(|e| e.scaled(100.0)), 1, true);
+        let cells = vec![
+            percent(row.tokens_per_s),
+            percent(row.token_p50),
+            percent(row.token_p99),
+            figure(row.events_per_s, 0, false),
+            figure(row.mib_per_s, 2, false),
+            match row.lost {
+                0 => "0".to_owned(),
+                lost => format!("{lost} of {}", row.counted),
+            },
+        ];
+        push(
+            &mut table,
+            report,
+            [&row.workload, row.neighbour.name(), &row.arm],
+            cells,
+        );
+    }
+    table
+}
+
+fn table(columns: &[&str]) -> Table {
+    let mut table = Table::new(&[("workload", Left), ("neighbour", Left), ("arm", Left)]);
+    let columns = columns.iter().map(|name| ((*name).to_owned(), Right));
+    table.columns.extend(columns);
+    table
+}
+
+/// A row of [workload, neighbour, arm], the subject's in bold where there are other arms.
+fn push(table: &mut Table, report: &Report, names: [&str; 3], cells: Vec<String>) {
+    let at = table.rows.len();
+    let [workload, neighbour, arm] = names;
+    if table
+        .rows
+        .last()
+        .is_none_or(|row| row[..2] != [workload, neighbour])
+    {
+        table.group_starts.push(at);
+    }
+    let matrix = &report.plan.matrix;
+    if arm == matrix.subject && matrix.arms.len() > 1 {
+        table.strong.push(at);
+    }
+    let names = names.map(str::to_owned).into_iter();
+    table.rows.push(names.chain(cells).collect());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::neighbour::Neighbour;
+    use crate::report::{html, markdown, samples};
+    use crate::study::{TracedRow, TracerCost};
+
+    #[test]
+    fn every_form_has_the_tables_where_something_was_traced() {
+        let mut report = samples::report();
+        assert!(tables(&report, Detail::Full).is_empty());
+        let figure = |value| {
+            Some(Estimate {
+                value,
+                interval: None,
+            })
+        };
+        report.summary.traced.push(TracedRow {
+            workload: "summary".to_owned(),
+            neighbour: Neighbour::Cpu,
+            arm: "gpuaware".to_owned(),
+            sched_per_1000: figure(2.84),
+            on_cpu_percent: figure(30.0),
+            preempted_percent: figure(14.55),
+            yielded_percent: figure(0.0),
+            waiting_percent: figure(7.5),
+            asleep_percent: figure(47.7),
+            irq_percent: None,
+            lost: 3,
+        });
+        report.summary.tracer_costs.push(TracerCost {
+            workload: "summary".to_owned(),
+            untraced: "qwen3".to_owned(),
+            neighbour: Neighbour::Cpu,
+            arm: "gpuaware".to_owned(),
+            tokens_per_s: figure(0.995),
+            token_p50: figure(1.0),
+            token_p99: None,
+            events_per_s: figure(1166.0),
+            mib_per_s: figure(0.1),
+            counted: 1000,
+            lost: 3,
+        });
+        let (page, text) = (html::render(&report).unwrap(), markdown::render(&report));
+        for part in ["2.8", "14.55", "99.5", "3 of 1000", "What the tracer costs"] {
+            assert!(page.contains(part) && text.contains(part), "{part}");
+        }
+    }
+}

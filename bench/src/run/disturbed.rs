@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Whether the machine disturbed a cell, and whether the cell is measured again. Pure, and blind to
+//! what was measured: who repeats the cells that he does not like finds what he looks for.
+
+use crate::record::{Load, Surroundings};
+
+/// Other processes may keep this many CPUs busy, or this share of all where there are many.
+const OUTSIDE_CPUS: f64 = 0.1;
+const OUTSIDE_SHARE: f64 = 0.02;
+/// The hypervisor may keep this share of all CPUs' time.
+const STEAL_SHARE: f64 = 0.02;
+/// The CPUs' limits of frequency may fall by this much: a rounding of the driver's.
+const CLOCK_FALL: f64 = 0.01;
+
+/// A cell is measured at most this many times more.
+const EXTRA_A_CELL: usize = 2;
+/// Of all cells of a run, at most this share is measured again.
+const EXTRA_A_RUN: f64 = 0.2;
+/// Short runs may repeat this many all the same.
+const EXTRA_AT_LEAST: usize = 4;
+
+/// What disturbed a cell; empty: nothing.
+pub fn reasons(surroundings: &Surroundings) -> Vec<String> {
+    let machines = [
+        ("the host", &surroundings.host),
+        ("this machine", &surroundings.here),
+    ];
+    machines
+        .into_iter()
+        .filter_map(|(name, load)| Some((name, load.as_ref()?)))
+        .flat_map(|(name, load)| reasons_on(name, load))
+        .collect()
+}
+
+fn reasons_on(machine: &str, load: &Load) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let all = load.cpus as f64;
+    if load.outside_cpus > OUTSIDE_CPUS.max(OUTSIDE_SHARE * all) {
+        reasons.push(format!(
+            "other processes kept {:.2} of {all} CPUs of {machine} busy",
+            load.outside_cpus
+        ));
+    }
+    if load.steal_cpus > STEAL_SHARE * all {
+        reasons.push(format!(
+            "{:.1} % of the CPU time of {machine} was stolen by its hypervisor",
+            load.steal_cpus / all * 100.0
+        ));
+    }
+    if load.throttles > 0 {
+        reasons.push(format!(
+            "the CPUs of {machine} throttled {} times because of heat",
+            load.throttles
+        ));
+    }
+    if let Some(limit) = load.clock_limit.filter(|limit| *limit < 1.0 - CLOCK_FALL) {
+        reasons.push(format!(
+            "the frequency limit of {machine} fell to {:.0} %",
+            limit * 100.0
+        ));
+    }
+    reasons
+}
+
+/// How many cells may still be measured again.
+#[derive(Debug)]
+pub struct Budget {
+    left: usize,
+}
+
+impl Budget {
+    /// For a run of `cells` of which `spent` have been repeated already.
+    pub fn new(cells: usize, spent: usize) -> Self {
+        let all = ((cells as f64 * EXTRA_A_RUN) as usize).max(EXTRA_AT_LEAST);
+        Self {
+            left: all.saturating_sub(spent),
+        }
+    }
+
+    /// Whether a disturbed cell that was measured again `extra` times already is once more; takes it
+    /// from the budget.
+    pub fn again(&mut self, reasons: &[String], extra: usize) -> bool {
+        let again = !reasons.is_empty() && extra < EXTRA_A_CELL && self.left > 0;
+        self.left -= usize::from(again);
+        again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quiet(cpus: u64) -> Load {
+        Load {
+            seconds: 2.5,
+            cpus,
+            outside_cpus: 0.0,
+            steal_cpus: 0.0,
+            throttles: 0,
+            clock_limit: Some(1.0),
+        }
+    }
+
+    fn on_host(load: Load) -> Vec<String> {
+        reasons(&Surroundings {
+            here: Some(quiet(2)),
+            host: Some(load),
+        })
+    }
+
+    #[test]
+    fn a_quiet_machine_disturbs_nothing() {
+        assert!(on_host(quiet(2)).is_empty());
+        // What cannot be known is no reason to measure again.
+        assert!(reasons(&Surroundings::default()).is_empty());
+        let hum = Load {
+            outside_cpus: 0.09,
+            steal_cpus: 0.03,
+            clock_limit: None,
+            ..quiet(2)
+        };
+        assert!(on_host(hum).is_empty());
+    }
+
+    #[test]
+    fn each_disturbance_is_named() {
+        let load = Load {
+            outside_cpus: 0.8,
+            steal_cpus: 0.1,
+            throttles: 3,
+            clock_limit: Some(0.6),
+            ..quiet(2)
+        };
+        assert_eq!(
+            on_host(load),
+            [
+                "other processes kept 0.80 of 2 CPUs of the host busy",
+                "5.0 % of the CPU time of the host was stolen by its hypervisor",
+                "the CPUs of the host throttled 3 times because of heat",
+                "the frequency limit of the host fell to 60 %",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_large_machine_may_hum_louder() {
+        let load = |cpus| Load {
+            outside_cpus: 1.0,
+            ..quiet(cpus)
+        };
+        assert!(on_host(load(64)).is_empty());
+        assert_eq!(on_host(load(8)).len(), 1);
+    }
+
+    #[test]
+    fn a_cell_is_repeated_twice_and_a_run_not_for_ever() {
+        let disturbed = ["noise".to_owned()];
+        let mut budget = Budget::new(100, 0);
+        assert!(!budget.again(&[], 0), "nothing disturbed it");
+        assert!(budget.again(&disturbed, 0) && budget.again(&disturbed, 1));
+        assert!(!budget.again(&disturbed, 2), "thrice is enough");
+        assert_eq!((0..50).filter(|_| budget.again(&disturbed, 0)).count(), 18);
+        // What an earlier part of the run has spent counts; a short run may repeat some.
+        assert!(!Budget::new(100, 20).again(&disturbed, 0));
+        assert!(Budget::new(5, 3).again(&disturbed, 0));
+    }
+}

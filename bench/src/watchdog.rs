@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A process beside the runner that cleans up when the runner dies without doing so: by SIGKILL, by a second Ctrl-C, by
+//! the kernel for memory. It waits for the end of its stdin, which comes however the runner ends; what it was told
+//! and not released of by then is undone.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup;
+
+/// The one of this process. Nobody else holds the pipe to it, which is closed on exec.
+static WATCHDOG: OnceLock<Mutex<Child>> = OnceLock::new();
+/// What is undone when the runner is gone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Duty {
+    /// A process group: it is killed.
+    Group(i32),
+    /// The folder of a cgroup: who is in it is killed, and it is removed.
+    Cgroup(PathBuf),
+    /// A file: it is removed.
+    Remove(PathBuf),
+    /// A file of the kernel's: this is written into it.
+    File { path: PathBuf, text: String },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Message {
+    Take(Duty),
+    Release(Duty),
+}
+
+/// Starts it. Before this, and in programs that never do, duties are nobody's.
+///
+/// # Errors
+/// This program cannot be started again.
+pub fn start() -> Result<()> {
+    if WATCHDOG.get().is_some() {
+        return Ok(());
+    }
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let child = Command::new(program)
+        .arg("watchdog")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        // Out of the reach of Ctrl-C and of whoever kills the runner's group.
+        .process_group(0)
+        .spawn()
+        .context("cannot start the watchdog")?;
+    // Two that start it at once: the one that came too late ends, because its pipe is closed.
+    let _ = WATCHDOG.set(Mutex::new(child));
+    Ok(())
+}
+
+/// A duty that the watchdog has while this lives.
+#[derive(Debug)]
+pub struct Guarded(Duty);
+
+impl Guarded {
+    pub fn new(duty: Duty) -> Self {
+        send(&Message::Take(duty.clone()));
+        Self(duty)
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        send(&Message::Release(self.0.clone()));
+    }
+}
+
+fn send(message: &Message) {
+    let Some(watchdog) = WATCHDOG.get() else {
+        return;
+    };
+    let mut watchdog = watchdog.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(pipe) = &mut watchdog.stdin else {
+        return;
+    };
+    let line = serde_json::to_string(message).unwrap_or_default() + "\n";
+    if let Err(error) = pipe.write_all(line.as_bytes()) {
+        eprintln!(
+            "gpuaware-bench: warning: the watchdog is gone ({error}): nobody cleans up after a kill -9"
+        );
+    }
+}
+
+/// `gpuaware-bench watchdog`: reads duties until the runner ends, then does those that are left.
+pub fn main() -> Result<()> {
+    let mut duties: Vec<Duty> = Vec::new();
+    for line in BufReader::new(std::io::stdin()).lines() {
+        let line = line.context("cannot read from the runner")?;
+        // Half a line: the runner died over it.
+        let Ok(message) = serde_json::from_str::<Message>(&line) else {
+            continue;
+        };
+        match message {
+            Message::Take(duty) => duties.push(duty),
+            Message::Release(duty) => {
+                if let Some(at) = duties.iter().rposition(|known| *known == duty) {
+                    duties.remove(at);
+                }
+            }
+        }
+    }
+    // Processes before the cgroups that they are in.
+    duties.sort_by_key(|duty| !matches!(duty, Duty::Group(_)));
+    for duty in &duties {
+        if let Err(error) = undo(duty) {
+            eprintln!("gpuaware-bench: warning: after the runner's death: {error:#}");
+        }
+    }
+    Ok(())
+}
+
+fn undo(duty: &Duty) -> Result<()> {
+    match duty {
+        Duty::Group(leader) => {
+            // ESRCH: nobody is left, which is what is wanted.
+            let _ = killpg(Pid::from_raw(*leader), Signal::SIGKILL);
+            Ok(())
+        }
+        Duty::Cgroup(folder) => cgroup::kill_and_remove(folder),
+        Duty::Remove(path) => {
+            let _ = fs::remove_file(path);
+            Ok(())
+        }
+        Duty::File { path, text } => fs::write(path, text)
+            .with_context(|| format!("cannot put {} back to {text:?}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_as_they_are_written() {
+        let duty = Duty::File {
+            path: "/sys/x y".into(),
+            text: "00000003\n".to_owned(),
+        };
+        let line = serde_json::to_string(&Message::Take(duty.clone())).unwrap();
+        assert!(!line.contains('\n'), "{line}");
+        let Ok(Message::Take(back)) = serde_json::from_str(&line) else {
+            panic!("not what was written: {line}")
+        };
+        assert_eq!(back, duty);
+    }
+
+    #[test]
+    fn files_are_put_back_and_folders_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rps_cpus");
+        fs::write(&path, "2\n").unwrap();
+        undo(&Duty::File {
+            path: path.clone(),
+            text: "0\n".to_owned(),
+        })
+        .unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "0\n");
+        let folder = dir.path().join("group");
+        fs::create_dir(&folder).unwrap();
+        undo(&Duty::Cgroup(folder.clone())).unwrap();
+        assert!(!folder.exists());
+        undo(&Duty::Cgroup(folder)).unwrap();
+    }
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Which libcuda a workload gets: the emulated one of `bench/fakecuda`, or the machine's own with a GPU behind it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::matrix::Driver;
+
+const LIBRARY: &str = "libcuda.so.1";
+
+/// The command `line` with the driver that the matrix asks for. `lab` is the folder of the emulated one.
+///
+/// # Errors
+/// The driver that is asked for is not there.
+pub fn with_driver(line: &[OsString], lab: &Path, driver: Driver) -> Result<Command> {
+    let mut command = Command::new(&line[0]);
+    command.args(&line[1..]);
+    let is_there = lab.join(LIBRARY).exists();
+    let emulated = match driver {
+        Driver::Auto => is_there && missing().is_some(),
+        Driver::Emulated if !is_there => {
+            bail!(
+                "driver = \"emulated\": expected {LIBRARY} in {}: run make build",
+                lab.display()
+            )
+        }
+        Driver::Emulated => true,
+        Driver::Real => match missing() {
+            Some(missing) => bail!(
+                "driver = \"real\": expected a GPU with its own driver: {missing}; \"emulated\" needs none"
+            ),
+            None => false,
+        },
+    };
+    if emulated {
+        command.env("LD_LIBRARY_PATH", lab);
+    }
+    Ok(command)
+}
+
+/// What "auto" stands for on this machine.
+pub fn automatic() -> Driver {
+    match missing() {
+        Some(_) => Driver::Emulated,
+        None => Driver::Real,
+    }
+}
+
+/// What a genuine driver lacks here; `None`: nothing.
+fn missing() -> Option<String> {
+    if devices(Path::new("/dev")) == 0 {
+        return Some("there is no /dev/nvidia0".to_owned());
+    }
+    let library = genuine_library();
+    library
+        .is_none()
+        .then(|| format!("the loader knows no {LIBRARY}"))
+}
+
+/// GPUs that NVIDIA's driver has made devices for.
+fn devices(dev: &Path) -> usize {
+    let names = fs::read_dir(dev).into_iter().flatten().flatten();
+    names
+        .filter(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let number = name.strip_prefix("nvidia");
+            number.is_some_and(|number| number.parse::<u32>().is_ok())
+        })
+        .count()
+}
+
+/// Where the loader finds the machine's own libcuda, if it does.
+fn genuine_library() -> Option<PathBuf> {
+    let output = Command::new("/sbin/ldconfig").arg("-p").output().ok()?;
+    let cache = String::from_utf8_lossy(&output.stdout).into_owned();
+    library_in(&cache)
+}
+
+fn library_in(cache: &str) -> Option<PathBuf> {
+    cache.lines().find_map(|line| {
+        let (name, path) = line.trim().split_once(" => ")?;
+        (name.split(' ').next() == Some(LIBRARY)).then(|| PathBuf::from(path))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn library_path(command: &Command) -> Option<OsString> {
+        let mut set = command.get_envs();
+        let (_, value) = set.find(|(name, _)| *name == "LD_LIBRARY_PATH")?;
+        value.map(Into::into)
+    }
+
+    #[test]
+    fn the_emulated_driver_is_used_where_it_is_asked_for() {
+        let lab = tempfile::tempdir().unwrap();
+        let line = [OsString::from("true")];
+        let error = with_driver(&line, lab.path(), Driver::Emulated).unwrap_err();
+        assert!(error.to_string().contains("run make build"), "{error}");
+        fs::write(lab.path().join(LIBRARY), "").unwrap();
+        let command = with_driver(&line, lab.path(), Driver::Emulated).unwrap();
+        assert_eq!(library_path(&command), Some(lab.path().into()));
+    }
+
+    #[test]
+    fn auto_is_whatever_this_machine_has() {
+        let lab = tempfile::tempdir().unwrap();
+        fs::write(lab.path().join(LIBRARY), "").unwrap();
+        let line = [OsString::from("true")];
+        let auto = with_driver(&line, lab.path(), Driver::Auto).unwrap();
+        let real = with_driver(&line, lab.path(), Driver::Real);
+        match automatic() {
+            Driver::Real => assert!(library_path(&auto).is_none() && real.is_ok()),
+            _ => {
+                assert_eq!(library_path(&auto), Some(lab.path().into()));
+                let error = real.unwrap_err().to_string();
+                assert!(
+                    error.starts_with("driver = \"real\": expected a GPU"),
+                    "{error}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn knows_devices_and_libraries_by_their_names() {
+        let dev = tempfile::tempdir().unwrap();
+        for name in ["nvidia0", "nvidia12", "nvidiactl", "nvidia-uvm"] {
+            fs::write(dev.path().join(name), "").unwrap();
+        }
+        assert_eq!(devices(dev.path()), 2);
+        let cache = "2 libs found\n\tlibcuda.so (libc6,x86-64) => /a/libcuda.so\n\
+                     \tlibcuda.so.1 (libc6,x86-64) => /a/libcuda.so.1\n";
+        assert_eq!(library_in(cache), Some("/a/libcuda.so.1".into()));
+        assert_eq!(library_in("libcudart.so.1 (x) => /b\n"), None);
+    }
+}

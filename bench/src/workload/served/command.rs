@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The command lines of genuine servers and clients. Pure.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use crate::cpus;
+use crate::matrix::{Client, Requests, Served, Server};
+use crate::workload::Place;
+
+/// What the clients write into the folder that they are given.
+pub const VLLM_BENCH_RESULT: &str = "vllm-bench.json";
+pub const AIPERF_RESULT: &str = "profile_export.jsonl";
+
+/// The server on 127.0.0.1; `None`: it runs already.
+pub fn server(served: &Served, prefix: &[String], port: u16) -> Option<Command> {
+    let (program, mut words) = match &served.server {
+        Server::Endpoint { .. } => return None,
+        Server::Vllm {
+            gpu_memory_utilization: share,
+        } => {
+            let words = ["serve", &served.model, "--gpu-memory-utilization"].map(OsString::from);
+            (
+                "vllm",
+                [&words[..], &[OsString::from(share.to_string())][..]].concat(),
+            )
+        }
+        Server::LlamaCpp => {
+            let words = ["--model", &served.model].map(OsString::from);
+            ("llama-server", words.to_vec())
+        }
+    };
+    let port = port.to_string();
+    words.extend(["--host", "127.0.0.1", "--port", &port].map(OsString::from));
+    words.extend(served.args.iter().map(OsString::from));
+    let line: Vec<OsString> = prefix.iter().map(OsString::from).collect();
+    let line = [line, vec![program.into()], words].concat();
+    let mut command = Command::new(&line[0]);
+    command.args(&line[1..]);
+    Some(command)
+}
+
+/// The client, which writes its results into `folder` or, if it is ours, to stdout. As in all workloads that
+/// serve it stands for users on other machines: it runs on the CPUs that no arm prefers, before everybody else.
+pub fn client(
+    served: &Served,
+    base_url: &str,
+    seconds: f64,
+    seed: u32,
+    place: Place,
+    folder: &Path,
+) -> Command {
+    let words = match served.client {
+        Client::Llm => llm_client(served, base_url, seconds, seed, place),
+        Client::VllmBench => vllm_bench(served, base_url, seconds, seed, folder),
+        Client::Aiperf => aiperf(served, base_url, seconds, seed, folder),
+    };
+    let mut command = Command::new("taskset");
+    command.args(["-c", &cpus::others(place.preferred), "chrt", "--fifo", "1"]);
+    if served.client != Client::Llm {
+        // Theirs say on stdout how far they are, which is listened for on stderr.
+        command.args(["sh", "-c", "exec \"$@\" >&2", "sh"]);
+    }
+    command.args(words).env("PYTHONUNBUFFERED", "1");
+    command
+}
+
+fn llm_client(
+    served: &Served,
+    base_url: &str,
+    seconds: f64,
+    seed: u32,
+    place: Place,
+) -> Vec<OsString> {
+    let asked = &served.requests;
+    let mut line = Line(vec![place.target.join("release/llm_client").into()]);
+    line.flag("--base-url", base_url);
+    line.flag("--model", &served.model);
+    line.flag("--request-rate", asked.request_rate);
+    line.flag("--length-scale", asked.length_scale);
+    line.flag("--warmup-requests", asked.warmup_requests);
+    line.flag("--duration", seconds);
+    line.flag("--seed", seed);
+    for objective in objectives(asked) {
+        line.flag("--goodput", objective);
+    }
+    line.0
+}
+
+fn vllm_bench(
+    served: &Served,
+    base_url: &str,
+    seconds: f64,
+    seed: u32,
+    folder: &Path,
+) -> Vec<OsString> {
+    let asked = &served.requests;
+    let mut line = Line(["vllm", "bench", "serve"].map(OsString::from).to_vec());
+    line.flag("--backend", "openai");
+    line.flag("--base-url", base_url);
+    line.flag("--endpoint", "/v1/completions");
+    line.flag("--model", &served.model);
+    if let Some(tokenizer) = &served.tokenizer {
+        line.flag("--tokenizer", tokenizer);
+    }
+    line.flag("--dataset-name", "random");
+    line.flag("--random-input-len", asked.input_tokens);
+    line.flag("--random-output-len", asked.output_tokens);
+    line.word("--ignore-eos");
+    line.flag("--num-prompts", asked.count(seconds));
+    line.flag("--num-warmups", asked.warmup_requests);
+    line.flag("--request-rate", asked.request_rate);
+    line.flag("--seed", seed);
+    line.word("--disable-tqdm");
+    line.word("--save-result");
+    line.word("--save-detailed");
+    line.flag("--result-dir", folder.display());
+    line.flag("--result-filename", VLLM_BENCH_RESULT);
+    let objectives = objectives(asked);
+    if !objectives.is_empty() {
+        line.word("--goodput");
+        objectives.iter().for_each(|objective| line.word(objective));
+    }
+    line.0
+}
+
+fn aiperf(
+    served: &Served,
+    base_url: &str,
+    seconds: f64,
+    seed: u32,
+    folder: &Path,
+) -> Vec<OsString> {
+    let asked = &served.requests;
+    let mut line = Line(["aiperf", "profile"].map(OsString::from).to_vec());
+    line.flag("--model", &served.model);
+    if let Some(tokenizer) = &served.tokenizer {
+        line.flag("--tokenizer", tokenizer);
+    }
+    line.flag("--url", base_url);
+    line.flag("--endpoint-type", "completions");
+    line.word("--streaming");
+    line.flag("--synthetic-input-tokens-mean", asked.input_tokens);
+    line.flag("--synthetic-input-tokens-stddev", 0);
+    line.flag("--output-tokens-mean", asked.output_tokens);
+    line.flag("--output-tokens-stddev", 0);
+    line.flag("--extra-inputs", "ignore_eos:true");
+    line.flag("--request-count", asked.count(seconds));
+    if asked.warmup_requests > 0 {
+        line.flag("--warmup-request-count", asked.warmup_requests);
+    }
+    line.flag("--request-rate", asked.request_rate);
+    line.flag("--random-seed", seed);
+    line.flag("--ui-type", "none");
+    line.flag("--output-artifact-dir", folder.display());
+    line.0
+}
+
+/// As `vllm bench serve` takes them.
+fn objectives(asked: &Requests) -> Vec<String> {
+    let objectives = [("ttft", asked.slo_ttft_ms), ("tpot", asked.slo_tpot_ms)];
+    objectives
+        .into_iter()
+        .filter_map(|(name, ms)| Some(format!("{name}:{}", ms?)))
+        .collect()
+}
+
+/// Words of a command line.
+struct Line(Vec<OsString>);
+
+impl Line {
+    fn word(&mut self, word: &str) {
+        self.0.push(word.into());
+    }
+
+    fn flag(&mut self, flag: &str, value: impl std::fmt::Display) {
+        self.word(flag);
+        self.word(&value.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::{Program, Workload};
+
+    fn served(text: &str) -> Served {
+        let text = format!("name = \"a\"\nrequest_rate = 4\n{text}");
+        match toml::from_str::<Workload>(&text).unwrap().program {
+            Program::Served(served) => served,
+            _ => panic!("not a genuine server"),
+        }
+    }
+
+    fn line(command: &Command) -> String {
+        let words = [command.get_program()]
+            .into_iter()
+            .chain(command.get_args());
+        let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+        words.join(" ")
+    }
+
+    fn client_line(served: &Served) -> String {
+        let place = Place {
+            target: Path::new("/t"),
+            preferred: "1",
+        };
+        line(&client(
+            served,
+            "http://127.0.0.1:9",
+            2.5,
+            3,
+            place,
+            Path::new("/out"),
+        ))
+    }
+
+    #[test]
+    fn the_arm_is_put_before_the_server() {
+        let prefix = ["nice", "-n", "-10"].map(str::to_owned);
+        let vllm =
+            served("program = \"vllm\"\nmodel = \"Qwen/Qwen3-0.6B\"\nargs = [\"--enforce-eager\"]");
+        assert_eq!(
+            line(&server(&vllm, &prefix, 9).unwrap()),
+            "nice -n -10 vllm serve Qwen/Qwen3-0.6B --gpu-memory-utilization 0.9 --host 127.0.0.1 --port 9 --enforce-eager"
+        );
+        let llama =
+            served("program = \"llama_server\"\nmodel = \"/m.gguf\"\nargs = [\"-c\", \"4096\"]");
+        assert_eq!(
+            line(&server(&llama, &[], 9).unwrap()),
+            "llama-server --model /m.gguf --host 127.0.0.1 --port 9 -c 4096"
+        );
+        let url = served("program = \"endpoint\"\nmodel = \"m\"\nbase_url = \"http://h:1\"");
+        assert!(server(&url, &[], 9).is_none());
+    }
+
+    #[test]
+    fn our_client_asks_any_server() {
+        let text = client_line(&served(
+            "program = \"llama_server\"\nmodel = \"m\"\nslo_ttft_ms = 200",
+        ));
+        assert!(
+            text.ends_with(
+                "chrt --fifo 1 /t/release/llm_client --base-url http://127.0.0.1:9 --model m --request-rate 4 \
+                 --length-scale 1 --warmup-requests 4 --duration 2.5 --seed 3 --goodput ttft:200"
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn vllm_bench_saves_every_request() {
+        let text = client_line(&served(
+            "program = \"vllm\"\nmodel = \"m\"\nclient = \"vllm_bench\"\nslo_ttft_ms = 200\nslo_tpot_ms = 20",
+        ));
+        assert!(
+            text.ends_with(
+                "vllm bench serve --backend openai --base-url http://127.0.0.1:9 --endpoint /v1/completions --model m \
+                 --dataset-name random --random-input-len 256 --random-output-len 128 --ignore-eos --num-prompts 10 \
+                 --num-warmups 4 --request-rate 4 --seed 3 --disable-tqdm --save-result --save-detailed \
+                 --result-dir /out --result-filename vllm-bench.json --goodput ttft:200 tpot:20"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("sh -c exec \"$@\" >&2 sh vllm"), "{text}");
+    }
+
+    #[test]
+    fn aiperf_is_told_its_number_of_requests() {
+        let text = client_line(&served(
+            "program = \"endpoint\"\nmodel = \"m\"\nbase_url = \"http://h:1\"\nclient = \"aiperf\"\ntokenizer = \"/tok\"",
+        ));
+        assert!(
+            text.ends_with(
+                "aiperf profile --model m --tokenizer /tok --url http://127.0.0.1:9 --endpoint-type completions --streaming \
+                 --synthetic-input-tokens-mean 256 --synthetic-input-tokens-stddev 0 --output-tokens-mean 128 \
+                 --output-tokens-stddev 0 --extra-inputs ignore_eos:true --request-count 10 --warmup-request-count 4 \
+                 --request-rate 4 --random-seed 3 --ui-type none --output-artifact-dir /out"
+            ),
+            "{text}"
+        );
+    }
+}

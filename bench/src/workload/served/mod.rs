@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Genuine servers with an OpenAI-compatible API, for hosts with a GPU: vLLM, llama-server, or one that runs
+//! already; asked by our client, `vllm bench serve` or aiperf.
+
+mod command;
+mod local;
+mod results;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use super::child::Child;
+use super::{Place, llm_server};
+use crate::interrupt;
+use crate::matrix::{Client, Served, Server};
+use crate::procstat::{self, Tree};
+use crate::record::{LlmClient, LlmServer, LlmServing};
+
+/// Loading a model takes minutes.
+const START_TIMEOUT: Duration = Duration::from_secs(900);
+const POLL: Duration = Duration::from_millis(250);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// What the clients say just before their first measured request.
+const VLLM_BENCH_MEASURING: &str = "Starting main benchmark run";
+const AIPERF_MEASURING: &str = "AIPerf System is PROFILING";
+
+/// A server and its client; dropping them kills them.
+#[derive(Debug)]
+pub struct Running {
+    served: Served,
+    server: Option<Child>,
+    client: Child,
+    /// Takes what the client writes.
+    folder: TempDir,
+    threads: Option<Tree>,
+}
+
+impl Running {
+    /// Starts the server with `start`, waits until it answers, and starts the client.
+    pub fn start(
+        served: &Served,
+        prefix: &[String],
+        seconds: f64,
+        round: u32,
+        place: Place,
+        start: impl FnOnce(&'static str, Command) -> Result<Child>,
+    ) -> Result<Self> {
+        let folder = tempfile::tempdir().context("cannot create a folder for the client")?;
+        let port = free_port()?;
+        let name = served.server.name();
+        let mut server = command::server(served, prefix, port)
+            .map(|command| start(name, command))
+            .transpose()?;
+        let (base_url, health) = match &served.server {
+            Server::Endpoint { base_url } => (base_url.clone(), "/v1/models"),
+            _ => (format!("http://127.0.0.1:{port}"), "/health"),
+        };
+        wait_until_ready(server.as_mut(), &base_url, health)?;
+        let mut command = command::client(served, &base_url, seconds, round, place, folder.path());
+        let client = Child::start(served.client.name(), &mut command)?;
+        Ok(Self {
+            served: served.clone(),
+            server,
+            client,
+            folder,
+            threads: None,
+        })
+    }
+
+    pub fn wait_until_measuring(&mut self) -> Result<()> {
+        let sign = match self.served.client {
+            Client::Llm => llm_server::MEASURING,
+            Client::VllmBench => VLLM_BENCH_MEASURING,
+            Client::Aiperf => AIPERF_MEASURING,
+        };
+        self.client.wait_for_words(sign, START_TIMEOUT)?;
+        self.threads = self.server.as_ref().map(|server| Tree::of(server.pid()));
+        Ok(())
+    }
+
+    pub fn wait_until_measured(&mut self, seconds: f64) -> Result<()> {
+        let server = &mut self.server;
+        self.client
+            .wait_for_end(seconds, || server.as_mut().map_or(Ok(()), Child::must_live))
+    }
+
+    /// The client's account, and of the server what the kernel knows: it counts no launches itself.
+    pub fn report(mut self) -> Result<LlmServing> {
+        let now = self.server.as_ref().map(|server| Tree::of(server.pid()));
+        let switches = procstat::switches_between(self.threads.as_ref(), now.as_ref());
+        let pids = now.map(|tree| tree.pids()).unwrap_or_default();
+        if let Some(mut server) = self.server.take() {
+            server.dismiss();
+        }
+        let report = LlmServing {
+            client: account(self.served, self.client, &self.folder)?,
+            server: LlmServer {
+                launches: 0,
+                context_switches: switches,
+                threads_detail: Vec::new(),
+                pids,
+                rest: serde_json::Map::new(),
+            },
+        };
+        llm_server::check(&report)?;
+        Ok(report)
+    }
+}
+
+fn account(served: Served, client: Child, folder: &TempDir) -> Result<LlmClient> {
+    let read = |name: &str| {
+        let file = folder.path().join(name);
+        fs::read_to_string(&file)
+            .with_context(|| format!("{} wrote no {name}", served.client.name()))
+    };
+    match served.client {
+        Client::Llm => client.document(),
+        Client::VllmBench => {
+            results::vllm_bench(&read(command::VLLM_BENCH_RESULT)?, &served.requests)
+        }
+        Client::Aiperf => results::aiperf(&read(command::AIPERF_RESULT)?, &served.requests),
+    }
+}
+
+/// A port that nobody listens on. Somebody may take it before the server does, which then says so.
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot find a free port")?;
+    Ok(listener
+        .local_addr()
+        .context("a port without a number")?
+        .port())
+}
+
+fn wait_until_ready(mut server: Option<&mut Child>, base_url: &str, path: &str) -> Result<()> {
+    let deadline = Instant::now() + START_TIMEOUT;
+    while !answers(base_url, path)? {
+        interrupt::check()?;
+        if let Some(server) = &mut server {
+            server.must_live()?;
+        }
+        if Instant::now() >= deadline {
+            bail!(
+                "{base_url}{path} did not answer within {} s",
+                START_TIMEOUT.as_secs()
+            );
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+/// Whether a GET is answered with 200: a server that still loads its model refuses or says 503.
+fn answers(base_url: &str, path: &str) -> Result<bool> {
+    let (authority, address) = address_of(base_url)?;
+    let ask = || -> std::io::Result<String> {
+        let mut socket = TcpStream::connect_timeout(&address, ANSWER_TIMEOUT)?;
+        socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        // In one piece: whoever answers early and closes would reset what comes after.
+        let request = format!("GET {path} HTTP/1.0\r\nHost: {authority}\r\n\r\n");
+        socket.write_all(request.as_bytes())?;
+        // The answer may come in pieces.
+        let mut head = String::new();
+        BufReader::new(socket.take(256)).read_line(&mut head)?;
+        Ok(head)
+    };
+    Ok(ask().is_ok_and(|head| head.split(' ').nth(1) == Some("200")))
+}
+
+/// HOST:PORT of a URL, as written and as found.
+fn address_of(base_url: &str) -> Result<(&str, SocketAddr)> {
+    let authority = base_url
+        .strip_prefix("http://")
+        .with_context(|| format!("base_url: expected http://HOST:PORT, got {base_url:?}"))?
+        .trim_end_matches('/');
+    let with_port = if authority.contains(':') {
+        authority.to_owned()
+    } else {
+        format!("{authority}:80")
+    };
+    let address = with_port
+        .to_socket_addrs()
+        .ok()
+        .and_then(|mut addresses| addresses.next())
+        .with_context(|| format!("base_url: nobody knows {authority:?}"))?;
+    Ok((authority, address))
+}
+
+/// The processes of a server that runs already, if it runs on this machine.
+pub fn running_already(served: &Served) -> Vec<u32> {
+    match &served.server {
+        Server::Endpoint { base_url } => address_of(base_url)
+            .map_or_else(|_| Vec::new(), |(_, address)| local::listeners(address)),
+        Server::Vllm { .. } | Server::LlamaCpp => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers one request after the other with these states.
+    fn server(states: &'static [&'static str]) -> String {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for state in states {
+                let (mut socket, _) = listener.accept().unwrap();
+                let mut request = [0; 256];
+                let _ = socket.read(&mut request);
+                let _ = write!(socket, "HTTP/1.1 {state}\r\nContent-Length: 0\r\n\r\n");
+            }
+        });
+        url
+    }
+
+    #[test]
+    fn a_server_that_loads_is_waited_for() {
+        let url = server(&["503 Service Unavailable", "200 OK"]);
+        let began = Instant::now();
+        wait_until_ready(None, &url, "/health").unwrap();
+        assert!(began.elapsed() >= POLL);
+    }
+
+    #[test]
+    fn nobody_there_is_no_answer_and_no_url_is_a_mistake() {
+        let port = free_port().unwrap();
+        assert!(!answers(&format!("http://127.0.0.1:{port}"), "/health").unwrap());
+        let error = answers("127.0.0.1:1", "/health").unwrap_err().to_string();
+        assert!(error.starts_with("base_url: expected http://"), "{error}");
+    }
+}
