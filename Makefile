@@ -4,10 +4,14 @@
 TARGET   := $(CURDIR)/target
 LAB      := $(TARGET)/lab
 BENCH    := $(TARGET)/release/gpuaware-bench
+DIST     := $(TARGET)/dist
+CARGO_DEB := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/scx_gpuaware/cargo-deb/bin/cargo-deb
 PREFIX   ?= /usr/local
 DESTDIR  ?=
 RUNNER   := CARGO_TARGET_$(shell rustc -vV 2>/dev/null | sed -n 's/host: //p' | tr 'a-z-' 'A-Z_')_RUNNER
 VM_TESTS := cargo test --release --test integration -- --ignored --test-threads=1
+# As in the package: Cargo.toml.
+DOCUMENTS = docs/*.md scheds/policies/*.toml hints/gpuaware.* packaging/grafana/*.json bench/workloads/llm_*/README.md
 C_FILES   = $(shell git ls-files '*.c' '*.h' '*.cpp' '*.hpp' '*.cu')
 
 # In CI a tier that cannot run is a failure, not a skip.
@@ -16,10 +20,10 @@ export GPUAWARE_REQUIRE ?= host,root,vm
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo peers test lint install
+.PHONY: help setup build demo peers test lint deb install uninstall
 
 help: ## Print this help
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Install what is missing (Debian 12 or 13 as root); says what and why
 	@bash packaging/setup.sh
@@ -36,17 +40,43 @@ demo: build ## Boot the lab, compare with EEVDF, taskset+nice and isolcpus, prin
 peers: setup ## Build the sched_ext schedulers that the matrix peers compares with: six minutes, once
 	@bash packaging/peers.sh
 
-test: build ## Run every tier of tests that this machine can
+test: deb ## Run every tier of tests that this machine can
 	cargo test --release --workspace
-	$(RUNNER)="$(BENCH) lab --timeout 1500 --" $(VM_TESTS) vm:: --skip vm::smt:: --skip vm::numa:: --skip vm::pins::
+	$(RUNNER)="$(BENCH) lab --timeout 1500 --" $(VM_TESTS) vm:: --skip vm::smt:: --skip vm::numa:: --skip vm::pins:: --skip vm::package::
 	$(RUNNER)="$(BENCH) lab --cpus 4 --smt --timeout 300 --" $(VM_TESTS) vm::smt::
 	$(RUNNER)="$(BENCH) lab --cpus 8 --numa 2 --gpu-node 0 --timeout 400 --" $(VM_TESTS) vm::numa:: vm::pins::
+	$(RUNNER)="$(BENCH) lab --timeout 300 --" $(VM_TESTS) vm::package::
 
 lint: setup ## Check formatting and lints: rustfmt, clippy, clang-format, shellcheck
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --release -- -D warnings
 	clang-format-19 --dry-run --Werror $(C_FILES)
-	shellcheck packaging/*.sh .ci/run tests/data/sysfs/record.sh
+	shellcheck packaging/*.sh bench/*.sh packaging/debian/postrm .ci/run tests/data/sysfs/record.sh
 
-install: ## Install scx_gpuaware below PREFIX (after make build)
+deb: build ## Build the Debian package into target/debian
+	$(TARGET)/release/scx_gpuaware generate $(DIST)
+	rm -f $(TARGET)/debian/*.deb
+	$(CARGO_DEB) --no-build --strip --quiet
+
+install: ## Install below PREFIX: program, man pages, completions, service, documents; /etc stays as it is (after make build)
+	$(TARGET)/release/scx_gpuaware generate $(DIST)
 	install -D -m 755 $(TARGET)/release/scx_gpuaware $(DESTDIR)$(PREFIX)/bin/scx_gpuaware
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(DIST)/man/*.1
+	install -D -m 644 $(DIST)/completions/scx_gpuaware.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/scx_gpuaware
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d $(DIST)/completions/scx_gpuaware.fish
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DIST)/completions/_scx_gpuaware
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/scx_gpuaware.service
+	sed -i 's|/usr/bin/scx_gpuaware|$(PREFIX)/bin/scx_gpuaware|' $(DESTDIR)$(PREFIX)/lib/systemd/system/scx_gpuaware.service
+	install -d $(DESTDIR)$(PREFIX)/share/doc/scx-gpuaware
+	cp --parents -t $(DESTDIR)$(PREFIX)/share/doc/scx-gpuaware $(DOCUMENTS)
+	test -e $(DESTDIR)/etc/scx_gpuaware/policy.toml || { install -D -m 644 packaging/policy.toml $(DESTDIR)/etc/scx_gpuaware/policy.toml && \
+		sed -i 's|/usr/share/doc|$(PREFIX)/share/doc|' $(DESTDIR)/etc/scx_gpuaware/policy.toml; }
+	test -e $(DESTDIR)/etc/default/scx_gpuaware || install -D -m 644 packaging/scx_gpuaware.default $(DESTDIR)/etc/default/scx_gpuaware
+
+uninstall: ## Remove what make install has put below PREFIX; /etc stays
+	rm -f $(DESTDIR)$(PREFIX)/bin/scx_gpuaware $(DESTDIR)$(PREFIX)/share/man/man1/scx_gpuaware*.1
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/scx_gpuaware
+	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/scx_gpuaware.fish
+	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_scx_gpuaware
+	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/scx_gpuaware.service
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/scx-gpuaware

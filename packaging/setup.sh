@@ -12,6 +12,7 @@ virtiofsd=/usr/libexec/virtiofsd
 virtme_ng_version=1.42
 virtiofsd_version=1.14.0
 cuda_version=13
+cargo_deb_version=3.8.0
 
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: error: %s\n' "$*" >&2; exit 1; }
@@ -28,13 +29,17 @@ packages=(
 	"libseccomp-dev: virtiofsd, the lab's file sharing"
 	"libcap-ng-dev: virtiofsd"
 	"python3-venv: a place of their own for virtme-ng and nvcc"
+	"python3-jsonschema: tries the JSON Schema of policies in the tests"
 	"kmod: modules of the lab's kernel"
 	"file: tells the version of the lab's kernel"
 	"iproute2: loopback in the lab"
+	"tmux: a terminal for the test of top"
+	"systemd: runs the package's service in the lab"
 	"bpftool: what BPF programs cost, in matrices that ask for it"
 	"stress-ng: the cpu neighbour"
 	"iperf3: the network neighbour"
 	"fio: the disk neighbour"
+	"rt-tests: hackbench, a neighbour of short messages"
 	"shellcheck: make lint"
 )
 
@@ -61,7 +66,7 @@ missing_packages() {
 report_elsewhere() {
 	say "this is not Debian 12 or 13: install these yourself (Debian package names), then run make setup again"
 	local tool
-	for tool in clang-19 stress-ng iperf3 fio qemu-system-x86_64 vng virtiofsd nvcc clang-format-19 shellcheck; do
+	for tool in clang-19 stress-ng iperf3 fio hackbench qemu-system-x86_64 vng virtiofsd nvcc clang-format-19 shellcheck; do
 		command -v "$tool" >/dev/null || [ -x "$venv/bin/$tool" ] || printf '  missing: %s\n' "$tool"
 	done
 	printf '  %s\n' "${packages[@]}"
@@ -166,6 +171,13 @@ install_promtool() {
 	rm -rf "$folder"
 }
 
+install_cargo_deb() {
+	local program=$cache/cargo-deb/bin/cargo-deb
+	[ "$("$program" --version 2>/dev/null)" != "cargo-deb $cargo_deb_version" ] || return 0
+	say "building cargo-deb $cargo_deb_version with cargo (two minutes on two cores): makes the Debian package"
+	cargo install --quiet --locked --root "$cache/cargo-deb" --version "$cargo_deb_version" cargo-deb
+}
+
 # The guest mounts its own modules there.
 make_modules_folder() {
 	[ -d /lib/modules ] && return 0
@@ -184,6 +196,7 @@ main() {
 	install_virtiofsd "$release"
 	install_venv
 	install_promtool
+	install_cargo_deb
 	make_modules_folder
 	say "ready (cache: $cache)"
 }
