@@ -11,6 +11,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod bench;
 mod bpffs;
 mod gpu;
 mod host;

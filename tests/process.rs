@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Processes that a test starts, watches and ends: by their own PID, and for certain.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -132,6 +132,17 @@ impl Process {
         while let Ok(line) = self.stderr.recv_timeout(Duration::from_millis(200)) {
             self.log.push(line);
         }
+    }
+
+    /// Writes a line to its standard input, where that was piped.
+    pub fn write_line(&mut self, line: &str) {
+        let stdin = self.child.stdin.as_mut().expect("piped standard input");
+        writeln!(stdin, "{line}").expect("a process that reads");
+    }
+
+    /// Ends its standard input, where that was piped.
+    pub fn close_stdin(&mut self) {
+        drop(self.child.stdin.take());
     }
 
     /// Standard output, where it was piped, after the end.

@@ -2,7 +2,7 @@
 //! Whether a tier can run here, and the loud skip if not.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Can tests of `tier` run? `missing` says what they lack. Panics where the tier is required.
 fn ready(tier: &str, missing: Option<&str>) -> bool {
@@ -83,6 +83,56 @@ pub fn vm_with_cpus(nr_cpus: usize) -> bool {
     let there = std::thread::available_parallelism().map_or(1, usize::from);
     let missing = format!("{nr_cpus} CPUs: gpuaware-bench lab --cpus {nr_cpus}");
     vm() && ready("vm", (there < nr_cpus).then_some(missing.as_str()))
+}
+
+/// A program that tests of the harness run beside the workload. Part of tier `host`.
+pub fn program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let there = std::env::split_paths(&path).any(|dir| dir.join(name).exists());
+    let missing = format!("{name}: run make setup");
+    ready("host", (!there).then_some(missing.as_str()))
+}
+
+/// Where `make setup` puts what it fetches and builds.
+fn cache() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    Some(cache.or(home)?.join("scx_gpuaware"))
+}
+
+/// Prometheus's own checker, from the path or from `make setup`. Part of tier `host`.
+pub fn promtool() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .chain(cache().map(|cache| cache.join("bin")))
+        .map(|folder| folder.join("promtool"))
+        .find(|file| file.exists());
+    ready(
+        "host",
+        found.is_none().then_some("promtool: run make setup"),
+    );
+    found
+}
+
+/// A Python that has the validator of JSON Schemas. Part of tier `host`.
+pub fn python_with_jsonschema() -> Option<&'static str> {
+    let has_it = |python: &&str| {
+        let mut command = std::process::Command::new(python);
+        let output = command.args(["-c", "import jsonschema, tomllib"]).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let found = ["/usr/bin/python3", "python3"].into_iter().find(has_it);
+    let missing = "Python 3.11 with jsonschema: run make setup";
+    ready("host", found.is_none().then_some(missing));
+    found
+}
+
+/// A scheduler of others. Not part of tier `vm`: nothing but the comparisons needs them.
+pub fn peer(name: &str) -> Option<PathBuf> {
+    let program = cache()?.join("peers/bin").join(name);
+    let there = program.is_file();
+    let missing = format!("{name}: run make peers");
+    ready("peers", (!there).then_some(missing.as_str())).then_some(program)
 }
 
 /// A GPU with its own driver.

@@ -2,9 +2,16 @@
 //! `analyze` as a user meets it: files in, tables, JSON and a page out, errors with their place.
 
 use std::fmt::Write as _;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Output, Stdio};
+use std::time::Instant;
+
+use nix::fcntl::{FcntlArg, fcntl};
+use scx_gpuaware::trace::export::{self, Format};
+use scx_gpuaware::trace::schema::{
+    Comm, End, EndedBy, Header, Kind, Launches, Name, Reason, Record, VERSION,
+};
 
 use crate::process::{code, scx_gpuaware};
 
@@ -159,20 +166,20 @@ fn a_partial_file_says_so_or_is_refused() {
     );
 }
 
+/// Most memory that a process has had, KiB.
+fn peak_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM"));
+    let kib = line.unwrap().split_whitespace().nth(1).unwrap();
+    kib.parse().unwrap()
+}
+
 #[test]
 fn memory_does_not_grow_with_the_trace() {
     const STEP: u64 = 50_000;
     let mut command = scx_gpuaware(&["analyze", "--json", "-"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    let peak_kib = |pid: u32| -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("VmHWM"))
-            .unwrap();
-        line.split_whitespace().nth(1).unwrap().parse().unwrap()
-    };
     let mut input = child.stdin.take().unwrap();
     let mut feed = |from: u64, to: u64| {
         for at in (from..to).step_by(STEP as usize) {
@@ -191,4 +198,98 @@ fn memory_does_not_grow_with_the_trace() {
     // Kept as events the second half would take 60 MiB.
     assert!(after < before + 8 * 1024, "{before} KiB, then {after} KiB");
     assert!(after < 120 * 1024, "{after} KiB");
+}
+
+/// Record number `at` of a trace of threads that launch, are switched and interrupted.
+fn record(at: u64) -> Record {
+    let kinds = [
+        Kind::Launch,
+        Kind::SwitchOut,
+        Kind::SwitchIn,
+        Kind::SoftIrq,
+        Kind::Launch,
+        Kind::Launch,
+    ];
+    let event = kinds[(at % 6) as usize];
+    let tid = 10 + (at / 6 % 3) as i32;
+    let switch = matches!(event, Kind::SwitchOut | Kind::SwitchIn);
+    let irq = event == Kind::SoftIrq;
+    Record {
+        cpu: (at % 64) as u32,
+        tid,
+        tgid: tid,
+        comm: Comm::new("engine"),
+        symbol: (event == Kind::Launch).then(|| Name::new("cuLaunchKernel")),
+        duration_ns: (switch || irq).then_some(at % 99_991),
+        self_ns: irq.then_some(at % 99_991),
+        wait_ns: (event == Kind::SwitchIn).then_some(at % 99_991),
+        reason: switch.then_some(Reason::Preempted),
+        other_tid: switch.then_some((at % 1_000_000) as i32),
+        other_comm: switch.then(|| Comm::new(&format!("hog-{}", at % 70_000))),
+        irq: irq.then_some((at % 10) as u32),
+        irq_name: irq.then(|| Name::new("NET_RX")),
+        ..Record::new(1_000 + at * 2_000, event)
+    }
+}
+
+#[test]
+#[ignore = "takes minutes: 5 GB go through a pipe"]
+fn five_gigabytes_take_bounded_memory() {
+    const BYTES: u64 = 5_000_000_000;
+    const PIPE_BYTES: i32 = 4096;
+    let mut command = scx_gpuaware(&["analyze", "--json", "-"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let began = Instant::now();
+    let mut child = command.spawn().unwrap();
+    let pipe = child.stdout.as_ref().unwrap();
+    fcntl(pipe, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES)).unwrap();
+    let header = Header {
+        schema: VERSION,
+        program: "0".to_owned(),
+        clock: "CLOCK_MONOTONIC".to_owned(),
+        start_ns: 0,
+        start_unix_ns: 0,
+        kernel: "6.18".to_owned(),
+        scheduler: None,
+        cpus: 64,
+        target: "a pipe".to_owned(),
+        launches: Launches::All,
+    };
+    let input = std::io::BufWriter::with_capacity(1 << 20, child.stdin.take().unwrap());
+    let mut sink = export::begin(Format::Csv, Box::new(input), &header).unwrap();
+    let mut nr_records = 0;
+    while sink.nr_bytes() < BYTES {
+        sink.record(&record(nr_records)).unwrap();
+        nr_records += 1;
+    }
+    let end_ns = 1_000 + nr_records * 2_000;
+    let end = End {
+        ended_by: EndedBy::Command,
+        end_ns,
+        window_ns: end_ns,
+        windows: 1,
+        counted: [].into(),
+        lost: [].into(),
+        missed: 0,
+    };
+    sink.end(&end).unwrap();
+    // With a byte of its output there, all is concluded and rendered; the rest has no room.
+    let mut output = child.stdout.take().unwrap();
+    let mut json = vec![0];
+    output.read_exact(&mut json).unwrap();
+    let peak = peak_kib(child.id());
+    output.read_to_end(&mut json).unwrap();
+    assert!(json.len() > 2 * PIPE_BYTES as usize, "{}", json.len());
+    assert!(child.wait().unwrap().success());
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let source = &json["files"][0]["source"];
+    assert_eq!(
+        (&source["events"], &source["complete"]),
+        (&nr_records.into(), &true.into())
+    );
+    eprintln!(
+        "{nr_records} records in {:?}, {peak} KiB at most",
+        began.elapsed()
+    );
+    assert!(peak < 500_000, "{peak} KiB");
 }

@@ -219,6 +219,7 @@ fn bad_trace_flags_are_usage_errors() {
             "longer than --every-ms",
         ),
         (&["trace", "--max-size", "1M"], "--format csv"),
+        (&["trace", "--format", "legacy-csv"], "--all-launches"),
         (&["trace", "--format", "csv", "--", "true"], "-o"),
         (
             &["trace", "-o", "/no/such/folder/file"],

@@ -65,3 +65,48 @@ fn every_check_is_documented() {
         assert!(manual.contains(&format!("| `{check}` |")), "{check}");
     }
 }
+
+#[test]
+fn a_scheduler_that_cannot_start_says_what_the_doctor_says() {
+    if Path::new("/sys/kernel/sched_ext").exists() {
+        // It would start.
+        return;
+    }
+    let output = scx_gpuaware(&[]).output().unwrap();
+    assert_eq!(code(output.status), 1);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let (doctor, error) = said.split_once("scx_gpuaware: error: ").expect("an error");
+    assert!(
+        doctor.starts_with("scx_gpuaware: doctor says of this host:\nproblem"),
+        "{said}"
+    );
+    assert!(
+        doctor.contains("-> boot a kernel with CONFIG_SCHED_CLASS_EXT=y"),
+        "{said}"
+    );
+    assert!(!error.is_empty(), "{said}");
+
+    let output = scx_gpuaware(&["--log-format", "json"]).output().unwrap();
+    assert_eq!(code(output.status), 1);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let events: Vec<Value> = (said.lines())
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect();
+    let [doctor, error] = &events[..] else {
+        panic!("two events are expected: {said}");
+    };
+    assert_eq!(
+        (&doctor["event"], &doctor["level"]),
+        (&"doctor".into(), &"warn".into())
+    );
+    assert!(
+        doctor["problems"]
+            .as_str()
+            .unwrap()
+            .contains("CONFIG_SCHED_CLASS_EXT")
+    );
+    assert_eq!(
+        (&error["event"], &error["level"]),
+        (&"error".into(), &"error".into())
+    );
+}

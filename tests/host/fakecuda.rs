@@ -410,6 +410,38 @@ fn interrupted_run_prints_what_it_has() {
     }
 }
 
+/// What comes after the measured part counts for nothing.
+#[test]
+fn goes_on_launching_until_stdin_ends() {
+    let _alone = alone_with_cuda();
+    let mut child = program("gpu_launch")
+        .args(["--profile", "eager", "--tokens", "20", "--until-eof", "yes"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("gpu_launch starts");
+    let stderr = BufReader::new(child.stderr.take().expect("a pipe"));
+    let lines: Vec<String> = stderr.lines().take(2).map_while(Result::ok).collect();
+    assert_eq!(lines, ["gpu_launch: measuring", "gpu_launch: measured"]);
+    let stat = format!("/proc/{}/stat", child.id());
+    let ticks = || {
+        let stat = std::fs::read_to_string(&stat).expect("gpu_launch is alive");
+        let user_time = stat.rsplit(' ').nth(38).expect("user time");
+        user_time.parse::<u64>().expect("ticks")
+    };
+    let before = ticks();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(ticks() > before, "it does not launch any more");
+    drop(child.stdin.take());
+    let output = child.wait_with_output().expect("gpu_launch ends");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a JSON document");
+    assert_eq!(
+        [&report["tokens"], &report["launches"]].map(number),
+        [20.0, 2000.0]
+    );
+}
+
 /// Whoever looks for launching threads must be able to tell them from their siblings.
 #[test]
 fn only_named_threads_launch() {

@@ -2,11 +2,18 @@
 //! Tier `host`: no rights, no special kernel.
 
 mod analyze;
+mod bench;
 mod cli;
+mod compare;
 mod doctor;
 mod fakecuda;
+mod killed;
 mod lab;
+mod matrices;
+mod neighbours;
+mod package;
 mod pin;
 mod policy;
 mod rules_of_the_house;
+mod serving;
 mod topology;

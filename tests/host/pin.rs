@@ -242,9 +242,10 @@ fn another_policy_replaces_the_pins() {
         [cpus_of(&first), cpus_of(&second)],
         [machine.cpu(0), before.clone()]
     );
-    pinning
-        .set_policy(&machine.policy(&[("pinl", &machine.cpu(1))]))
-        .unwrap();
+    // The same pins again: nobody is moved, not even for a moment.
+    pinning.set_policy(&machine.policy(&[("pink", &machine.cpu(0))]));
+    assert_eq!(cpus_of(&first), machine.cpu(0));
+    pinning.set_policy(&machine.policy(&[("pinl", &machine.cpu(1))]));
     pinning.follow();
     assert_eq!(
         [cpus_of(&first), cpus_of(&second)],

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Policy files through the binary: what is refused and how, what is shipped, what is documented.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 use crate::process::{code, repository, scx_gpuaware};
+use crate::tier;
 
 /// Malformed policies that the project promises to explain.
 const MALFORMED: usize = 40;
@@ -39,13 +41,23 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// `:4: error: …`
+fn says_the_line(expected: &str) -> bool {
+    let Some((before, _)) = expected.split_once(": error: ") else {
+        return false;
+    };
+    let line = before.rsplit_once(':').map(|(_, line)| line);
+    line.is_some_and(|line| line.parse::<u32>().is_ok())
+}
+
 #[test]
 fn malformed_policies_are_refused_with_place_and_remedy() {
     let files = toml_files("tests/data/policies/bad");
     assert!(files.len() >= MALFORMED, "{} files", files.len());
     for path in files {
         let expected = header(&path, "expect");
-        assert!(!expected.is_empty(), "{}: no # expect:", path.display());
+        let with_line = expected.iter().any(|part| says_the_line(part));
+        assert!(with_line, "{}: no # expect: :LINE: error", path.display());
         let args = ["--policy", path.to_str().unwrap()];
         let output = scx_gpuaware(&args).output().unwrap();
         let error = stderr(&output);
@@ -203,4 +215,147 @@ fn every_key_of_the_schema_is_documented() {
         };
         assert!(manual.contains(&row), "{row} is not in docs/policy.md");
     }
+}
+
+/// Prints the files that the schema on standard input refuses, by name.
+const VALIDATE: &str = "import json, sys, tomllib, jsonschema
+schema = json.load(sys.stdin)
+validator = jsonschema.validators.validator_for(schema)
+validator.check_schema(schema)
+for path in sys.argv[1:]:
+    with open(path, 'rb') as file:
+        text = tomllib.load(file)
+    if not validator(schema).is_valid(text):
+        print(path.rsplit('/')[-1])
+";
+
+#[test]
+fn the_schema_takes_what_is_shipped_and_refuses_what_is_malformed() {
+    let Some(python) = tier::python_with_jsonschema() else {
+        return;
+    };
+    let refused = |files: Vec<PathBuf>| -> Vec<String> {
+        let mut command = Command::new(python);
+        command.arg("-c").arg(VALIDATE).args(files);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let schema = policy(&["schema"]).stdout;
+        child.stdin.take().unwrap().write_all(&schema).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success());
+        stdout(&output).lines().map(str::to_owned).collect()
+    };
+    let mut shipped = toml_files("scheds/policies");
+    shipped.push(repository().join("packaging/policy.toml"));
+    assert_eq!(refused(shipped), [""; 0]);
+    // What is wrong with its meaning only, or is no TOML, is beyond a schema.
+    let malformed = [
+        "flag_in_quotes",
+        "max_in_quotes",
+        "misspelt_key",
+        "misspelt_table",
+        "misspelt_value",
+        "pin_without_cpus",
+        "share_as_a_fraction",
+        "slice_too_short",
+        "table_as_a_list",
+        "uid_by_name",
+        "unit_in_the_key",
+        "unit_in_the_value",
+        "wakes_another_class",
+    ];
+    let malformed = malformed.map(|name| format!("{name}.toml"));
+    let folder = repository().join("tests/data/policies/bad");
+    let files = malformed.iter().map(|name| folder.join(name)).collect();
+    assert_eq!(refused(files), malformed);
+}
+
+/// Rows of the tables of keys in docs/policy.md: key, default, example, as code or as words.
+fn documented_keys() -> Vec<[String; 3]> {
+    let manual = std::fs::read_to_string(repository().join("docs/policy.md")).unwrap();
+    let manual = manual.replace("\\|", "\u{1}");
+    let rows = manual
+        .lines()
+        .filter(|line| line.starts_with("| `") && line.matches('|').count() == 6);
+    let cell = |row: &str, n: usize| {
+        let cell = row.split('|').nth(n).unwrap().trim().replace('\u{1}', "|");
+        let code = cell
+            .strip_prefix('`')
+            .and_then(|rest| rest.split('`').next());
+        code.map_or(cell.clone(), str::to_owned)
+    };
+    rows.map(|row| [cell(row, 1), cell(row, 4), cell(row, 5)])
+        .collect()
+}
+
+#[test]
+fn the_defaults_in_the_manual_are_those_of_the_program() {
+    let output = policy(&["show", "--json"]);
+    let entries: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let documented = documented_keys();
+    let default_of = |key: &str| {
+        let row = documented.iter().find(|[found, ..]| found == key);
+        row.map(|[_, default, _]| default.clone())
+    };
+    for entry in entries {
+        let key = entry["key"].as_str().unwrap();
+        let default = default_of(key).unwrap_or_else(|| panic!("{key} has no row"));
+        let absent = default == "none" || default.starts_with("absent");
+        if absent {
+            let empty = entry["value"].is_null() || entry["value"] == serde_json::json!([]);
+            assert!(empty, "{key}: {}", entry["value"]);
+            continue;
+        }
+        let value: toml::Table = format!("value = {default}").parse().unwrap();
+        let value = serde_json::to_value(&value["value"]).unwrap();
+        assert_eq!(value, entry["value"], "{key}");
+    }
+}
+
+/// A policy with the line `example` of the table that `key` is in, and what it refers to.
+fn with_example(key: &str, example: &str) -> String {
+    let groups = "[cpusets]\nnear_gpu = \"8-15\"\nodd = \"[1:4:2]\"\neven = \"[0:4:2]\"\n";
+    match key {
+        "version" => example.to_owned(),
+        "pin" => format!("{example}\nmatch = {{ comm = \"a\" }}\ncpus = \"0\"\n"),
+        "pin.match" => format!("[[pin]]\n{example}\ncpus = \"0\"\n"),
+        "pin.cpus" => format!("{groups}[[pin]]\nmatch = {{ comm = \"a\" }}\n{example}\n"),
+        "preferred.cpus" => format!("{groups}[preferred]\n{example}\n"),
+        _ => {
+            let table = match key {
+                "cpusets" => key,
+                _ => key.rsplit_once('.').unwrap().0,
+            };
+            format!("[{table}]\n{example}\n")
+        }
+    }
+}
+
+#[test]
+fn the_examples_in_the_manual_are_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.toml");
+    let keys = documented_keys();
+    assert!(keys.len() > 25, "{keys:?}");
+    for [key, _, example] in keys {
+        std::fs::write(&path, with_example(&key, &example)).unwrap();
+        let output = policy(&["check", "--online", "0-63", path.to_str().unwrap()]);
+        assert_eq!(
+            code(output.status),
+            0,
+            "{key}: {example}: {}",
+            stderr(&output)
+        );
+    }
+    let manual = std::fs::read_to_string(repository().join("docs/policy.md")).unwrap();
+    let whole = manual
+        .split("```toml\n")
+        .nth(1)
+        .unwrap()
+        .split("```")
+        .next()
+        .unwrap();
+    std::fs::write(&path, whole).unwrap();
+    let output = policy(&["check", "--online", "0-63", path.to_str().unwrap()]);
+    assert_eq!(code(output.status), 0, "{}", stderr(&output));
 }

@@ -17,15 +17,15 @@ use crate::process::{Process, busy_loop};
 const IN_TIME: Duration = Duration::from_millis(250);
 
 /// A folder of the cgroup v2 hierarchy. Removed when dropped, once it is empty.
-struct Folder(PathBuf);
+pub struct Folder(pub PathBuf);
 
 impl Folder {
-    fn new(path: PathBuf) -> Self {
+    pub fn new(path: PathBuf) -> Self {
         std::fs::create_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         Self(path)
     }
 
-    fn add(&self, process: &Process) {
+    pub fn add(&self, process: &Process) {
         add_to(&self.0, process);
     }
 }
@@ -36,11 +36,13 @@ impl Drop for Folder {
     }
 }
 
-fn add_to(folder: &Path, process: &Process) {
+/// Moves the process into the cgroup at `folder`.
+pub fn add_to(folder: &Path, process: &Process) {
     std::fs::write(folder.join("cgroup.procs"), process.pid().to_string()).unwrap();
 }
 
-fn hierarchy() -> PathBuf {
+/// Where the cgroup v2 hierarchy is mounted.
+pub fn hierarchy() -> PathBuf {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     mount_point(&mounts).expect("a cgroup v2 hierarchy")
 }
@@ -84,9 +86,42 @@ fn an_xattr_classifies_children_follows_moves_and_can_be_taken_away() {
     becomes(Some(Class::Launch));
     xattr::set(&top.0, XATTR, b"nonsense").unwrap();
     becomes(None);
+    add_to(&root, &process);
+    // Folders that come with a tag, have another name, and go.
+    let late = Folder::new(inner.0.join("late"));
+    xattr::set(&late.0, XATTR, b"handoff").unwrap();
+    late.add(&process);
+    becomes(Some(Class::Handoff));
+    xattr::remove(&late.0, XATTR).unwrap();
+    becomes(None);
     drop(process);
     std::thread::sleep(Duration::from_millis(50));
-    drop((inner, top));
+    drop((late, inner, top));
+}
+
+#[test]
+fn a_glob_holds_for_folders_that_are_made_and_for_those_made_again() {
+    let Some(place) = Place::new() else { return };
+    let root = hierarchy();
+    let name = format!("gpuaware-glob-{}", std::process::id());
+    let policy = format!("[class.launch]\nmatch = [{{ cgroup = \"{name}/**\" }}]\n");
+    let policy = Policy::parse(&policy).unwrap();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&policy, place.pins(), &mut object).unwrap();
+    let process = Process::start(busy_loop());
+    for round in 0..2 {
+        let top = Folder::new(root.join(&name));
+        let inner = Folder::new(top.0.join("inner"));
+        inner.add(&process);
+        let reached = identify_until(&mut identify, IN_TIME, |_| {
+            first_mark(&place, &process).is_some_and(|mark| mark.class == Class::Launch)
+        });
+        assert!(reached, "round {round}: {:?}", first_mark(&place, &process));
+        add_to(&root, &process);
+        assert_eq!(first_mark(&place, &process), None, "round {round}");
+        drop((inner, top));
+        identify_until(&mut identify, IN_TIME, |_| false);
+    }
 }
 
 #[test]

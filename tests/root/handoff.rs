@@ -21,13 +21,13 @@ use scx_gpuaware::policy::Policy;
 use super::place::{Place, identify_until, marks_of};
 
 /// Threads of this process that work until they are told to stop.
-struct Threads {
+pub struct Threads {
     stop: Arc<AtomicBool>,
     handles: Vec<JoinHandle<()>>,
 }
 
 impl Threads {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             stop: Arc::default(),
             handles: Vec::new(),
@@ -35,7 +35,7 @@ impl Threads {
     }
 
     /// Starts one that does `work` every `period`; returns its TID.
-    fn start(&mut self, period: Duration, mut work: impl FnMut() + Send + 'static) -> i32 {
+    pub fn start(&mut self, period: Duration, mut work: impl FnMut() + Send + 'static) -> i32 {
         let stop = Arc::clone(&self.stop);
         let (say, said) = channel();
         self.handles.push(std::thread::spawn(move || {
@@ -119,7 +119,7 @@ fn who_keeps_waking_a_launcher_is_handoff() {
 }
 
 /// A client thread that keeps sending over `stream`, and a server thread that answers.
-fn talk<S: Read + Write + Send + 'static>(threads: &mut Threads, client: S, server: S) -> i32 {
+pub fn talk<S: Read + Write + Send + 'static>(threads: &mut Threads, client: S, server: S) -> i32 {
     let (mut client, mut server) = (client, server);
     threads.start(Duration::from_millis(1), move || {
         let mut request = [0];
@@ -135,7 +135,8 @@ fn talk<S: Read + Write + Send + 'static>(threads: &mut Threads, client: S, serv
     })
 }
 
-fn tcp(address: &str) -> (TcpStream, TcpStream, u16) {
+/// A client, the server that it is connected to, and the port.
+pub fn tcp(address: &str) -> (TcpStream, TcpStream, u16) {
     let listener = TcpListener::bind(address).unwrap();
     let port = listener.local_addr().unwrap().port();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -150,12 +151,18 @@ fn who_sends_to_an_endpoint_is_handoff_and_its_server_is_not() {
     let v4 = tcp("127.0.0.1:0");
     let v6 = tcp("[::1]:0");
     let other = tcp("127.0.0.1:0");
+    // An IPv6 socket that reaches an IPv4 address.
+    let mapped_listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mapped_port = mapped_listener.local_addr().unwrap().port();
+    let mapped_client = TcpStream::connect(("::ffff:127.0.0.1", mapped_port)).unwrap();
+    assert!(mapped_client.local_addr().unwrap().is_ipv6());
+    let mapped_server = mapped_listener.accept().unwrap().0;
     let listener = UnixListener::bind(&path).unwrap();
     let unix_client = UnixStream::connect(&path).unwrap();
     let unix_server = listener.accept().unwrap().0;
     let rules = policy(&format!(
         "{{ connects_to = \"127.0.0.1:{}\" }}, {{ connects_to = \"[::1]:{}\" }}, \
-         {{ connects_to = \"unix:{}\" }}",
+         {{ connects_to = \"127.0.0.1:{mapped_port}\" }}, {{ connects_to = \"unix:{}\" }}",
         v4.2,
         v6.2,
         path.display()
@@ -166,6 +173,7 @@ fn who_sends_to_an_endpoint_is_handoff_and_its_server_is_not() {
     let mut clients = vec![
         talk(&mut threads, v4.0, v4.1),
         talk(&mut threads, v6.0, v6.1),
+        talk(&mut threads, mapped_client, mapped_server),
         talk(&mut threads, unix_client, unix_server),
     ];
     talk(&mut threads, other.0, other.1);
@@ -180,6 +188,38 @@ fn who_sends_to_an_endpoint_is_handoff_and_its_server_is_not() {
     for mark in marks.values() {
         assert_eq!(*mark, (Class::Handoff, Source::Connects));
     }
+}
+
+/// To how many of these tracepoints this process has attached a program.
+fn attached(tracepoints: &[&str]) -> usize {
+    let fds = std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten();
+    let infos = fds.filter_map(|fd| std::fs::read_to_string(fd.path()).ok());
+    let names = infos.filter_map(|info| {
+        let mut lines = info.lines();
+        let name = lines.find_map(|line| line.strip_prefix("tp_name:"))?;
+        Some(name.trim().to_owned())
+    });
+    names
+        .filter(|name| tracepoints.contains(&name.as_str()))
+        .count()
+}
+
+#[test]
+fn what_no_rule_asks_for_is_switched_off() {
+    const DEAR: [&str; 3] = ["sched_waking", "sock_send_length", "task_rename"];
+    let Some(place) = Place::new() else { return };
+    let mut object = MaybeUninit::uninit();
+    let all =
+        policy("{ wakes = \"launch\" }, { connects_to = \"127.0.0.1:1\" }, { comm = \"nobody\" }");
+    let mut identify = Identify::start(&all, place.pins(), &mut object).unwrap();
+    for name in DEAR {
+        assert_eq!(attached(&[name]), 1, "{name}");
+    }
+    identify.follow(&Policy::default()).unwrap();
+    assert_eq!(attached(&DEAR), 0);
+    assert_eq!(attached(&["task_newtask", "sched_process_exec"]), 2);
+    identify.follow(&all).unwrap();
+    assert_eq!(attached(&DEAR), 3);
 }
 
 #[test]
@@ -203,6 +243,21 @@ fn what_is_seen_counts_for_the_right_names_only() {
         Duration::from_millis(250),
         has_mark
     ));
+}
+
+#[test]
+fn an_endpoint_at_any_address_is_also_one_that_another_rule_names() {
+    let Some(place) = Place::new() else { return };
+    let (mut client, _server, port) = tcp("127.0.0.1:0");
+    let rules = policy(&format!(
+        "{{ connects_to = \"127.0.0.1:{port}\", comm = \"nobody\" }}, \
+         {{ connects_to = \"0.0.0.0:{port}\" }}"
+    ));
+    let mut object = MaybeUninit::uninit();
+    let _identify = Identify::start(&rules, place.pins(), &mut object).unwrap();
+    client.write_all(b"x").unwrap();
+    let tid = gettid().as_raw();
+    assert_eq!(own_marks(&place)[&tid], (Class::Handoff, Source::Connects));
 }
 
 #[test]

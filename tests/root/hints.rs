@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::mem::MaybeUninit;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -12,6 +13,7 @@ use nix::unistd::Pid;
 use scx_gpuaware::identify::marks::Pins;
 use scx_gpuaware::identify::{Class, Identify, Source};
 use scx_gpuaware::policy::Policy;
+use tempfile::TempDir;
 
 use super::place::{Place, identify_until, marks_of};
 use crate::process::repository;
@@ -44,6 +46,20 @@ int main(void)
 }
 ";
 
+/// A folder with the module, for users who may not read the repository.
+fn module() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    open(folder.path());
+    let module = folder.path().join("gpuaware.py");
+    std::fs::copy(repository().join("hints/gpuaware.py"), &module).unwrap();
+    open(&module);
+    folder
+}
+
+fn open(path: &Path) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 /// A program that hints. Killed when dropped.
 struct Program {
     child: Child,
@@ -58,11 +74,13 @@ impl Program {
         Self { child, stdout }
     }
 
-    fn python(pins: &Pins) -> Command {
+    /// With the module where anybody may read it.
+    fn python(pins: &Pins, module: &TempDir) -> Command {
         let mut command = Command::new("python3");
         command
             .args(["-c", PYTHON, pins.dir().to_str().unwrap()])
-            .env("PYTHONPATH", repository().join("hints"))
+            .env("PYTHONPATH", module.path())
+            .current_dir("/")
             .env("PYTHONDONTWRITEBYTECODE", "1");
         command
     }
@@ -105,7 +123,8 @@ fn becomes(identify: &mut Identify<'_>, pins: &Pins, pid: Pid, class: Option<Cla
 fn a_python_thread_hints_and_takes_it_back() {
     let Some(place) = Place::new() else { return };
     let pins = place.pins();
-    let mut program = Program::start(Program::python(&pins));
+    let module = module();
+    let mut program = Program::start(Program::python(&pins, &module));
     assert_eq!(program.hint("launch"), "False", "without a scheduler");
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
@@ -155,14 +174,11 @@ fn only_whom_the_policy_lets_may_hint() {
     let Some(place) = Place::new() else { return };
     let pins = place.pins();
     let mount = pins.dir().parent().unwrap();
-    let open = |folder: &Path| {
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(folder, mode).unwrap();
-    };
     open(mount);
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
-    let mut command = Program::python(&pins);
+    let module = module();
+    let mut command = Program::python(&pins, &module);
     command.uid(NOBODY).gid(NOBODY);
     let mut program = Program::start(command);
     assert_eq!(program.hint("launch"), "False", "only root by default");
@@ -172,7 +188,24 @@ fn only_whom_the_policy_lets_may_hint() {
     becomes(&mut identify, &pins, program.pid(), Some(Class::Launch));
     let policy = with("hint_gid = 65534\ntrust_uids = [0]");
     identify.follow(&policy).unwrap();
+    let refused = |pid: Pid| -> Vec<_> {
+        let marks = marks_of(&pins, pid.as_raw()).into_iter();
+        marks
+            .filter(|mark| mark.class == Class::Background && mark.source == Source::Refused)
+            .map(|mark| mark.evidence)
+            .collect()
+    };
+    let pid = program.pid();
+    // The hint that stood when the policy changed may have been judged anew.
+    let before = identify.sightings().refused;
     assert_eq!(program.hint("handoff"), "True", "it may write");
-    becomes(&mut identify, &pins, program.pid(), None);
-    assert!(identify.sightings().refused > 0);
+    let shown = identify_until(&mut identify, IN_TIME, |_| !refused(pid).is_empty());
+    assert!(shown, "{:?}", marks_of(&pins, pid.as_raw()));
+    assert_eq!(
+        refused(pid),
+        ["a hint: uid 65534 is not in guard.trust_uids"]
+    );
+    assert_eq!(identify.sightings().refused, before + 1);
+    assert_eq!(program.hint(""), "True");
+    becomes(&mut identify, &pins, pid, None);
 }

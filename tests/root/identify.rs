@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::process::Stdio;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use scx_gpuaware::identify::{Class, Identify, Source};
 use scx_gpuaware::policy::Policy;
 
@@ -126,6 +127,35 @@ fn a_rescan_arms_the_probes_at_once() {
     pins.rescan().unwrap();
     identify.step().unwrap();
     assert!(identify.sightings().armed);
+    let rests = identify_until(&mut identify, Duration::from_secs(3), |identify| {
+        !identify.sightings().armed
+    });
+    assert!(rests, "{:?}", identify.sightings());
+    nix::sys::signal::raise(Signal::SIGUSR1).unwrap();
+    identify.step().unwrap();
+    assert!(identify.sightings().armed);
+}
+
+#[test]
+fn a_reused_tid_inherits_nothing() {
+    const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let _identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    // Another process may start in between.
+    let reused = (0..50).any(|_| {
+        let process = Process::start(busy_loop());
+        let pid = process.pid();
+        pins.mark(pid, Some(Class::Launch)).unwrap();
+        assert_eq!(marks_of(&pins, pid).len(), 1);
+        drop(process);
+        std::fs::write(LAST_PID, (pid - 1).to_string()).unwrap();
+        let next = Process::start(busy_loop());
+        assert!(marks_of(&pins, next.pid()).is_empty());
+        next.pid() == pid
+    });
+    assert!(reused, "no TID was reused");
 }
 
 #[test]

@@ -2,10 +2,20 @@
 //! Tier `root`: probes in this kernel, under whatever scheduler it has.
 
 mod cgroups;
-mod handoff;
+mod containers;
+mod crash;
+mod feed;
+pub mod handoff;
 mod hints;
 mod identify;
+mod late;
 mod place;
+mod precedence;
 mod rules;
+mod runtime;
 mod scale;
+mod serving;
 mod trace;
+mod traced_cell;
+mod trust;
+mod watching;

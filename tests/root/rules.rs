@@ -126,6 +126,28 @@ fn another_policy_judges_everybody_anew() {
 }
 
 #[test]
+fn a_policy_with_the_same_rules_judges_nobody_anew() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let process = Process::start(sleeper("65"));
+    let mut object = MaybeUninit::uninit();
+    let first = policy("{ cmdline = \"sleep 65\" }");
+    let mut identify = Identify::start(&first, pins.clone(), &mut object).unwrap();
+    let named = || mark_of(&pins, process.pid()).expect("a mark").first_seen_ns;
+    let since = named();
+    let mut other = first.clone();
+    other.background.slice *= 2;
+    identify.follow(&other).unwrap();
+    assert_eq!(named(), since);
+    identify
+        .follow(&policy(
+            "{ comm = \"nobody-has\" }, { cmdline = \"sleep 65\" }",
+        ))
+        .unwrap();
+    assert_ne!(named(), since, "by a rule with another number");
+}
+
+#[test]
 fn launches_of_users_that_are_not_trusted_do_not_count() {
     let Some(place) = Place::new() else { return };
     let pins = place.pins();

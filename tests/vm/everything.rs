@@ -1,26 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Everything at once: by the scheduler's own account nobody who could run waits for long.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
-
-use nix::sys::signal::Signal;
 
 use crate::process::{Process, busy_loop, gpu_launch};
 use crate::tier;
 
 use super::machine::{Cgroup, Scheduler, mark, metrics, nr_cpus, pin};
+use super::noise::Noise;
 use super::storms::{churn, fork_bomb};
-
-fn neighbour(program: &str, args: &str) -> Process {
-    let mut command = Command::new(program);
-    command
-        .args(args.split_whitespace())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .current_dir("/tmp");
-    Process::start(command)
-}
 
 /// How long: a minute, or `GPUAWARE_STRESS_S` seconds.
 fn stress_time() -> Duration {
@@ -28,28 +17,9 @@ fn stress_time() -> Duration {
     Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(60))
 }
 
-/// Processor, network and disk, thread storms, affinities.
-fn noise() -> Vec<Process> {
-    let disk = std::env::var("GPUAWARE_LAB_DISK").expect("the lab's scratch disk");
-    let server = neighbour("iperf3", "-s -B 127.0.0.1");
-    std::thread::sleep(Duration::from_millis(500));
-    vec![
-        neighbour(
-            "stress-ng",
-            "--temp-path /tmp --cpu 0 --cpu-method fft --fork 1 --pthread 1 --pthread-max 16 \
-             --affinity 1 --affinity-rand --switch 1 --timeout 0",
-        ),
-        neighbour("iperf3", "-c 127.0.0.1 -P 10 -t 3600"),
-        neighbour(
-            "fio",
-            &format!(
-                "--name=noise --filename={disk} --rw=randwrite --bs=4k --iodepth=32 --numjobs=4 \
-                 --direct=1 --ioengine=libaio --time_based --runtime=3600"
-            ),
-        ),
-        server,
-    ]
-}
+/// What stress-ng does beside: thread storms, affinities.
+const STORMS: &str =
+    "--fork 1 --pthread 1 --pthread-max 16 --affinity 1 --affinity-rand --switch 1";
 
 /// More launchers than CPUs, which all spin, and handoff that spins too.
 fn boosted() -> Vec<Process> {
@@ -87,7 +57,7 @@ fn everything_at_once_starves_nobody() {
     }
     let cage = Cgroup::new("bomb");
     let mut scheduler = Scheduler::start(&["--stats", "30"]);
-    let mut noise = noise();
+    let mut noise = Noise::heavy(STORMS);
     let mut processes = boosted();
     let pinned = pinned();
     let moved: Vec<_> = (0..2).map(|_| Process::start(busy_loop())).collect();
@@ -96,7 +66,8 @@ fn everything_at_once_starves_nobody() {
     while Instant::now() < end {
         churn(&moved, Duration::from_secs(5));
         scheduler.assert_starves_nobody();
-        for process in noise.iter_mut().chain(&mut processes) {
+        noise.assert_all_run();
+        for process in &mut processes {
             assert!(!process.has_ended(), "one ended: {:?}", process.log);
         }
     }
@@ -116,13 +87,7 @@ fn everything_at_once_starves_nobody() {
         metrics.worst_wait_us / 1000,
         metrics.worst_launch_wait_us / 1000
     );
-    for process in &noise {
-        process.signal(Signal::SIGINT);
-    }
     drop(processes);
-    // What they have started ends with them, and disturbs no other test.
-    for process in &mut noise {
-        process.wait(Duration::from_secs(60));
-    }
+    noise.end();
     scheduler.stop();
 }

@@ -149,3 +149,22 @@ fn mark_and_unmark_by_hand() {
     assert!(mark_of(process.pid()).is_none());
     scheduler.stop();
 }
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn rests_while_nothing_happens() {
+    if !tier::vm() {
+        return;
+    }
+    let scheduler = Scheduler::start(&[]);
+    // What runs already is looked at often at first.
+    std::thread::sleep(Duration::from_secs(5));
+    let (before, start) = (scheduler.process.cpu_time(), Instant::now());
+    std::thread::sleep(Duration::from_secs(10));
+    let used = scheduler.process.cpu_time() - before;
+    let share = used.as_secs_f64() / start.elapsed().as_secs_f64();
+    println!("agent: {:.2} % of one CPU", share * 100.0);
+    // Emulation makes each system call a dozen times as expensive.
+    assert!(share <= 0.03, "{:.2} % of one CPU", share * 100.0);
+    scheduler.stop();
+}

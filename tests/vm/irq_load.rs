@@ -45,10 +45,18 @@ impl Storm {
 fn prefers(cpu: usize, limit: Duration) {
     let wanted = cpu.to_string();
     let reached = eventually(limit, || (metrics().preferred_cpus == wanted).then_some(()));
+    let now = metrics();
+    let loads: Vec<_> = now
+        .cpus
+        .iter()
+        .map(|(cpu, it)| (cpu, it.irq_percent))
+        .collect();
     assert!(
         reached.is_some(),
-        "CPU {cpu} is not preferred: {:#?}",
-        metrics()
+        "CPU {cpu} is not preferred but {:?} ({}); IRQ-heavy {:?}, percent {loads:?}",
+        now.preferred_cpus,
+        now.preferred_reason,
+        now.irq_heavy_cpus
     );
 }
 
@@ -66,8 +74,9 @@ fn a_cpu_under_an_interrupt_storm_is_not_preferred_until_it_is_over() {
     let left = start.elapsed();
     assert!(left <= Duration::from_secs(5), "it took {left:?}");
     drop(storm);
-    // The average has to calm down, and ten calm seconds to pass.
-    prefers(cpu, Duration::from_secs(30));
+    // The average has to calm down, and ten calm seconds to pass: they begin again whenever the host
+    // takes a virtual CPU away inside an interrupt, which then has taken that long.
+    prefers(cpu, Duration::from_secs(90));
     scheduler.stop();
 }
 

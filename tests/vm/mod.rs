@@ -3,16 +3,23 @@
 //! after the other. `smt`, `numa` and `pins` have machines of their own.
 
 mod background;
+mod bench;
 mod doctor;
 mod everything;
 mod identify;
+mod in_time;
 mod irq;
 mod irq_load;
+mod killed;
+mod known;
 mod launchers;
 mod lifecycle;
 mod machine;
 mod metrics;
+mod noise;
 mod numa;
+mod observed;
+mod package;
 mod pins;
 mod policy;
 mod reload;
@@ -20,4 +27,5 @@ mod sharing;
 mod smt;
 mod storms;
 mod top;
+mod trace;
 mod verifier;

@@ -1,74 +1,132 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `scx_gpuaware top` on a terminal.
+//! `scx_gpuaware top` on a terminal: tmux's.
 
-use std::io::{Read, Write};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use crate::process::{Process, busy_loop, code, scx_gpuaware};
+use crate::process::{Process, busy_loop, code, eventually, scx_gpuaware};
 use crate::tier;
 
 use super::machine::{Scheduler, mark_launch};
 
-/// What top writes to a terminal of this size until `keys` are typed, and its exit code.
-fn top(columns: u32, rows: u32, environment: &str, keys: &[u8]) -> (String, i32) {
-    let binary = env!("CARGO_BIN_EXE_scx_gpuaware");
-    let command = format!(
-        "stty cols {columns} rows {rows}; {environment} {binary} top --interval 0.5; code=$?; \
-         stty -a | grep -c -- -icanon; exit $code"
-    );
-    // script gives it a terminal, and types what it reads.
-    let mut child = Command::new("script")
-        .args(["-q", "-e", "-c", &command, "/dev/null"])
-        .env("TERM", "xterm-256color")
-        .env_remove("NO_COLOR")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("script");
-    std::thread::sleep(Duration::from_secs(4));
-    let mut stdin = child.stdin.take().expect("a pipe");
-    stdin.write_all(keys).expect("typing");
-    let mut bytes = Vec::new();
-    let mut stdout = child.stdout.take().expect("a pipe");
-    stdout.read_to_end(&mut bytes).expect("its output");
-    drop(stdin);
-    let status = child.wait().expect("waiting");
-    (String::from_utf8_lossy(&bytes).into_owned(), code(status))
+const LIMIT: Duration = Duration::from_secs(20);
+/// Green, of launchers, as `tmux capture-pane -e` has it.
+const GREEN: &str = "38;5;2m";
+
+/// A terminal with top on it. Closed when dropped.
+struct Terminal;
+
+impl Terminal {
+    fn open(columns: u32, rows: u32, environment: &str) -> Self {
+        let binary = env!("CARGO_BIN_EXE_scx_gpuaware");
+        let command = format!(
+            "{environment} {binary} top --interval 0.5; echo ended with $?; stty -a; sleep 600"
+        );
+        let (columns, rows) = (columns.to_string(), rows.to_string());
+        let size = ["-x", &columns, "-y", &rows];
+        tmux(&[&["new-session", "-d"], &size[..], &[&command]].concat());
+        Self
+    }
+
+    fn resize(&self, columns: u32, rows: u32) {
+        let (columns, rows) = (columns.to_string(), rows.to_string());
+        tmux(&["resize-window", "-x", &columns, "-y", &rows]);
+    }
+
+    fn type_key(&self, key: &str) {
+        tmux(&["send-keys", key]);
+    }
+
+    /// What is on it now.
+    fn screen(&self) -> String {
+        tmux(&["capture-pane", "-p"])
+    }
+
+    /// What is on it once it has all of `texts`.
+    fn shows(&self, texts: &[&str]) -> String {
+        let shown = eventually(LIMIT, || {
+            let screen = self.screen();
+            texts
+                .iter()
+                .all(|text| screen.contains(text))
+                .then_some(screen)
+        });
+        shown.unwrap_or_else(|| panic!("not all of {texts:?} in\n{}", self.screen()))
+    }
+
+    /// Is anything green?
+    fn is_coloured(&self) -> bool {
+        tmux(&["capture-pane", "-p", "-e"]).contains(GREEN)
+    }
 }
 
-const ENTER_SCREEN: &str = "\u{1b}[?1049h";
-const LEAVE_SCREEN: &str = "\u{1b}[?1049l";
-const GREEN: &str = "\u{1b}[38;5;2;";
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = Command::new("tmux")
+            .args(SERVER)
+            .arg("kill-server")
+            .output();
+    }
+}
+
+/// A server and a configuration of the test's own.
+const SERVER: [&str; 5] = ["-u", "-L", "gpuaware-test", "-f", "/dev/null"];
+
+fn tmux(args: &[&str]) -> String {
+    let output = Command::new("tmux").args(SERVER).args(args).output();
+    let output = output.expect("tmux: run make setup");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "tmux {args:?}: {error}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
 
 #[test]
 #[ignore = "runs in the lab: make test"]
-fn top_shows_the_launcher_and_gives_the_terminal_back() {
+fn top_fits_every_terminal_and_gives_it_back() {
     if !tier::vm() {
         return;
     }
     let scheduler = Scheduler::start(&[]);
     let launcher = Process::start(busy_loop());
     mark_launch(launcher.pid());
-    for (columns, rows, environment, keys) in [
-        (80, 24, "", &b"q"[..]),
-        (132, 50, "", b"\x03"),
-        (40, 12, "NO_COLOR=1", b"q"),
-    ] {
-        let (output, code) = top(columns, rows, environment, keys);
-        assert_eq!(code, 0, "{output:?}");
-        assert!(output.contains(ENTER_SCREEN), "{output:?}");
-        let (screen, after) = output
-            .rsplit_once(LEAVE_SCREEN)
-            .expect("the screen is left");
-        assert!(screen.contains("CLASS"), "{screen:?}");
-        assert!(screen.contains(&launcher.pid().to_string()), "{screen:?}");
-        assert_eq!(screen.contains(GREEN), environment.is_empty(), "{screen:?}");
-        assert!(after.contains("0\r\n"), "no line mode: {after:?}");
+    let tid = launcher.pid().to_string();
+
+    let terminal = Terminal::open(80, 24, "");
+    let everything = ["CPUS", "LOSES/s", &tid, "EVENTS", "q quit"];
+    for (columns, rows) in [(80, 24), (132, 50), (40, 12)] {
+        terminal.resize(columns, rows);
+        // On the smallest there is a line for threads, and none of what it says is at its end.
+        let expected = if rows < 24 {
+            &["CPUS", "CLASS", &tid, "q quit"][..]
+        } else {
+            &everything
+        };
+        let last = eventually(LIMIT, || {
+            let screen = terminal.shows(expected);
+            let lines: Vec<_> = screen.lines().map(str::to_owned).collect();
+            (lines.len() == rows as usize && lines[rows as usize - 1].starts_with("q quit"))
+                .then_some(())
+        });
+        assert!(last.is_some(), "{columns} x {rows}:\n{}", terminal.screen());
+        assert!(terminal.is_coloured());
     }
+    terminal.resize(80, 24);
+    terminal.type_key("q");
+    let after = terminal.shows(&["ended with 0", "icanon"]);
+    let is_given_back = !after.contains("-icanon") && !after.contains("CLASS");
+    assert!(is_given_back, "{after}");
+    drop(terminal);
+
+    let terminal = Terminal::open(80, 24, "NO_COLOR=1");
+    terminal.shows(&everything);
+    assert!(!terminal.is_coloured());
+    terminal.type_key("C-c");
+    terminal.shows(&["ended with 0"]);
+    drop(terminal);
+
     scheduler.stop();
     let output = scx_gpuaware(&["top"]).output().expect("top");
     let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(crate::process::code(output.status), 1);
-    assert!(error.contains("does not run"), "{error}");
+    assert_eq!(code(output.status), 1);
+    assert!(error.contains("does not schedule"), "{error}");
 }

@@ -5,13 +5,17 @@
  *
  * usage: known PHASE...
  *   launch:N ex:N graph:N sync:N   calls into libcuda
+ *   pace:N:NS                      N launches, one every NS nanoseconds
+ *   lag:N:US                       N launches, a sleep of US microseconds after each
  *   block:N:US                     N sleeps of US microseconds
- *   hog:MS                         runs for MS milliseconds beside a busy thread on the same CPU
- *   yield:MS:NS                    two threads on one CPU, each runs NS nanoseconds and yields
- *   udp:MS                         sends datagrams to itself: softirqs with interrupts on top
- *   wake:N                         waits N times for another thread to write to a pipe
- *   move:N                         moves N times from one CPU to the other
- *   crowd:N                        starts N threads at once; each sleeps once
+ *   wait:N:US                      N waits: asleep for US microseconds, then woken, but somebody
+ * has the CPU for US microseconds more hog:MS                         runs for MS milliseconds
+ * beside a busy thread on the same CPU yield:MS:NS                    two threads on one CPU, each
+ * runs NS nanoseconds and yields each:N:NS                      the same N times, and tells the
+ * switches of each yield storm:MS:NS                    two such threads on each of two CPUs udp:MS
+ * sends datagrams to itself: softirqs with interrupts on top wake:N                         waits N
+ * times for another thread to write to a pipe move:N                         moves N times from one
+ * CPU to the other crowd:N                        starts N threads at once; each sleeps once
  *
  * Each phase runs in a thread of its own; for each there is one line of JSON.
  */
@@ -53,17 +57,29 @@ int cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long fla
 int cuGraphLaunch(void *exec, void *stream);
 
 struct snapshot {
-	uint64_t time_ns, wait_ns, steal_ns;
+	uint64_t time_ns, wait_ns, steal_ns, net_rx;
 	long nvcsw, nivcsw;
+};
+
+/* A call of sched_yield(), and the switches between the two times. */
+struct span {
+	uint64_t from_ns, to_ns;
+	long switches;
 };
 
 struct phase {
 	const char *kind;
 	long a, b;
 	long yields_switched;
-	uint64_t asleep_ns;
+	uint64_t asleep_ns, waited_ns;
+	_Atomic uint64_t woken_at_ns;
 	int pipe[2];
 	int waker_tid;
+	int cpu;
+	long datagrams;
+	uint64_t sending_ns;
+	struct span *spans;
+	long nr_spans;
 };
 
 static void *function, *stream;
@@ -95,6 +111,19 @@ static uint64_t wait_ns(void)
 	return wait;
 }
 
+/* Runs of the softirq NET_RX on CPU 1, as the kernel counts them. */
+static uint64_t net_rx(void)
+{
+	FILE *file = fopen("/proc/softirqs", "r");
+	unsigned long count = 0;
+	char line[4096];
+
+	while (file && fgets(line, sizeof(line), file))
+		sscanf(line, " NET_RX: %*u %lu", &count);
+	fclose(file);
+	return count;
+}
+
 /* Time that the host of a virtual machine did not run CPU 1: nobody inside can tell it from work.
  */
 static uint64_t steal_ns(void)
@@ -110,9 +139,9 @@ static uint64_t steal_ns(void)
 }
 
 /* Counts and the time that they are of: no switch fell in between. */
-static struct snapshot snapshot(void)
+static struct snapshot switches(void)
 {
-	struct snapshot shot;
+	struct snapshot shot = {};
 	struct rusage before, after;
 
 	do {
@@ -120,10 +149,18 @@ static struct snapshot snapshot(void)
 		shot.time_ns = clock_ns(CLOCK_MONOTONIC);
 		getrusage(RUSAGE_THREAD, &after);
 	} while (before.ru_nvcsw != after.ru_nvcsw || before.ru_nivcsw != after.ru_nivcsw);
-	shot.wait_ns = wait_ns();
-	shot.steal_ns = steal_ns();
 	shot.nvcsw = after.ru_nvcsw;
 	shot.nivcsw = after.ru_nivcsw;
+	return shot;
+}
+
+static struct snapshot snapshot(void)
+{
+	struct snapshot shot = switches();
+
+	shot.wait_ns = wait_ns();
+	shot.steal_ns = steal_ns();
+	shot.net_rx = net_rx();
 	return shot;
 }
 
@@ -158,7 +195,7 @@ static void *yielder(void *arg)
 {
 	struct phase *phase = arg;
 
-	pin(1);
+	pin(phase->cpu);
 	while (!stop) {
 		spin_ns(phase->b);
 		sched_yield();
@@ -198,14 +235,33 @@ static void *graph(void)
 	return exec;
 }
 
+static void sleep_us(struct phase *phase, long us)
+{
+	struct timespec ts = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000};
+	uint64_t start = clock_ns(CLOCK_MONOTONIC);
+
+	nanosleep(&ts, NULL);
+	phase->asleep_ns += clock_ns(CLOCK_MONOTONIC) - start;
+}
+
 static void calls(struct phase *phase)
 {
 	void *exec = strcmp(phase->kind, "graph") ? NULL : graph();
+	uint64_t next = clock_ns(CLOCK_MONOTONIC);
 
 	for (long i = 0; i < phase->a; i++) {
-		if (!strcmp(phase->kind, "launch"))
+		if (!strcmp(phase->kind, "launch")) {
 			launch(i % 7 + 1);
-		else if (!strcmp(phase->kind, "ex"))
+		} else if (!strcmp(phase->kind, "pace")) {
+			/* By the clock, so that a probe's cost does not make them fewer. */
+			while (clock_ns(CLOCK_MONOTONIC) < next)
+				;
+			next += phase->b;
+			launch(1);
+		} else if (!strcmp(phase->kind, "lag")) {
+			launch(1);
+			sleep_us(phase, phase->b);
+		} else if (!strcmp(phase->kind, "ex"))
 			launch_ex(i % 5 + 1);
 		else if (exec)
 			cuGraphLaunch(exec, stream);
@@ -216,14 +272,46 @@ static void calls(struct phase *phase)
 
 static void block(struct phase *phase)
 {
-	struct timespec ts = {.tv_sec = phase->b / 1000000, .tv_nsec = phase->b % 1000000 * 1000};
+	for (long i = 0; i < phase->a; i++)
+		sleep_us(phase, phase->b);
+}
 
+/* Wakes the other thread of its CPU, and does not let it run for as long as it let it sleep. */
+static void *late_waker(void *arg)
+{
+	struct sched_param param = {.sched_priority = 1};
+	struct phase *phase = arg;
+
+	pin(1);
+	if (sched_setscheduler(0, SCHED_FIFO, &param))
+		die("SCHED_FIFO");
+	for (long i = 0; i < phase->a; i++) {
+		usleep(phase->b);
+		phase->woken_at_ns = clock_ns(CLOCK_MONOTONIC);
+		if (write(phase->pipe[1], "x", 1) != 1)
+			die("write");
+		spin_ns(phase->b * 1000);
+	}
+	return NULL;
+}
+
+static void wait_late(struct phase *phase)
+{
+	pthread_t other;
+	char byte;
+
+	if (pipe(phase->pipe))
+		die("pipe");
+	pthread_create(&other, NULL, late_waker, phase);
 	for (long i = 0; i < phase->a; i++) {
 		uint64_t start = clock_ns(CLOCK_MONOTONIC);
 
-		nanosleep(&ts, NULL);
-		phase->asleep_ns += clock_ns(CLOCK_MONOTONIC) - start;
+		if (read(phase->pipe[0], &byte, 1) != 1)
+			die("read");
+		phase->asleep_ns += phase->woken_at_ns - start;
+		phase->waited_ns += clock_ns(CLOCK_MONOTONIC) - phase->woken_at_ns;
 	}
+	pthread_join(other, NULL);
 }
 
 static void with_busy(struct phase *phase)
@@ -255,6 +343,47 @@ static void yield(struct phase *phase)
 	stop = 1;
 }
 
+static void yield_each(struct phase *phase)
+{
+	pthread_t other;
+
+	stop = 0;
+	phase->spans = calloc(phase->a, sizeof(*phase->spans));
+	pthread_create(&other, NULL, yielder, phase);
+	for (; phase->nr_spans < phase->a; phase->nr_spans++) {
+		struct span *span = &phase->spans[phase->nr_spans];
+		struct snapshot before, after;
+
+		spin_ns(phase->b);
+		before = switches();
+		sched_yield();
+		after = switches();
+		span->from_ns = before.time_ns;
+		span->to_ns = after.time_ns;
+		span->switches = after.nivcsw - before.nivcsw + after.nvcsw - before.nvcsw;
+	}
+	stop = 1;
+	pthread_join(other, NULL);
+}
+
+static void storm(struct phase *phase)
+{
+	struct phase far = {.b = phase->b, .cpu = 0};
+	pthread_t threads[3];
+
+	stop = 0;
+	for (int i = 0; i < 3; i++)
+		pthread_create(&threads[i], NULL, yielder, i ? &far : phase);
+	for (uint64_t end = clock_ns(CLOCK_MONOTONIC) + phase->a * 1000000;
+	     clock_ns(CLOCK_MONOTONIC) < end;) {
+		spin_ns(phase->b);
+		sched_yield();
+	}
+	stop = 1;
+	for (int i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+}
+
 #define UDP_PAUSE_NS 8000
 
 static void udp(struct phase *phase)
@@ -273,8 +402,10 @@ static void udp(struct phase *phase)
 		/* Unpaced, some machines make more events in a second than any buffer takes. */
 		while (clock_ns(CLOCK_MONOTONIC) < next)
 			;
-		next = clock_ns(CLOCK_MONOTONIC) + UDP_PAUSE_NS;
-		sendto(fd, data, sizeof(data), 0, (void *)&self, len);
+		next = clock_ns(CLOCK_MONOTONIC);
+		phase->datagrams += sendto(fd, data, sizeof(data), 0, (void *)&self, len) > 0;
+		phase->sending_ns += clock_ns(CLOCK_MONOTONIC) - next;
+		next += UDP_PAUSE_NS;
 		recv(fd, data, sizeof(data), MSG_DONTWAIT);
 	}
 	close(fd);
@@ -339,6 +470,12 @@ static void run(struct phase *phase)
 		with_busy(phase);
 	else if (!strcmp(phase->kind, "yield"))
 		yield(phase);
+	else if (!strcmp(phase->kind, "each"))
+		yield_each(phase);
+	else if (!strcmp(phase->kind, "storm"))
+		storm(phase);
+	else if (!strcmp(phase->kind, "wait"))
+		wait_late(phase);
 	else if (!strcmp(phase->kind, "udp"))
 		udp(phase);
 	else if (!strcmp(phase->kind, "wake"))
@@ -356,7 +493,8 @@ static void *phase_thread(void *arg)
 	struct phase *phase = arg;
 	struct snapshot from, to;
 
-	pin(1);
+	phase->cpu = 1;
+	pin(phase->cpu);
 	prctl(PR_SET_TIMERSLACK, 1);
 	prctl(PR_SET_NAME, phase->kind);
 	from = snapshot();
@@ -364,11 +502,18 @@ static void *phase_thread(void *arg)
 	to = snapshot();
 	printf("{\"phase\":\"%s\",\"tid\":%d,\"from_ns\":%lu,\"to_ns\":%lu,\"wait_ns\":%lu,"
 	       "\"nvcsw\":%ld,\"nivcsw\":%ld,\"yields_switched\":%ld,\"asleep_ns\":%lu,"
-	       "\"waker_tid\":%d,\"steal_ns\":%lu}\n",
+	       "\"waker_tid\":%d,\"steal_ns\":%lu,\"waited_ns\":%lu,\"datagrams\":%ld,"
+	       "\"sending_ns\":%lu,\"net_rx\":%lu,\"spans\":[",
 	       phase->kind, gettid(), from.time_ns, to.time_ns, to.wait_ns - from.wait_ns,
 	       to.nvcsw - from.nvcsw, to.nivcsw - from.nivcsw, phase->yields_switched,
-	       phase->asleep_ns, phase->waker_tid, to.steal_ns - from.steal_ns);
+	       phase->asleep_ns, phase->waker_tid, to.steal_ns - from.steal_ns, phase->waited_ns,
+	       phase->datagrams, phase->sending_ns, to.net_rx - from.net_rx);
+	for (long i = 0; i < phase->nr_spans; i++)
+		printf("%s[%lu,%lu,%ld]", i ? "," : "", phase->spans[i].from_ns,
+		       phase->spans[i].to_ns, phase->spans[i].switches);
+	printf("]}\n");
 	fflush(stdout);
+	free(phase->spans);
 	return NULL;
 }
 
@@ -387,8 +532,8 @@ static void open_gpu(void)
 
 static bool is_call(const char *kind)
 {
-	return !strcmp(kind, "launch") || !strcmp(kind, "ex") || !strcmp(kind, "graph") ||
-	       !strcmp(kind, "sync");
+	return !strcmp(kind, "launch") || !strcmp(kind, "pace") || !strcmp(kind, "lag") ||
+	       !strcmp(kind, "ex") || !strcmp(kind, "graph") || !strcmp(kind, "sync");
 }
 
 int main(int argc, char **argv)

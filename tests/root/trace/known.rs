@@ -32,6 +32,14 @@ pub struct Phase {
     pub yields_switched: u64,
     /// Time in sleeps.
     pub asleep_ns: u64,
+    /// Time woken and not running.
+    pub waited_ns: u64,
+    /// Datagrams sent, time in sending them, and runs of NET_RX on its CPU by the kernel's count.
+    pub datagrams: u64,
+    pub sending_ns: u64,
+    pub net_rx: u64,
+    /// Calls of sched_yield: from, to, switches away in between.
+    pub spans: Vec<(u64, u64, u64)>,
     /// The thread that woke it, in the phase that has one.
     pub waker_tid: i32,
 }
@@ -44,7 +52,6 @@ pub struct Traced {
     pub phases: Vec<Phase>,
     /// What the tracer said on standard error.
     pub log: String,
-    pub bytes: u64,
 }
 
 impl Traced {
@@ -102,19 +109,40 @@ fn program() -> &'static Path {
     let (_, path) = PROGRAM.get_or_init(|| {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("known");
-        let status = Command::new("cc")
-            .args(["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
-            .arg(&path)
-            .arg(repository().join("tests/root/trace/known.c"))
-            .arg("-L")
-            .arg(lab_folder())
-            .arg("-l:libcuda.so.1")
-            .status()
-            .expect("running cc");
-        assert!(status.success(), "compiling known.c");
+        let lab = format!("-L{}", lab_folder().display());
+        compile(
+            &[&lab, "-l:libcuda.so.1"],
+            "tests/root/trace/known.c",
+            &path,
+        );
         (folder, path)
     });
     path
+}
+
+fn compile(flags: &[&str], source: &str, out: &Path) {
+    let status = Command::new("cc")
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+        .arg(out)
+        .arg(repository().join(source))
+        .args(flags)
+        .status()
+        .expect("running cc");
+    assert!(status.success(), "compiling {source}");
+}
+
+/// A program whose calls into libcuda nest, and its libcuda, in this folder.
+pub fn nested(folder: &Path) -> PathBuf {
+    let (library, program) = (folder.join("libcuda.so.1"), folder.join("nested"));
+    let source = "tests/root/trace/nested.c";
+    let soname = "-Wl,-soname,libcuda.so.1";
+    compile(&["-DLIBCUDA", "-shared", "-fPIC", soname], source, &library);
+    compile(
+        &[&format!("-L{}", folder.display()), "-l:libcuda.so.1"],
+        source,
+        &program,
+    );
+    program
 }
 
 /// `scx_gpuaware trace FLAGS -o FILE -- known PHASES`.
@@ -164,6 +192,5 @@ pub fn read(file: &Path, phases: Vec<Phase>, log: String) -> Traced {
         end: serde_json::from_str(end).unwrap(),
         phases,
         log,
-        bytes: text.len() as u64,
     }
 }

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A runner that is killed, or whose terminal goes away: what it has started is gone all the same. And what is not of
+//! its doing: load from outside, which has a cell measured again.
+
+use std::fs;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::bench::{Bench, ON_HOST, assert_gone, cell, end_of, failure, script_that};
+use crate::process::{Process, code, eventually};
+use crate::tier;
+
+/// A run whose first cell beside cpu noise never ends: the workload notes the neighbours, their workers, itself and a
+/// child of its own.
+fn bench() -> Bench {
+    let script = script_that(
+        "for p in $(cat /proc/$PPID/task/*/children); do\n\
+         [ \"$(cat /proc/$p/comm)\" != stress-ng ] || workers=\"$p $(cat /proc/$p/task/*/children)\"\n\
+         done\n\
+         if [ -z \"$workers\" ]; then : >bad; else\n\
+         sleep 1000 &\n\
+         echo $$ $! $workers >pids.new; mv pids.new pids; wait\n\
+         fi",
+    );
+    let bench = Bench::new(&script, "[\"none\", \"cpu\"]", "");
+    fs::write(bench.path("target/lab/bad"), "").unwrap();
+    bench
+}
+
+/// Returns once it hangs.
+fn hanging(bench: &Bench) -> Process {
+    let mut run = Process::start(bench.run(&bench.path("out"), ON_HOST));
+    run.wait_for_line("raw results", Duration::from_secs(30));
+    let hangs = eventually(Duration::from_secs(60), || {
+        // Until a cell has a neighbour: the quiet ones come in any order.
+        let pids = fs::read_to_string(bench.path("target/lab/pids")).ok()?;
+        (pids.split_whitespace().count() > 3).then_some(())
+    });
+    assert!(hangs.is_some(), "{:#?}", run.log);
+    run
+}
+
+#[test]
+fn kill_9_leaves_nobody_behind_and_the_run_can_be_resumed() {
+    if !tier::program("stress-ng") {
+        return;
+    }
+    let bench = bench();
+    let mut run = hanging(&bench);
+    run.signal(Signal::SIGKILL);
+    run.wait(Duration::from_secs(20));
+    assert_gone(&bench.path("target/lab/pids"));
+
+    let output = bench.path("out");
+    let (code, log) = end_of(bench.resume(&output));
+    assert_eq!(code, 0, "{log}");
+    assert_eq!(failure(&output, "r01-plain-cpu-w"), "");
+}
+
+#[test]
+fn a_terminal_that_goes_away_ends_the_run_as_ctrl_c_does() {
+    if !tier::program("stress-ng") {
+        return;
+    }
+    let bench = bench();
+    let mut run = hanging(&bench);
+    run.signal(Signal::SIGHUP);
+    let status = run.wait(Duration::from_secs(20));
+    let log = run.log.join("\n");
+    assert_eq!(code(status), 1, "{log}");
+    assert!(log.contains("interrupted; "), "{log}");
+    assert_gone(&bench.path("target/lab/pids"));
+}
+
+#[test]
+fn a_cell_beside_load_from_outside_is_measured_again() {
+    // An orphan is nobody's child, thus none of the runner's.
+    let script = script_that("(setsid sh -c 'timeout 1 sh -c \"while :; do :; done\"' &)");
+    let bench = Bench::new(&script, "[\"none\"]", "");
+    let output = bench.path("out");
+    fs::write(bench.path("target/lab/bad"), "").unwrap();
+    let (code, log) = end_of(bench.run(&output, ON_HOST));
+    assert_eq!(code, 0, "{log}");
+    let text = cell(&output, "r01-plain-none-w").unwrap();
+    let cell: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let discarded = cell["discarded"].as_array().unwrap();
+    assert!(!discarded.is_empty(), "{text}\n{log}");
+    let first = &discarded[0];
+    let reason = first["reasons"][0].as_str().unwrap();
+    assert!(reason.starts_with("other processes kept"), "{reason}");
+    let outside = first["surroundings"]["here"]["outside_cpus"].as_f64();
+    assert!(outside.is_some_and(|cpus| cpus > 0.3), "{first}");
+    assert!(
+        first["tokens_per_s"].is_number(),
+        "its figure is kept: {first}"
+    );
+    assert!(cell["measurement"].is_object(), "{text}");
+}

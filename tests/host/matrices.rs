@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The shipped comparisons: all of them can be read, and together they compare every arm.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+use crate::process::repository;
+
+/// The stems of the TOML files in a folder of the repository.
+fn stems(folder: &str) -> BTreeSet<String> {
+    let entries = fs::read_dir(repository().join(folder)).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "toml")
+        })
+        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn list_explains_every_matrix_and_every_arm_is_in_one() {
+    let program = repository().join("target/release/gpuaware-bench");
+    let output = Command::new(program).arg("list").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+
+    let explained: BTreeSet<String> = text
+        .lines()
+        .filter(|line| !line.starts_with(' '))
+        .filter_map(|line| Some(line.split_once(": ")?.0.to_owned()))
+        .collect();
+    assert_eq!(explained, stems("bench/matrices"));
+    let times = text.matches(" rounds of ").count();
+    assert_eq!(times, explained.len(), "{text}");
+
+    let compared: BTreeSet<String> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("  arm "))
+        .filter_map(|line| Some(line.split_whitespace().next()?.to_owned()))
+        .collect();
+    assert_eq!(
+        compared,
+        stems("scheds/arms"),
+        "arms that are in no matrix, or arms that are not there"
+    );
+    for neighbour in [
+        "none",
+        "cpu",
+        "network",
+        "disk",
+        "irq",
+        "hackbench",
+        "heavy",
+    ] {
+        assert!(
+            text.contains(&format!("\n  neighbour  {neighbour} ")),
+            "{neighbour}: {text}"
+        );
+    }
+}

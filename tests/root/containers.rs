@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Launchers whose files and numbers are others than ours: mount and PID namespaces.
+
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use scx_gpuaware::identify::Identify;
+use scx_gpuaware::identify::marks::Mark;
+use scx_gpuaware::policy::Policy;
+
+use super::place::{Place, identify_until};
+use crate::process::{Process, lab_folder};
+
+/// `gpu_launch` in mount and PID namespaces of its own, with a libcuda that `mounts` puts into
+/// `$folder/lib`; the namespaces alone see what is in `$folder`.
+fn container(folder: &Path, mounts: &str) -> Command {
+    let script = format!(
+        "set -e; mount -t tmpfs none $folder; mkdir $folder/lib; {mounts}
+         LD_LIBRARY_PATH=$folder/lib exec $lab/gpu_launch --profile eager --duration 6"
+    );
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--pid", "--fork", "--mount-proc", "--kill-child"])
+        .args(["sh", "-c", &script])
+        .env("folder", folder)
+        .env("lab", lab_folder())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    command
+}
+
+/// The mark of the launcher in `command`, with the number of libraries that are probed then.
+fn found(place: &Place, identify: &mut Identify<'_>, command: Command) -> (Mark, usize) {
+    let mut container = Process::start(command);
+    let mut marks = Vec::new();
+    identify_until(identify, Duration::from_secs(3), |_| {
+        marks = place.pins().list().unwrap();
+        !marks.is_empty()
+    });
+    let libraries = identify.sightings().libraries;
+    assert_eq!(marks.len(), 1, "{:?}", identify.sightings());
+    container.signal(nix::sys::signal::Signal::SIGKILL);
+    container.wait(Duration::from_secs(5));
+    identify_until(identify, Duration::from_secs(3), |_| {
+        place.pins().list().unwrap().is_empty()
+    });
+    (marks.remove(0), libraries)
+}
+
+#[test]
+fn launchers_in_containers_are_found_by_the_file_that_they_map() {
+    let Some(place) = Place::new() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), place.pins(), &mut object).unwrap();
+    for (name, mounts) in [
+        ("a copy", "cp $lab/libcuda.so.1 $folder/lib;"),
+        (
+            "an overlay",
+            "mkdir $folder/below $folder/above $folder/work; cp $lab/libcuda.so.1 $folder/below;
+             options=lowerdir=$folder/below,upperdir=$folder/above,workdir=$folder/work
+             mount -t overlay none -o $options $folder/lib;",
+        ),
+    ] {
+        let (mark, _) = found(&place, &mut identify, container(folder.path(), mounts));
+        let path = folder.path().join("lib/libcuda.so.1");
+        assert!(!path.exists(), "{name}");
+        assert!(
+            mark.evidence.contains(path.to_str().unwrap()),
+            "{name}: {}",
+            mark.evidence
+        );
+    }
+}
+
+#[test]
+fn containers_of_one_image_have_one_file() {
+    let Some(place) = Place::new() else { return };
+    let image = tempfile::tempdir().unwrap();
+    std::fs::copy(
+        lab_folder().join("libcuda.so.1"),
+        image.path().join("libcuda.so.1"),
+    )
+    .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), place.pins(), &mut object).unwrap();
+    let before = identify.sightings().libraries;
+    let start = || {
+        let mounts = "mkdir $folder/above $folder/work
+             options=lowerdir=$image,upperdir=$folder/above,workdir=$folder/work
+             mount -t overlay none -o $options $folder/lib;";
+        let mut command = container(folder.path(), mounts);
+        command.env("image", image.path());
+        Process::start(command)
+    };
+    let mut containers = [start(), start(), start()];
+    let all = identify_until(&mut identify, Duration::from_secs(3), |_| {
+        place.pins().list().unwrap().len() == containers.len()
+    });
+    assert!(all, "{:?}", place.pins().list());
+    assert_eq!(identify.sightings().libraries, before + 1);
+    // Whoever was found first may go.
+    let [first, rest @ ..] = &mut containers;
+    first.signal(nix::sys::signal::Signal::SIGKILL);
+    first.wait(Duration::from_secs(5));
+    identify_until(&mut identify, Duration::from_millis(2500), |_| false);
+    assert_eq!(identify.sightings().libraries, before + 1);
+    for container in rest {
+        container.signal(nix::sys::signal::Signal::SIGKILL);
+        container.wait(Duration::from_secs(5));
+    }
+    let dropped = identify_until(&mut identify, Duration::from_secs(4), |identify| {
+        identify.sightings().libraries == before
+    });
+    assert!(dropped, "{:?}", identify.sightings());
+}
+
+#[test]
+fn a_file_under_another_path_is_probed_once() {
+    let Some(place) = Place::new() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), place.pins(), &mut object).unwrap();
+    let before = identify.sightings().libraries;
+    let bind = || container(folder.path(), "mount --bind $lab $folder/lib;");
+    let (_, libraries) = found(&place, &mut identify, bind());
+    assert_eq!(libraries, before + 1);
+    let mut outside = crate::process::gpu_launch("--profile eager --duration 10");
+    outside.stdout(Stdio::null());
+    let _outside = Process::start(outside);
+    let is_marked = |_: &Identify<'_>| !place.pins().list().unwrap().is_empty();
+    assert!(identify_until(
+        &mut identify,
+        Duration::from_secs(2),
+        is_marked
+    ));
+    let mut container = Process::start(bind());
+    let both = |_: &Identify<'_>| place.pins().list().unwrap().len() == 2;
+    assert!(identify_until(&mut identify, Duration::from_secs(3), both));
+    assert_eq!(identify.sightings().libraries, before + 1);
+    container.signal(nix::sys::signal::Signal::SIGKILL);
+    container.wait(Duration::from_secs(5));
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What another scheduler is told: the classes of threads, in a map as scx_layered's.
+
+use std::fs;
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder};
+use nix::libc;
+use scx_gpuaware::identify::Identify;
+use scx_gpuaware::identify::feed::{Feed, Numbers};
+use scx_gpuaware::policy::Policy;
+
+use super::place::{Place, identify_until, marks_of};
+use crate::process::{Process, gpu_launch};
+
+/// scx_layered's map of task hints, without its headers.
+const MAP: &str = r#"
+struct hint { unsigned long long hint, reserved[3]; };
+struct {
+	int (*type)[29]; /* BPF_MAP_TYPE_TASK_STORAGE */
+	int (*map_flags)[1]; /* BPF_F_NO_PREALLOC */
+	int *key;
+	struct hint *value;
+} hints __attribute__((section(".maps"), used));
+"#;
+const NUMBERS: Numbers = Numbers {
+    launch: 7,
+    handoff: 9,
+};
+
+/// Loads the map and pins it at `pin`.
+fn other_scheduler(pin: &Path) {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, object) = (dir.path().join("map.c"), dir.path().join("map.o"));
+    fs::write(&source, MAP).unwrap();
+    let clang = std::env::var("BPF_CLANG").unwrap_or_else(|_| "clang-19".to_owned());
+    let compiled = Command::new(clang)
+        .args(["-target", "bpf", "-g", "-O2", "-c", "-o"])
+        .args([&object, &source])
+        .status();
+    assert!(compiled.unwrap().success());
+    let open = ObjectBuilder::default().open_file(&object).unwrap();
+    let mut loaded = open.load().unwrap();
+    loaded.maps_mut().next().unwrap().pin(pin).unwrap();
+}
+
+/// The number that stands in the map for a thread.
+fn number_of(pin: &Path, tid: i32) -> Option<u64> {
+    let map = MapHandle::from_pinned_path(pin).unwrap();
+    // SAFETY: the system call takes two numbers and touches no memory of this process.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, tid, libc::O_EXCL) };
+    assert!(fd >= 0, "no thread {tid}");
+    let value = map
+        .lookup(&(fd as i32).to_ne_bytes(), MapFlags::ANY)
+        .unwrap();
+    // SAFETY: nobody else has this file descriptor.
+    unsafe { libc::close(fd as i32) };
+    value.map(|value| {
+        assert_eq!((value.len(), &value[8..]), (32, &[0; 24][..]));
+        u64::from_ne_bytes(value[..8].try_into().unwrap())
+    })
+}
+
+#[test]
+fn another_scheduler_learns_who_launches_and_what_is_taken_back() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    let pin = pins.dir().join("other");
+    other_scheduler(&pin);
+    let mut feed = Feed::open(&pin, NUMBERS).unwrap();
+
+    let mut command = gpu_launch("--profile eager --threads 2 --idle-threads 1 --duration 4");
+    command.stdout(Stdio::null());
+    let workload = Process::start(command);
+    let found = identify_until(&mut identify, Duration::from_secs(3), |_| {
+        feed.tell(&pins.records().unwrap()).unwrap();
+        marks_of(&pins, workload.pid()).len() == 2
+    });
+    assert!(found, "{:?}", pins.list());
+    feed.tell(&pins.records().unwrap()).unwrap();
+    let launchers: Vec<i32> = marks_of(&pins, workload.pid())
+        .iter()
+        .map(|mark| mark.tid)
+        .collect();
+    for &tid in &launchers {
+        assert_eq!(number_of(&pin, tid), Some(NUMBERS.launch));
+    }
+    assert_eq!(
+        number_of(&pin, workload.pid()),
+        None,
+        "its main thread launches nothing"
+    );
+
+    let handoff = Some(scx_gpuaware::identify::Class::Handoff);
+    pins.mark(launchers[0], handoff).unwrap();
+    feed.tell(&pins.records().unwrap()).unwrap();
+    assert_eq!(number_of(&pin, launchers[0]), Some(NUMBERS.handoff));
+
+    feed.tell(&[]).unwrap();
+    for &tid in &launchers {
+        assert_eq!(number_of(&pin, tid), None, "taken back");
+    }
+    drop(workload);
+    fs::remove_file(&pin).unwrap();
+}
+
+#[test]
+fn a_map_of_another_kind_is_refused() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let _identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    let error = Feed::open(&pins.texts(), NUMBERS).unwrap_err().to_string();
+    assert!(error.contains("expected a map of task storage"), "{error}");
+    let error = Feed::open(&pins.hints(), NUMBERS).unwrap_err().to_string();
+    assert!(error.contains("values of 8 bytes or more"), "{error}");
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A Perfetto file of a real trace, read with bindings that other people made.
+
+use std::collections::BTreeMap;
+
+use perfetto_protos::trace_packet::TracePacket;
+use perfetto_protos::track_event::track_event::Type;
+use protobuf::Message;
+
+use super::alone;
+use super::known::{Phase, command};
+use crate::process::code;
+
+/// The packets of a file.
+pub fn packets(bytes: &[u8]) -> Vec<TracePacket> {
+    let trace = perfetto_protos::trace::Trace::parse_from_bytes(bytes);
+    trace.expect("a Perfetto trace").packet
+}
+
+/// Slices of each track as name, begin and end, by the rules of Perfetto: packets sorted by time, an
+/// end closes what began last. What never ends does so with the trace.
+fn slices(packets: &[TracePacket]) -> BTreeMap<u64, Vec<(String, u64, u64)>> {
+    let mut events: Vec<_> = packets.iter().filter(|one| one.has_track_event()).collect();
+    events.sort_by_key(|packet| packet.timestamp());
+    let mut open = BTreeMap::<u64, Vec<(String, u64)>>::new();
+    let mut slices = BTreeMap::<u64, Vec<(String, u64, u64)>>::new();
+    for packet in events {
+        let (event, at_ns) = (packet.track_event(), packet.timestamp());
+        let track = event.track_uuid();
+        match event.type_() {
+            Type::TYPE_SLICE_BEGIN => {
+                open.entry(track)
+                    .or_default()
+                    .push((event.name().to_owned(), at_ns));
+            }
+            Type::TYPE_SLICE_END => {
+                let begun = open.get_mut(&track).and_then(Vec::pop);
+                let (name, begin_ns) = begun.expect("something to end");
+                slices
+                    .entry(track)
+                    .or_default()
+                    .push((name, begin_ns, at_ns));
+            }
+            _ => {}
+        }
+    }
+    slices
+}
+
+#[test]
+fn a_real_trace_has_its_threads_with_their_calls_and_states() {
+    let Some(_alone) = alone() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("trace.pftrace");
+    let output = command(
+        "--format perfetto --all-launches",
+        &file,
+        "launch:1000 graph:50 sync:20 hog:500 crowd:50",
+    )
+    .output()
+    .unwrap();
+    assert_eq!(code(output.status), 0);
+    let phases = String::from_utf8_lossy(&output.stdout);
+    let phases: Vec<Phase> = phases
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let packets = packets(&std::fs::read(&file).unwrap());
+    let tracks: Vec<_> = packets
+        .iter()
+        .filter(|packet| packet.has_track_descriptor())
+        .map(|packet| packet.track_descriptor())
+        .collect();
+    let mut uuids: Vec<_> = tracks.iter().map(|track| track.uuid()).collect();
+    uuids.sort_unstable();
+    uuids.dedup();
+    assert_eq!(uuids.len(), tracks.len(), "each track is described once");
+    let slices = slices(&packets);
+    // Main thread, two phases of their own and one with a hog, and the crowd's.
+    let threads = tracks.iter().filter(|track| track.thread.is_some());
+    assert_eq!(threads.count(), 1 + 1 + 1 + 1 + 50);
+    let calls = |name: &str, phase: &Phase| {
+        let thread = tracks.iter().find(|track| track.thread.tid() == phase.tid);
+        let of_thread = &slices[&thread.unwrap().uuid()];
+        let within = phase.from_ns..phase.to_ns;
+        let is = |slice: &&(String, u64, u64)| slice.0 == name && within.contains(&slice.1);
+        of_thread.iter().filter(is).count()
+    };
+    assert_eq!(calls("cuLaunchKernel", &phases[0]), 1000);
+    assert_eq!(calls("cuGraphLaunch", &phases[1]), 50);
+    assert_eq!(calls("cuStreamSynchronize", &phases[2]), 20);
+    let hog = &phases[3];
+    let thread = tracks.iter().find(|track| track.thread.tid() == hog.tid);
+    let state = tracks
+        .iter()
+        .find(|track| track.parent_uuid() == thread.unwrap().uuid() && track.name() == "state");
+    let states = &slices[&state.unwrap().uuid()];
+    // One state after the other, without a gap.
+    assert!(
+        states.windows(2).all(|two| two[0].2 == two[1].1),
+        "{states:?}"
+    );
+    let preempted = states
+        .iter()
+        .filter(|(name, begin, _)| name == "preempted" && (hog.from_ns..hog.to_ns).contains(begin));
+    assert_eq!(preempted.count() as u64, hog.nivcsw);
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Switches, wakeups and migrations that are forced, one by one and by the hundred thousand.
+
+use scx_gpuaware::trace::schema::{Kind, Reason, Record};
+
+use super::known::trace;
+use super::{MOST_UNSHOWN, alone, assert_close, assert_close_but_for, assert_none_lost};
+
+#[test]
+fn forced_blocks_are_blocks() {
+    let Some(_alone) = alone() else { return };
+    let traced = trace("", "block:1000:2000");
+    traced.assert_consistent();
+    let phase = traced.phase("block");
+    // One that is preempted on its way to sleep may be woken before it sleeps.
+    assert!((990..=1000).contains(&phase.nvcsw), "{phase:?}");
+    assert_eq!(traced.switches(phase, Reason::Blocked), phase.nvcsw);
+    let (missed, switches) = (traced.end.missed, phase.nvcsw + phase.nivcsw);
+    assert!(missed <= MOST_UNSHOWN, "{}", traced.log);
+    let complete = |counted: u64, wanted: u64| (wanted - missed..=wanted).contains(&counted);
+    assert!(complete(traced.count(phase, Kind::Wakeup), phase.nvcsw));
+    assert!(complete(traced.count(phase, Kind::SwitchIn), switches));
+    assert_close_but_for(
+        traced.off_ns(phase, Reason::Blocked) + traced.off_ns(phase, Reason::Preempted),
+        phase.asleep_ns,
+        phase.steal_ns,
+        "time in sleeps",
+    );
+    for record in traced
+        .within(phase)
+        .filter(|record| record.event == Kind::SwitchIn)
+    {
+        assert!(record.wait_ns <= record.duration_ns);
+    }
+    let sleeps = traced
+        .within(phase)
+        .filter(|record| record.event == Kind::SwitchOut);
+    assert!(
+        sleeps
+            .filter(|record| record.reason == Some(Reason::Blocked))
+            .all(|record| record.state == Some('S'))
+    );
+}
+
+#[test]
+fn wakeups_name_the_waker() {
+    let Some(_alone) = alone() else { return };
+    let traced = trace("", "wake:200 block:100:2000");
+    let phase = traced.phase("wake");
+    let wakeups: Vec<_> = traced
+        .within(phase)
+        .filter(|record| record.event == Kind::Wakeup)
+        .collect();
+    assert_eq!(wakeups.len() as u64, phase.nvcsw);
+    for wakeup in &wakeups {
+        assert_eq!(wakeup.reason, Some(Reason::Task), "{wakeup:?}");
+        assert_eq!(wakeup.other_tid, Some(phase.waker_tid));
+        assert_eq!(wakeup.cpu, 0, "where the waker runs");
+    }
+    // A sleep ends with a timer, whoever that interrupts.
+    let by_timer = traced
+        .within(traced.phase("block"))
+        .filter(|record| record.event == Kind::Wakeup && record.reason == Some(Reason::Irq));
+    assert!(by_timer.count() >= 99);
+}
+
+#[test]
+fn forced_migrations_say_from_where_to_where() {
+    let Some(_alone) = alone() else { return };
+    let traced = trace("", "move:100");
+    let phase = traced.phase("move");
+    let moves: Vec<_> = traced
+        .within(phase)
+        .filter(|record| record.event == Kind::Migrate)
+        .map(|record| (record.cpu, record.to_cpu.unwrap()))
+        .collect();
+    let wanted: Vec<_> = (0..100)
+        .map(|number| (1 - number % 2, number % 2))
+        .collect();
+    assert_eq!(moves, wanted);
+}
+
+#[test]
+fn none_of_many_threads_is_missed() {
+    let Some(_alone) = alone() else { return };
+    for _ in 0..5 {
+        let traced = trace("", "crowd:400");
+        traced.assert_consistent();
+        assert_none_lost(&traced);
+        // With the main thread and that of the phase.
+        assert_eq!(traced.end.counted[&Kind::ThreadStart], 402);
+        assert_eq!(traced.end.counted[&Kind::ThreadExit], 402);
+    }
+}
+
+#[test]
+fn forced_preemptions_are_preemptions_by_the_hog() {
+    let Some(_alone) = alone() else { return };
+    let traced = trace("", "hog:2000");
+    traced.assert_consistent();
+    let phase = traced.phase("hog");
+    assert!(phase.nivcsw > 50, "the hog shares the CPU: {phase:?}");
+    assert_eq!(traced.switches(phase, Reason::Preempted), phase.nivcsw);
+    assert_eq!(traced.switches(phase, Reason::Blocked), phase.nvcsw);
+    assert_eq!(traced.switches(phase, Reason::Yielded), 0);
+    assert_close(
+        traced.off_ns(phase, Reason::Preempted),
+        phase.wait_ns,
+        "time waiting for the CPU",
+    );
+    // The hog's own records say the same, whoever else ran on that CPU.
+    let hog = traced.records.iter().find(|record| {
+        record.comm.as_str() == "hog" && record.tid != phase.tid && record.other_tid != Some(0)
+    });
+    let hog = hog.expect("a record of the hog").tid;
+    let of_hog = traced.records.iter().filter(|record| {
+        record.tid == hog
+            && record.event == Kind::SwitchIn
+            && record.other_tid == Some(phase.tid)
+            && (phase.from_ns..phase.to_ns).contains(&record.time_ns)
+    });
+    let by_hog = traced
+        .within(phase)
+        .filter(|record| record.event == Kind::SwitchOut && record.other_tid == Some(hog));
+    let by_hog: Vec<_> = by_hog.map(|record| record.time_ns).collect();
+    assert!(!by_hog.is_empty());
+    assert_eq!(
+        by_hog,
+        of_hog.map(|record| record.time_ns).collect::<Vec<_>>()
+    );
+}
+
+/// Most events in a second, by the fullest tenth of one: other programs may take the CPU for a while.
+fn peak_rate(records: &[Record]) -> usize {
+    const TENTH_NS: u64 = 100_000_000;
+    let tenths = records.chunk_by(|a, b| a.time_ns / TENTH_NS == b.time_ns / TENTH_NS);
+    tenths.map(<[Record]>::len).max().unwrap_or_default() * 10
+}
+
+#[test]
+fn forced_yields_are_yields_and_none_is_lost_at_a_high_rate() {
+    let Some(_alone) = alone() else { return };
+    let traced = trace("", "yield:3000:5000");
+    traced.assert_consistent();
+    assert_none_lost(&traced);
+    let phase = traced.phase("yield");
+    let rate = peak_rate(&traced.records);
+    assert!(rate > 200_000, "only {rate} events a second");
+    let yielded = traced.switches(phase, Reason::Yielded);
+    let preempted = traced.switches(phase, Reason::Preempted);
+    assert!((yielded + preempted).abs_diff(phase.nivcsw) <= traced.end.missed);
+    assert_close(yielded, phase.yields_switched, "switches in sched_yield");
+    assert_close(
+        traced.off_ns(phase, Reason::Yielded) + traced.off_ns(phase, Reason::Preempted),
+        phase.wait_ns,
+        "time waiting for the CPU",
+    );
+}
+
+#[test]
+fn each_yield_is_told_from_every_other_switch() {
+    let Some(_alone) = alone() else { return };
+    let traced = trace("", "each:2000:5000");
+    traced.assert_consistent();
+    assert_none_lost(&traced);
+    let phase = traced.phase("each");
+    let offs: Vec<_> = traced
+        .within(phase)
+        .filter(|record| record.event == Kind::SwitchOut)
+        .collect();
+    let is_yield = |record: &&&Record| record.reason == Some(Reason::Yielded);
+    let (mut switched, mut yielded) = (0, 0);
+    for &(from_ns, to_ns, switches) in &phase.spans {
+        let begin = offs.partition_point(|record| record.time_ns < from_ns);
+        let end = offs.partition_point(|record| record.time_ns < to_ns);
+        let inside = &offs[begin..end];
+        assert_eq!(inside.len() as u64, switches, "{from_ns}: {inside:?}");
+        switched += usize::from(switches > 0);
+        yielded += inside.iter().filter(is_yield).count();
+    }
+    assert!(switched > 1000, "the other thread is there: {switched}");
+    // No switch outside of the calls is called a yield.
+    assert_eq!(offs.iter().filter(is_yield).count(), yielded);
+    // Inside, a tick may come before the yield does, or after it: see docs/tracing.md.
+    assert!(
+        yielded.abs_diff(switched) * 100 <= switched,
+        "{yielded} of {switched}"
+    );
+}
+
+#[test]
+fn a_forced_wait_is_split_into_sleep_and_waiting() {
+    let Some(_alone) = alone() else { return };
+    let traced = trace("", "wait:100:5000");
+    traced.assert_consistent();
+    let phase = traced.phase("wait");
+    assert_eq!(traced.count(phase, Kind::Wakeup), phase.nvcsw);
+    let ins = traced
+        .within(phase)
+        .filter(|record| record.event == Kind::SwitchIn && record.reason == Some(Reason::Blocked));
+    let (asleep_ns, waited_ns) = ins.fold((0, 0), |(asleep, waited), record| {
+        let wait_ns = record.wait_ns.unwrap();
+        (
+            asleep + record.duration_ns.unwrap() - wait_ns,
+            waited + wait_ns,
+        )
+    });
+    assert_close_but_for(asleep_ns, phase.asleep_ns, phase.steal_ns, "time asleep");
+    assert_close_but_for(waited_ns, phase.waited_ns, phase.steal_ns, "time waiting");
+}
+
+/// Most events in any second.
+fn fullest_second(records: &[Record]) -> &[Record] {
+    let mut begin = 0;
+    let seconds = (0..records.len()).map(|end| {
+        while records[end].time_ns - records[begin].time_ns >= 1_000_000_000 {
+            begin += 1;
+        }
+        &records[begin..=end]
+    });
+    seconds
+        .max_by_key(|second| second.len())
+        .unwrap_or_default()
+}
+
+#[test]
+fn none_is_lost_in_a_second_with_200_000_events_of_two_cpus() {
+    let Some(_alone) = alone() else { return };
+    // How much the threads do between their yields for so many events is the machine's.
+    let mut rates = Vec::new();
+    for spin_ns in [6000, 4000, 3000, 2000, 1000, 0] {
+        let traced = trace("", &format!("storm:2500:{spin_ns}"));
+        traced.assert_consistent();
+        let second = fullest_second(&traced.records);
+        rates.push(second.len());
+        if second.len() < 200_000 {
+            continue;
+        }
+        assert!(traced.end.lost.is_empty(), "{}", traced.log);
+        // Four threads on two CPUs meet those that the kernel does not show more often than one.
+        assert!(traced.end.missed <= 4 * MOST_UNSHOWN, "{}", traced.log);
+        for cpu in 0..2 {
+            let on_it = second.iter().filter(|record| record.cpu == cpu).count();
+            assert!(on_it > 50_000, "only {on_it} on CPU {cpu}");
+        }
+        eprintln!(
+            "{} events in a second, {spin_ns} ns between yields",
+            second.len()
+        );
+        return;
+    }
+    panic!("fewer than 200,000 events in each second: {rates:?}");
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What is counted in the kernel, beside what the program of known behaviour counts.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use super::known::{self, command};
+use super::{MOST_UNSHOWN, alone, assert_close};
+use crate::process::{Process, busy_loop, code, gpu_launch, lab_folder, scx_gpuaware};
+
+/// The summary of these phases, and what they say themselves.
+fn summary(flags: &str, phases: &str) -> (serde_json::Value, Vec<known::Phase>) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("summary.json");
+    let flags = format!("--format json {flags}");
+    let output = command(&flags, &file, phases).output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(code(output.status), 0, "{log}");
+    let summary = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let phases = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    (summary, phases)
+}
+
+/// One thread of a summary.
+struct Seen<'a>(&'a serde_json::Value);
+
+impl<'a> Seen<'a> {
+    fn of(summary: &'a serde_json::Value, phase: &known::Phase) -> Self {
+        let threads = summary["threads"].as_array().unwrap();
+        let found = threads.iter().find(|thread| thread["tid"] == phase.tid);
+        Self(found.unwrap())
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        self.0["counters"][name].as_u64().unwrap()
+    }
+
+    fn sum(&self, names: &[&str]) -> u64 {
+        names.iter().map(|name| self.counter(name)).sum()
+    }
+
+    fn buckets(&self, name: &str) -> Vec<u64> {
+        let buckets = self.0["histograms"][name]["buckets"].as_array().unwrap();
+        buckets
+            .iter()
+            .map(|count| count.as_u64().unwrap())
+            .collect()
+    }
+
+    fn observed(&self, name: &str) -> u64 {
+        self.buckets(name).iter().sum()
+    }
+
+    /// Values that are from half of to twice `ns`, a power of 2.
+    fn observed_near(&self, name: &str, ns: u64) -> u64 {
+        let at = ns.ilog2() as usize;
+        self.buckets(name)[at..at + 2].iter().sum()
+    }
+}
+
+const OFF: [&str; 5] = [
+    "preempted_ns",
+    "yielded_ns",
+    "asleep_ns",
+    "wakeup_wait_ns",
+    "unknown_ns",
+];
+
+#[test]
+fn a_summary_accounts_for_all_of_a_threads_time() {
+    let Some(_alone) = alone() else { return };
+    let (summary, phases) = summary("", "block:100:2000 hog:500 yield:300:3000");
+    // What the kernel does not show is missing there: see `MOST_UNSHOWN`.
+    let missed = summary["end"]["missed"].as_u64().unwrap();
+    assert!(missed <= MOST_UNSHOWN, "{missed}");
+    for phase in &phases {
+        let seen = Seen::of(&summary, phase);
+        let sum = seen.counter("on_cpu_ns") + seen.sum(&OFF);
+        assert_close(sum, seen.0["traced_ns"].as_u64().unwrap(), "all its time");
+        // The thread does a little more than its phase: it starts, prints and ends.
+        let [preempted, yielded, blocked] =
+            ["preempted", "yielded", "blocked"].map(|name| seen.counter(name));
+        assert!(
+            (phase.nvcsw..phase.nvcsw + 20).contains(&blocked),
+            "{phase:?} {blocked}"
+        );
+        let others = preempted + yielded;
+        assert!(
+            (phase.nivcsw..phase.nivcsw + 20).contains(&others),
+            "{phase:?} {others}"
+        );
+        // Each switch is in a histogram; its end is no sleep, and its start is a wait.
+        for (name, wanted) in [
+            ("on_cpu", blocked + others),
+            ("preempted", preempted),
+            ("yielded", yielded),
+            ("asleep", blocked - 1),
+            ("wakeup_wait", blocked),
+        ] {
+            let observed = seen.observed(name);
+            assert!(
+                observed.abs_diff(wanted) <= missed,
+                "{name}: {observed} of {wanted}"
+            );
+        }
+    }
+    let block = Seen::of(&summary, &phases[0]);
+    // Sleeps of 2 ms and a little: between 1.05 and 4.19 ms.
+    assert!(block.observed_near("asleep", 1 << 21) >= 99, "{}", block.0);
+}
+
+#[test]
+fn a_summary_says_who_preempted_and_which_interrupts() {
+    let Some(_alone) = alone() else { return };
+    let (summary, phases) = summary("", "hog:1000 udp:300");
+    let of_process = &summary["threads"][0]["tgid"];
+    let total = |table: &str, is: &dyn Fn(&serde_json::Value) -> bool| -> u64 {
+        let rows = summary[table].as_array().unwrap();
+        let rows = rows.iter().filter(|row| is(row));
+        rows.map(|row| row["count"].as_u64().unwrap()).sum()
+    };
+    let totals = Seen(&summary["totals"]);
+    let all = total("preemptors", &|row| row["victim_tgid"] == *of_process);
+    assert_eq!(all, totals.counter("preempted"));
+    // The thread that was started to preempt has its starter's name.
+    let by_hog = total("preemptors", &|row| row["comm"] == "hog");
+    let victim = Seen::of(&summary, &phases[0]).counter("preempted");
+    assert!(by_hog > 50 && by_hog * 2 > victim, "{by_hog} of {victim}");
+    for (kind, counter) in [
+        ("hard_irq", "hard_irqs"),
+        ("soft_irq", "soft_irqs"),
+        ("vector_irq", "vector_irqs"),
+    ] {
+        let counted = total("interrupts", &|row| row["kind"] == kind);
+        assert_eq!(counted, totals.counter(counter), "{kind}");
+    }
+    let net = total("interrupts", &|row| row["name"] == "NET_RX");
+    assert!(net >= phases[1].datagrams * 99 / 100, "{net}");
+}
+
+#[test]
+fn a_summary_says_what_the_time_between_launches_was_lost_to() {
+    let Some(_alone) = alone() else { return };
+    // Each launch but the first has a sleep before it.
+    let (lagging, phases) = summary("--all-launches", "lag:200:2000");
+    let seen = Seen::of(&lagging, &phases[0]);
+    assert_eq!(seen.sum(&["launches", "graph_launches"]), 200);
+    assert_eq!(seen.counter("intervals_disturbed"), 199);
+    assert_eq!(seen.counter("intervals_calm"), 0);
+    assert!(
+        seen.observed_near("interval_disturbed", 1 << 21) >= 195,
+        "{}",
+        seen.0
+    );
+    let lost = seen.sum(&[
+        "interval_asleep_ns",
+        "interval_wakeup_wait_ns",
+        "interval_preempted_ns",
+    ]);
+    assert_close(
+        lost,
+        phases[0].asleep_ns / 200 * 199,
+        "lost between launches",
+    );
+    let per_1k = seen.0["switches_per_1k_launches"].as_f64().unwrap();
+    let wanted = seen.counter("window_switches") as f64 * 5.0;
+    assert!((per_1k - wanted).abs() < 1e-6, "{per_1k} {wanted}");
+    assert!(seen.counter("window_switches") >= 200);
+    // These have none.
+    let (busy, phases) = summary("--all-launches", "launch:2000");
+    let seen = Seen::of(&busy, &phases[0]);
+    let disturbed = seen.counter("intervals_disturbed");
+    assert!(disturbed < 50, "{disturbed}");
+    assert_eq!(seen.counter("intervals_calm"), 1999 - disturbed);
+    assert_eq!(seen.observed("interval_calm"), 1999 - disturbed);
+}
+
+#[test]
+fn launches_in_windows_estimate_all() {
+    let Some(_alone) = alone() else { return };
+    const LAUNCHES: f64 = 30_000.0;
+    // One in 100 µs for three seconds: a window has 200.
+    let (summary, phases) = summary("--window-ms 20 --every-ms 100", "pace:30000:100000");
+    let seen = Seen::of(&summary, &phases[0]);
+    let counted = seen.counter("launches") as f64;
+    assert!(counted < LAUNCHES / 2.0, "{counted}");
+    let estimate = seen.0["launches_estimate"].as_f64().unwrap();
+    let error = seen.0["launches_standard_error"].as_f64().unwrap();
+    eprintln!("~{estimate:.0} ±{error:.0} of {LAUNCHES}");
+    assert!(error < 0.1 * LAUNCHES, "{error}");
+    // The standard error is of how windows differ. What it does not see made five estimates of so short a
+    // trace 2 to 6 % too high; why is not known (docs/tracing.md).
+    let most = 4.0 * error + 0.1 * LAUNCHES;
+    assert!((estimate - LAUNCHES).abs() < most, "{estimate} ±{error}");
+}
+
+#[test]
+fn without_a_target_whoever_launches_is_traced() {
+    let Some(_alone) = alone() else { return };
+    let bystander = Process::start(busy_loop());
+    let mut workload = gpu_launch("--profile eager --duration 4");
+    workload
+        .stdout(Stdio::null())
+        .env("LD_LIBRARY_PATH", lab_folder());
+    let workload = Process::start(workload);
+    std::thread::sleep(Duration::from_millis(300));
+    let output = scx_gpuaware(&[
+        "trace",
+        "--duration",
+        "2",
+        "--format",
+        "json",
+        "--every-ms",
+        "200",
+    ])
+    .output()
+    .unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(code(output.status), 0, "{log}");
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let threads = summary["threads"].as_array().unwrap();
+    let traced = |pid: i32| threads.iter().any(|thread| thread["tgid"] == pid);
+    assert!(
+        traced(workload.pid()) && !traced(bystander.pid()),
+        "{summary:#}"
+    );
+    let launcher = &threads[0];
+    let counted = launcher["counters"]["launches"].as_f64().unwrap();
+    let fraction = summary["sampled_fraction"].as_f64().unwrap();
+    assert!(
+        counted > 0.0 && (0.01..0.3).contains(&fraction),
+        "{counted} in {fraction}"
+    );
+    let estimate = launcher["launches_estimate"].as_f64().unwrap();
+    assert!((estimate - counted / fraction).abs() < 1.0);
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A cell of a comparison with `trace = "summary"`, from the matrix to the report.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use crate::process::{alone_with_cuda, code, repository};
+use crate::tier;
+
+const MATRIX: &str = r#"
+description = "a traced workload"
+rounds = 1
+seconds = 2.5
+warmup_seconds = 0
+neighbours = ["none"]
+arms = ["eevdf"]
+baseline = "eevdf"
+subject = "eevdf"
+
+[[workload]]
+name = "qwen3"
+profile = "qwen3"
+warmup_tokens = 140
+trace = "summary"
+"#;
+
+#[test]
+fn a_traced_cell_has_the_launchers_split_in_its_report() {
+    if !tier::root() {
+        return;
+    }
+    let _alone = alone_with_cuda();
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("out");
+    fs::write(folder.path().join("traced.toml"), MATRIX).unwrap();
+    let run = Command::new(repository().join("target/release/gpuaware-bench"))
+        .args(["run", "traced", "--on", "host", "--matrices"])
+        .arg(folder.path())
+        .arg("-o")
+        .arg(&output)
+        .current_dir(repository())
+        .stdout(Stdio::null())
+        .output()
+        .unwrap();
+    let log = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(code(run.status), 0, "{log}");
+    let cell = fs::read_to_string(output.join("cells/r01-eevdf-none-qwen3.json")).expect(&log);
+    let cell: serde_json::Value = serde_json::from_str(&cell).unwrap();
+    let measured = &cell["measurement"];
+    let launchers = &measured["trace"]["launchers"];
+    let of = |name: &str| launchers[name].as_u64().unwrap();
+    let whole = of("traced_ns");
+    let parts = [
+        "on_cpu_ns",
+        "preempted_ns",
+        "yielded_ns",
+        "wakeup_wait_ns",
+        "asleep_ns",
+    ];
+    let sum: u64 = parts.iter().map(|name| of(name)).sum();
+    assert!(sum <= whole && sum * 100 > whole * 99, "{launchers}");
+    // It waits for the GPU at each token, and does so asleep.
+    let tokens = measured["workload"]["tokens"].as_u64().unwrap();
+    assert!(
+        tokens > 100 && of("blocked") > tokens,
+        "{tokens}: {launchers}"
+    );
+    assert!(of("asleep_ns") > whole / 10, "{launchers}");
+    assert!(of("launches") > 0, "a window met launches: {launchers}");
+    let report = fs::read_to_string(output.join("report.md")).unwrap();
+    let table = report
+        .split("What the launching threads' time went to")
+        .nth(1);
+    let table = table.expect("the table of traced cells");
+    for part in ["Sched/1K", "asleep %", "qwen3"] {
+        assert!(table.contains(part), "{part} in {table}");
+    }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What users that are not trusted do: it gives no class, and nobody else pays for it.
+
+use std::mem::MaybeUninit;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use scx_gpuaware::identify::{Class, Identify, Source};
+use scx_gpuaware::policy::Policy;
+use tempfile::TempDir;
+
+use super::late::{copy_of_libcuda, python};
+use super::place::{Place, identify_until, marks_of};
+use crate::process::{Process, gpu_launch};
+
+const NOBODY: u32 = 65534;
+
+/// A libcuda of their own.
+fn library_of_nobody() -> (TempDir, PathBuf) {
+    let (folder, copy) = copy_of_libcuda();
+    for path in [folder.path(), &copy] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::os::unix::fs::chown(path, Some(NOBODY), None).unwrap();
+    }
+    (folder, copy)
+}
+
+fn as_nobody(mut command: Command) -> Process {
+    command.uid(NOBODY).current_dir("/");
+    Process::start(command)
+}
+
+fn root_only() -> Policy {
+    Policy::parse("[guard]\ntrust_uids = [0]\n").unwrap()
+}
+
+#[test]
+fn an_untrusted_user_with_a_library_of_its_own_is_shown_as_refused() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&root_only(), pins.clone(), &mut object).unwrap();
+    let (_folder, copy) = library_of_nobody();
+    let process = as_nobody(python("launch(load())\n", &copy));
+    let seen = identify_until(&mut identify, Duration::from_secs(3), |_| {
+        !marks_of(&pins, process.pid()).is_empty()
+    });
+    assert!(seen, "{:?}", identify.sightings());
+    let mark = &marks_of(&pins, process.pid())[0];
+    assert_eq!(
+        (mark.class, mark.source),
+        (Class::Background, Source::Refused)
+    );
+    assert!(mark.evidence.contains("uid 65534 is not in"), "{mark:?}");
+    assert!(mark.evidence.contains(copy.to_str().unwrap()), "{mark:?}");
+    let sightings = identify.sightings();
+    assert!(sightings.refused > 0, "{sightings:?}");
+    assert_eq!(sightings.launchers_found, 0, "a refused thread is none");
+}
+
+#[test]
+fn an_untrusted_user_does_not_have_others_probed() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&root_only(), pins.clone(), &mut object).unwrap();
+    let mut command = gpu_launch("--profile eager --duration 20");
+    command.stdout(Stdio::null());
+    let launcher = Process::start(command);
+    let (_folder, copy) = library_of_nobody();
+    // Initialises CUDA, starts threads and keeps running, all without a launch.
+    let script = "lib = load()
+while True:
+    lib.cuInit(0)
+    threading.Thread(target=time.sleep, args=(0,)).start()
+    time.sleep(0.02)
+";
+    let _noise = as_nobody(python(script, &copy));
+    let is_paused = |identify: &Identify<'_>| {
+        let sightings = identify.sightings();
+        sightings.launchers_found == 1 && sightings.libraries >= 2 && !sightings.armed
+    };
+    let paused = identify_until(&mut identify, Duration::from_secs(5), is_paused);
+    assert!(paused, "{:?}", identify.sightings());
+    let before = identify.sightings();
+    identify_until(&mut identify, Duration::from_secs(4), |_| false);
+    let after = identify.sightings();
+    assert!(marks_of(&pins, launcher.pid()).len() == 1);
+    // The launcher's own main thread is a stranger: sweeps, further and further apart.
+    let windows = after.windows - before.windows;
+    assert!(windows <= 6, "{windows} windows: {after:?}");
+    assert!(after.pause > before.pause, "{before:?} {after:?}");
+}
