@@ -126,7 +126,7 @@ fn the_tracer_does_not_grow_with_its_file() {
     let file = folder.path().join("trace");
     for format in ["csv", "perfetto"] {
         let flags = format!("--format {format} --buffer 4M");
-        let mut tracer = Process::start(command(&flags, &file, "yield:60000:70000"));
+        let mut tracer = Process::start(command(&flags, &file, "yield:60000:5000"));
         tracer.wait_for_line("probing", Duration::from_secs(10));
         // Rows wait in memory for a moment to be put in order, more of them on a busy machine, so
         // that what is held goes up and down: it is compared with a file of several times its bound.

@@ -4,18 +4,32 @@
  * counted by itself with getrusage(2) and clocks. The tests of the tracer compare.
  *
  * usage: known PHASE...
+ *
  *   launch:N ex:N graph:N sync:N   calls into libcuda
- *   pace:N:NS                      N launches, one every NS nanoseconds
- *   lag:N:US                       N launches, a sleep of US microseconds after each
- *   block:N:US                     N sleeps of US microseconds
- *   wait:N:US                      N waits: asleep for US microseconds, then woken, but somebody
- * has the CPU for US microseconds more hog:MS                         runs for MS milliseconds
- * beside a busy thread on the same CPU yield:MS:NS                    two threads on one CPU, each
- * runs NS nanoseconds and yields each:N:NS                      the same N times, and tells the
- * switches of each yield storm:MS:NS                    two such threads on each of two CPUs udp:MS
- * sends datagrams to itself: softirqs with interrupts on top wake:N                         waits N
- * times for another thread to write to a pipe move:N                         moves N times from one
- * CPU to the other crowd:N                        starts N threads at once; each sleeps once
+ *
+ *   pace:N:NS    N launches, one every NS nanoseconds
+ *
+ *   lag:N:US     N launches, a sleep of US microseconds after each
+ *
+ *   block:N:US   N sleeps of US microseconds
+ *
+ *   wait:N:US    N waits: asleep for US microseconds, then woken while somebody has the CPU for as long
+ *
+ *   hog:MS       runs for MS milliseconds beside a busy thread on the same CPU
+ *
+ *   yield:MS:NS  two threads on one CPU, each runs NS nanoseconds and yields
+ *
+ *   each:N:NS    the same N times, and tells the switches of each yield
+ *
+ *   storm:MS:NS  two such threads on each of two CPUs
+ *
+ *   udp:MS       sends datagrams to itself: softirqs with interrupts on top
+ *
+ *   wake:N       waits N times for another thread to write to a pipe
+ *
+ *   move:N       moves N times from one CPU to the other
+ *
+ *   crowd:N      starts N threads at once; each sleeps once
  *
  * Each phase runs in a thread of its own; for each there is one line of JSON.
  */
