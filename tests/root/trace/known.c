@@ -13,7 +13,7 @@
  *
  *   block:N:US   N sleeps of US microseconds
  *
- *   wait:N:US    N waits: asleep for US microseconds, then woken while somebody has the CPU for as long
+ *   wait:N:US    N waits: asleep for US microseconds, then woken while the CPU is taken for as long
  *
  *   hog:MS       runs for MS milliseconds beside a busy thread on the same CPU
  *
