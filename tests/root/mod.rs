@@ -3,12 +3,14 @@
 
 mod cgroups;
 mod containers;
+mod cost;
 mod crash;
 mod feed;
 pub mod handoff;
 mod hints;
 mod identify;
 mod late;
+mod measure;
 mod place;
 mod precedence;
 mod rules;

@@ -3,9 +3,8 @@
 //!
 //! `cargo test --release --test integration root::scale -- --ignored --nocapture --test-threads=1`
 //!
-//! With `GPUAWARE_RUNS=FOLDER` each leaves its raw results there, in a JSON file of its own. They are no
-//! matrices of `gpuaware-bench`: they look at identification itself, which is in this process, on a kernel
-//! without sched_ext, and what they count is not tokens a second.
+//! They are no matrices of `gpuaware-bench`: they look at identification itself, which is in this process, on
+//! a kernel without sched_ext, and what they count is not tokens a second.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;
@@ -17,8 +16,8 @@ use std::time::{Duration, Instant};
 use scx_gpuaware::identify::Identify;
 use scx_gpuaware::identify::marks::Pins;
 use scx_gpuaware::policy::Policy;
-use tempfile::NamedTempFile;
 
+use super::measure::{Launcher, record, serve};
 use super::place::{Place, identify_until, marks_of};
 use crate::process::{Process, gpu_launch, lab_folder};
 
@@ -34,68 +33,10 @@ for _ in range(49): threading.Thread(target=rest, daemon=True).start()
 rest()
 ";
 
-/// Leaves the raw results of measurement `name` where it is asked for.
-pub fn record(name: &str, results: &serde_json::Value) {
-    let Some(folder) = std::env::var_os("GPUAWARE_RUNS") else {
-        return;
-    };
-    let file = Path::new(&folder).join(format!("{name}.json"));
-    let text = serde_json::to_string_pretty(results).unwrap();
-    std::fs::write(&file, text + "\n")
-        .unwrap_or_else(|error| panic!("GPUAWARE_RUNS: {}: {error}", file.display()));
-}
-
 /// CPU time of this thread, which identification runs on.
 fn own_cpu_time() -> Duration {
     let clock = nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID;
     nix::time::clock_gettime(clock).map(Duration::from).unwrap()
-}
-
-/// Runs identification for `time`, as often as it asks to be.
-pub fn serve(identify: &mut Identify<'_>, time: Duration) {
-    let end = Instant::now() + time;
-    while Instant::now() < end {
-        let wait = identify.step().expect("a step of identification");
-        std::thread::sleep(wait);
-    }
-}
-
-/// `gpu_launch` with its result in a file: a pipe has no room for that of a minute.
-struct Launcher {
-    process: Process,
-    result: NamedTempFile,
-}
-
-impl Launcher {
-    /// On the libcuda in `folder`.
-    fn start(args: &str, folder: &Path) -> Self {
-        let result = NamedTempFile::new().unwrap();
-        let mut command = gpu_launch(args);
-        command
-            .env("LD_LIBRARY_PATH", folder)
-            .stdout(result.reopen().unwrap());
-        Self {
-            process: Process::start(command),
-            result,
-        }
-    }
-
-    /// What it printed, after the end.
-    fn result(&self) -> serde_json::Value {
-        serde_json::from_slice(&std::fs::read(self.result.path()).unwrap()).unwrap()
-    }
-
-    /// TID and time of the first launch of each thread that launched.
-    fn first_launches(&self) -> BTreeMap<i32, u64> {
-        let result = self.result();
-        let threads = result["threads_detail"].as_array().unwrap().iter();
-        threads
-            .map(|thread| {
-                let tid = thread["tid"].as_i64().unwrap() as i32;
-                (tid, thread["first_launch_monotonic_ns"].as_u64().unwrap())
-            })
-            .collect()
-    }
 }
 
 /// Time from the first launch of each thread to its mark; `None`: it got none.
@@ -306,124 +247,4 @@ fn two_hundred_processes_of_fifty_threads_of_which_ten_launch() {
     });
     record("two-hundred", &results);
     assert_eq!(marked, launching);
-}
-
-/// Tokens a second of a steady launcher that is probed as `probes` says, and how often it was.
-fn steady(place: &Place, probes: &str) -> (f64, u64) {
-    let policy = Policy::parse(&format!("[identify]\nprobes = \"{probes}\"\n")).unwrap();
-    let mut object = MaybeUninit::uninit();
-    let mut identify = Identify::start(&policy, place.pins(), &mut object).unwrap();
-    // It is known when the measured part begins; beside it runs a stranger, which sweeps look for.
-    let args = "--profile qwen3 --warmup-tokens 300 --idle-threads 1 --duration 5";
-    let mut launcher = Launcher::start(args, &lab_folder());
-    while !launcher.process.has_ended() {
-        serve(&mut identify, Duration::from_millis(20));
-    }
-    let rate = launcher.result()["tokens_per_s"].as_f64().unwrap();
-    (rate, identify.sightings().launch_hits)
-}
-
-/// Mean and half of the 95 % interval (Student's) of ten values.
-pub fn mean_of_ten(values: &[f64]) -> (f64, f64) {
-    const T_9: f64 = 2.262;
-    let nr = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / nr;
-    let variance = values
-        .iter()
-        .map(|value| (value - mean).powi(2))
-        .sum::<f64>()
-        / (nr - 1.0);
-    (mean, T_9 * (variance / nr).sqrt())
-}
-
-#[test]
-#[ignore = "a measurement of minutes"]
-fn what_probing_costs_a_steady_launcher() {
-    let Some(place) = Place::new() else { return };
-    let arms = ["off", "auto", "always"];
-    let mut rates = [const { Vec::new() }; 3];
-    for round in 0..10 {
-        // Each comes first, second and last in turn.
-        for arm in (0..3).map(|place| (place + round) % 3) {
-            let (rate, hits) = steady(&place, arms[arm]);
-            println!("{}: {rate:.2} tokens/s, {hits} launches probed", arms[arm]);
-            rates[arm].push(rate);
-        }
-    }
-    let against_off = |arm: &[f64]| {
-        let ratios = arm.iter().zip(&rates[0]).map(|(rate, off)| rate / off);
-        mean_of_ten(
-            &ratios
-                .map(|ratio| (ratio - 1.0) * 100.0)
-                .collect::<Vec<_>>(),
-        )
-    };
-    let (windows, around) = against_off(&rates[1]);
-    println!("windows: {windows:+.3} % of tokens/s, 95 % interval +-{around:.3}");
-    let (always, always_around) = against_off(&rates[2]);
-    println!("always: {always:+.2} % of tokens/s, 95 % interval +-{always_around:.2}");
-    let results = serde_json::json!({ "arms": arms, "tokens_per_s": rates });
-    record("probing-cost", &results);
-}
-
-#[test]
-#[ignore = "a measurement of minutes"]
-fn how_often_a_steady_launcher_is_probed_beside_a_stranger() {
-    let Some(place) = Place::new() else { return };
-    let mut object = MaybeUninit::uninit();
-    let mut identify = Identify::start(&Policy::default(), place.pins(), &mut object).unwrap();
-    let args = "--profile qwen3 --idle-threads 1 --duration 130";
-    let _launcher = Launcher::start(args, &lab_folder());
-    let mut results = Vec::new();
-    for seconds in [10, 50, 60] {
-        let before = identify.sightings();
-        serve(&mut identify, Duration::from_secs(seconds));
-        let after = identify.sightings();
-        println!(
-            "in the next {seconds} s: {} sweeps, {:.0} launches probed a second, pause {:?}",
-            after.windows - before.windows,
-            (after.launch_hits - before.launch_hits) as f64 / seconds as f64,
-            after.pause
-        );
-        results.push(serde_json::json!({
-            "seconds": seconds,
-            "windows": after.windows - before.windows,
-            "launches_probed": after.launch_hits - before.launch_hits,
-        }));
-    }
-    record("probed-beside-a-stranger", &results.into());
-}
-
-#[test]
-#[ignore = "measures: docs/metrics.md"]
-fn time_of_counting_marks() {
-    const COUNTS: u32 = 50;
-    let Some(place) = Place::new() else { return };
-    let mut object = MaybeUninit::uninit();
-    let policy = "[class.background]\nmatch = [{ cgroup = \"nobody/**\" }]\n";
-    let policy = Policy::parse(policy).unwrap();
-    let identify = Identify::start(&policy, place.pins(), &mut object).unwrap();
-    let resting = "import threading, time
-for _ in range(1999): threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
-print('', flush=True)
-time.sleep(600)
-";
-    let mut crowd = Vec::new();
-    for nr_crowds in 0..3 {
-        let tasks = std::fs::read_dir("/proc").unwrap().flatten();
-        let tasks = tasks.filter_map(|process| std::fs::read_dir(process.path().join("task")).ok());
-        let nr_tasks: usize = tasks.map(Iterator::count).sum();
-        let start = own_cpu_time();
-        for _ in 0..COUNTS {
-            std::hint::black_box(identify.count_marks().unwrap());
-        }
-        let each = (own_cpu_time() - start) / COUNTS;
-        println!("{nr_tasks} tasks: {each:?} of CPU to count their marks");
-        if nr_crowds < 2 {
-            let mut command = Command::new("python3");
-            command.args(["-c", resting]).stdout(Stdio::null());
-            crowd.push(Process::start(command));
-            std::thread::sleep(Duration::from_secs(3));
-        }
-    }
 }

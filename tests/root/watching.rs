@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use scx_gpuaware::identify::{Class, Identify};
 use scx_gpuaware::policy::Policy;
 
+use super::measure::{mean_with_interval, record, serve};
 use super::place::Place;
-use super::scale::{mean_of_ten, record, serve};
 use crate::process::Process;
 
 const ROUNDS: usize = 10;
@@ -95,7 +95,7 @@ fn compare(name: &str, rules: &str, work: fn() -> f64) {
         .iter()
         .zip(&results[1])
         .map(|(with, without)| (with / without - 1.0) * 100.0);
-    let (mean, around) = mean_of_ten(&percent.collect::<Vec<_>>());
+    let (mean, around) = mean_with_interval(&percent.collect::<Vec<_>>());
     println!("{name} with {rules}: {mean:+.2} %, 95 % interval +-{around:.2}");
     let results = serde_json::json!({ "with": results[0], "without": results[1] });
     record(name, &results);
