@@ -280,8 +280,8 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 	if (!tctx || !cctx)
 		return;
 	if (time_after(now, tctx->waiting_since_ns))
-		count_wait(tctx->run_as ?: GPUAWARE_CLASS_BACKGROUND, now - tctx->waiting_since_ns,
-			   tctx->woken);
+		count_wait(p, tctx->run_as ?: GPUAWARE_CLASS_BACKGROUND,
+			   now - tctx->waiting_since_ns, tctx->woken);
 	tctx->woken = false;
 	tctx->run_start_ns = now;
 	tctx->charged_ns = now;

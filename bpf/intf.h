@@ -211,6 +211,10 @@ struct gpuaware_class_stats {
 	u64 wakeup_wait_ns; /* from wakeup to run, all of them together */
 	/* Their number: bucket n counts those below 2^(n + 10) ns, the last one the rest. */
 	u64 wakeup_waits[GPUAWARE_WAIT_BUCKETS];
+	/* Who had the longest wait. */
+	char worst_waiter[16];
+	s32 worst_waiter_tid;
+	u32 pad;
 };
 
 /* Tasks in dispatch queues, as the `count_waiting` program finds them. */

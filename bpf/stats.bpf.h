@@ -39,8 +39,8 @@ static __always_inline struct gpuaware_class_stats *stats_of(u32 class)
 	return bpf_map_lookup_elem(&class_stats, &class);
 }
 
-/* A task of @class runs after @wait_ns; @woken: it was asleep before. */
-static __always_inline void count_wait(u32 class, u64 wait_ns, bool woken)
+/* @p, of @class, runs after @wait_ns; @woken: it was asleep before. */
+static __always_inline void count_wait(struct task_struct *p, u32 class, u64 wait_ns, bool woken)
 {
 	struct gpuaware_class_stats *cstats = stats_of(class);
 	u64 length = wait_ns >> 10;
@@ -48,8 +48,12 @@ static __always_inline void count_wait(u32 class, u64 wait_ns, bool woken)
 
 	if (!cstats)
 		return;
-	if (wait_ns > cstats->worst_wait_ns)
+	if (wait_ns > cstats->worst_wait_ns) {
 		cstats->worst_wait_ns = wait_ns;
+		cstats->worst_waiter_tid = p->pid;
+		bpf_probe_read_kernel_str(cstats->worst_waiter, sizeof(cstats->worst_waiter),
+					  p->comm);
+	}
 	if (!woken)
 		return;
 	bucket = length ? log2_u64(length) : 0;

@@ -64,11 +64,9 @@ fn decode<T: Copy + Default>(bytes: &[u8]) -> T {
 pub struct Counts(gpuaware_stats);
 
 impl Counts {
-    /// Reads them all at once.
-    pub fn read(skel: &GpuawareSkel<'_>) -> Result<Self> {
-        let values = skel
-            .maps
-            .stats
+    /// Reads them all at once from map `stats`.
+    pub fn read(stats: &impl MapCore) -> Result<Self> {
+        let values = stats
             .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
             .context("reading the scheduler's counters")?
             .unwrap_or_default();
@@ -88,11 +86,9 @@ impl Counts {
     }
 }
 
-/// The counters of a class: sums, and the longest wait.
-pub fn of_class(skel: &GpuawareSkel<'_>, class: u32) -> Result<gpuaware_class_stats> {
-    let values = skel
-        .maps
-        .class_stats
+/// The counters of a class in map `class_stats`: sums, and the longest wait.
+pub fn of_class(class_stats: &impl MapCore, class: u32) -> Result<gpuaware_class_stats> {
+    let values = class_stats
         .lookup_percpu(&class.to_ne_bytes(), MapFlags::ANY)
         .context("reading the counters of a class")?
         .unwrap_or_default();
@@ -107,7 +103,11 @@ fn added(mut sum: gpuaware_class_stats, cpu: &gpuaware_class_stats) -> gpuaware_
     sum.run_other_ns += cpu.run_other_ns;
     sum.preempts += cpu.preempts;
     sum.preempted += cpu.preempted;
-    sum.worst_wait_ns = sum.worst_wait_ns.max(cpu.worst_wait_ns);
+    if cpu.worst_wait_ns > sum.worst_wait_ns {
+        sum.worst_wait_ns = cpu.worst_wait_ns;
+        sum.worst_waiter = cpu.worst_waiter;
+        sum.worst_waiter_tid = cpu.worst_waiter_tid;
+    }
     sum.wakeup_wait_ns += cpu.wakeup_wait_ns;
     for (sum, waits) in sum.wakeup_waits.iter_mut().zip(cpu.wakeup_waits) {
         *sum += waits;
@@ -125,23 +125,23 @@ pub fn waiting(skel: &GpuawareSkel<'_>) -> Result<gpuaware_waiting> {
     Ok(bss.context("the BPF object has no data")?.waiting)
 }
 
-/// What runs on each of `cpus` now.
+/// What runs on each of `cpus` now, by map `cpu_ctxs`.
 ///
 /// # Errors
 /// The kernel does not show the map.
-pub fn occupants(skel: &GpuawareSkel<'_>, cpus: &CpuSet) -> Result<Vec<(u32, Runs)>> {
+pub fn occupants(cpu_ctxs: &impl MapCore, cpus: &CpuSet) -> Result<Vec<(u32, Runs)>> {
     // struct cpu_ctx begins with it.
-    by_cpu(&skel.maps.cpu_ctxs, cpus, Runs::from_wire).context("reading what runs")
+    by_cpu(cpu_ctxs, cpus, Runs::from_wire).context("reading what runs")
 }
 
-/// Interrupt time of each of `cpus` since the load.
+/// Interrupt time of each of `cpus` since the load, by map `irq_ctxs`.
 ///
 /// # Errors
 /// The kernel does not show the map.
-pub fn irq_times(skel: &GpuawareSkel<'_>, cpus: &CpuSet) -> Result<Vec<(u32, IrqTime)>> {
+pub fn irq_times(irq_ctxs: &impl MapCore, cpus: &CpuSet) -> Result<Vec<(u32, IrqTime)>> {
     // The map's value begins with struct gpuaware_irq_time: hard, then soft.
     let time = |[hard_ns, soft_ns]: [u64; 2]| IrqTime { hard_ns, soft_ns };
-    by_cpu(&skel.maps.irq_ctxs, cpus, time).context("reading interrupt times")
+    by_cpu(irq_ctxs, cpus, time).context("reading interrupt times")
 }
 
 /// What array `map`, whose index is a CPU, has for each of `cpus`: one question for all of them.
@@ -163,18 +163,23 @@ fn by_cpu<B: Copy + Default, T>(
 
 #[cfg(test)]
 mod tests {
+    use libbpf_rs::{MapHandle, MapType, libbpf_sys};
+
     use super::*;
+    use crate::bpf::gpuaware::types::{cpu_ctx, irq_ctx};
 
     #[test]
     fn sums_counters_and_keeps_the_longest_wait() {
         let mut cpu = gpuaware_class_stats {
             run_other_ns: 5,
             worst_wait_ns: 7,
+            worst_waiter_tid: 42,
             ..gpuaware_class_stats::default()
         };
         cpu.wakeup_waits[3] = 2;
         let twice = added(added(gpuaware_class_stats::default(), &cpu), &cpu);
         assert_eq!((twice.run_other_ns, twice.worst_wait_ns), (10, 7));
+        assert_eq!(twice.worst_waiter_tid, 42);
         assert_eq!(twice.wakeup_waits[3], 4);
     }
 
@@ -189,5 +194,44 @@ mod tests {
         assert_eq!(Runs::from_wire(4), Runs::Launch);
         assert_eq!(Runs::from_wire(0), Runs::Other);
         assert_eq!(Runs::from_wire(99), Runs::Other);
+    }
+
+    /// A map of ours without the scheduler, which this kernel may not have.
+    fn map<V>(kind: MapType, max_entries: u32) -> MapHandle {
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+            ..Default::default()
+        };
+        let name = None::<&str>;
+        MapHandle::create(kind, name, 4, size_of::<V>() as u32, max_entries, &options).unwrap()
+    }
+
+    /// What a scrape asks the maps of the scheduler; the one question that is missing is a program
+    /// of its own, which counts the queues.
+    #[test]
+    #[ignore = "measures, as root: docs/metrics.md"]
+    fn time_of_a_scrape_in_maps() {
+        const SCRAPES: u32 = 1000;
+        const MAX_CPUS: u32 = intf::gpuaware_limits_GPUAWARE_MAX_CPUS;
+        let stats = map::<gpuaware_stats>(MapType::PercpuArray, 1);
+        let classes = [1, 2, 3];
+        let class_stats = map::<gpuaware_class_stats>(MapType::PercpuArray, 4);
+        let cpu_ctxs = map::<cpu_ctx>(MapType::Array, MAX_CPUS);
+        let irq_ctxs = map::<irq_ctx>(MapType::Array, MAX_CPUS);
+        for nr_cpus in [2, 128, 512] {
+            let cpus = CpuSet::new(0..nr_cpus);
+            let clock = nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID;
+            let now = || std::time::Duration::from(nix::time::clock_gettime(clock).unwrap());
+            let start = now();
+            for _ in 0..SCRAPES {
+                Counts::read(&stats).unwrap();
+                classes.map(|class| of_class(&class_stats, class).unwrap().preempts);
+                assert_eq!(occupants(&cpu_ctxs, &cpus).unwrap().len(), cpus.len());
+                assert_eq!(irq_times(&irq_ctxs, &cpus).unwrap().len(), cpus.len());
+            }
+            let possible = libbpf_rs::num_possible_cpus().unwrap();
+            let each = (now() - start) / SCRAPES;
+            eprintln!("{nr_cpus} CPUs, counters of {possible}: {each:?}");
+        }
     }
 }

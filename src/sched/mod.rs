@@ -236,7 +236,10 @@ impl<'obj> Scheduler<'obj> {
     fn follow_machine(&mut self) -> Result<()> {
         let now = self.started.elapsed();
         if self.placement.is_due(now) {
-            let times = counters::irq_times(&self.skel, &self.placement.topology().online())?;
+            let times = counters::irq_times(
+                &self.skel.maps.irq_ctxs,
+                &self.placement.topology().online(),
+            )?;
             let demand = kernel::take_demand(&mut self.skel)?;
             if self.placement.look(now, times, demand) {
                 kernel::set_preferred(&mut self.skel, self.placement.ranked())?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use scx_stats::prelude::StatsClient;
 
-use super::stats::{MarkMetrics, Metrics};
+use super::stats::{ClassMetrics, MarkMetrics, Metrics};
 
 /// Prints what the scheduler that runs reports, every `interval`, until `shutdown`.
 ///
@@ -50,34 +50,43 @@ fn print(metrics: &Metrics, out: &mut impl Write) -> Result<()> {
 fn tasks(now: &Metrics, out: &mut impl Write) -> Result<()> {
     writeln!(
         out,
-        "launch: {:>6} woken ({} on idle preferred, {} preempting, {} elsewhere), {} queued, {:>6} ms run, worst wait {} us",
+        "launch: {:>6} woken ({} on idle preferred, {} preempting, {} elsewhere), {} queued, {:>6} ms run, worst wait {}",
         now.launch_wakeups,
         now.launch_to_preferred,
         now.launch_preempts,
         now.launch_to_other,
         now.launch_queued,
         now.launch_run_us / 1000,
-        now.worst_launch_wait_us,
+        worst_wait(&now.class("launch")),
     )?;
     writeln!(
         out,
-        "handoff: {:>6} woken, {} queued, {:>6} ms run, worst wait {} us",
+        "handoff: {:>6} woken, {} queued, {:>6} ms run, worst wait {}",
         now.handoff_wakeups,
         now.handoff_queued,
         now.handoff_run_us / 1000,
-        now.class("handoff").worst_wait_us,
+        worst_wait(&now.class("handoff")),
     )?;
     writeln!(
         out,
-        "background: {:>6} ms run ({} ms lent on CPUs {}), {} turns, {} overdue, worst wait {} ms",
+        "background: {:>6} ms run ({} ms lent on CPUs {}), {} turns, {} overdue, worst wait {}",
         now.background_run_us / 1000,
         now.lent_run_us / 1000,
         now.preferred_cpus,
         now.background_turns,
         now.background_overdue,
-        now.worst_wait_us / 1000,
+        worst_wait(&now.class("background")),
     )?;
     Ok(())
+}
+
+/// With who it was, if somebody has waited.
+fn worst_wait(class: &ClassMetrics) -> String {
+    let waited = Duration::from_micros(class.worst_wait_us);
+    match class.worst_waiter.as_str() {
+        "" => format!("{waited:?}"),
+        waiter => format!("{waited:?} by {waiter}"),
+    }
 }
 
 fn machine(now: &Metrics, out: &mut impl Write) -> Result<()> {

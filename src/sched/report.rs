@@ -81,7 +81,7 @@ pub fn metrics(parts: &Parts<'_, '_>) -> Result<Metrics> {
     let placement = parts.placement;
     let sightings = parts.sightings;
     let online = placement.topology().online();
-    let occupants = counters::occupants(parts.skel, &online)?;
+    let occupants = counters::occupants(&parts.skel.maps.cpu_ctxs, &online)?;
     let classes = classes(parts, &occupants)?;
     let class = |class: Class| classes.get(class.name()).cloned().unwrap_or_default();
     let (launch, handoff) = (class(Class::Launch), class(Class::Handoff));
@@ -122,7 +122,7 @@ pub fn metrics(parts: &Parts<'_, '_>) -> Result<Metrics> {
 
 /// Adds how often the scheduler decided what.
 fn with_decisions(skel: &GpuawareSkel<'_>, rest: Metrics) -> Result<Metrics> {
-    let counts = Counts::read(skel)?;
+    let counts = Counts::read(&skel.maps.stats)?;
     let count = |stat| counts.of(stat);
     let us = |stat| count(stat) / 1000;
     Ok(Metrics {
@@ -150,7 +150,7 @@ fn cpus(parts: &Parts<'_, '_>, occupants: &[(u32, Runs)]) -> Result<BTreeMap<u32
     let placement = parts.placement;
     let online = placement.topology().online();
     let verdicts = placement.irq_verdicts();
-    let irq_times = counters::irq_times(parts.skel, &online)?;
+    let irq_times = counters::irq_times(&parts.skel.maps.irq_ctxs, &online)?;
     let cpus = irq_times.into_iter().zip(occupants);
     Ok(cpus
         .map(|((cpu, irq), (_, runs))| {
@@ -181,12 +181,23 @@ fn classes(
     ]
     .into_iter()
     .map(|(class, runs, waiting)| {
-        let counted = counters::of_class(parts.skel, class.wire())?;
+        let counted = counters::of_class(&parts.skel.maps.class_stats, class.wire())?;
         let running = running(runs);
         let metrics = class_metrics(&counted, running, running + waiting);
         Ok((class.name().to_owned(), metrics))
     })
     .collect()
+}
+
+/// `NAME (TID)`; empty where nobody has waited.
+fn worst_waiter(counted: &gpuaware_class_stats) -> String {
+    let name = counted.worst_waiter.map(|byte| byte as u8);
+    let end = name.iter().position(|&byte| byte == 0);
+    let name = String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]);
+    match counted.worst_waiter_tid {
+        0 => String::new(),
+        tid => format!("{} ({tid})", name.escape_debug()),
+    }
 }
 
 fn class_metrics(counted: &gpuaware_class_stats, running: u64, runnable: u64) -> ClassMetrics {
@@ -198,6 +209,7 @@ fn class_metrics(counted: &gpuaware_class_stats, running: u64, runnable: u64) ->
         run_preferred_us: counted.run_preferred_ns / 1000,
         run_other_us: counted.run_other_ns / 1000,
         worst_wait_us: counted.worst_wait_ns / 1000,
+        worst_waiter: worst_waiter(counted),
         wakeup_wait_us: counted.wakeup_wait_ns / 1000,
         wakeup_waits: counted.wakeup_waits.to_vec(),
     }

@@ -29,6 +29,8 @@ pub struct ClassMetrics {
     pub run_other_us: u64,
     #[stat(desc = "longest wait of a runnable task since the start in microseconds")]
     pub worst_wait_us: u64,
+    #[stat(desc = "name and thread id of who waited so long", _om_skip)]
+    pub worst_waiter: String,
     #[stat(desc = "time from wakeup to run, all of them together, in microseconds")]
     pub wakeup_wait_us: u64,
     #[stat(

@@ -87,8 +87,14 @@ impl Scheduler {
     /// for longer than a second.
     pub fn assert_starves_nobody(&mut self) {
         self.assert_loaded();
-        let worst = Duration::from_micros(metrics().worst_wait_us);
-        assert!(worst <= Duration::from_secs(1), "somebody waited {worst:?}");
+        for (name, class) in metrics().classes {
+            let worst = Duration::from_micros(class.worst_wait_us);
+            assert!(
+                worst <= Duration::from_secs(1),
+                "{} of class {name} waited {worst:?}",
+                class.worst_waiter
+            );
+        }
     }
 }
 
