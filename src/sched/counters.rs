@@ -225,7 +225,9 @@ mod tests {
             let start = now();
             for _ in 0..SCRAPES {
                 Counts::read(&stats).unwrap();
-                classes.map(|class| of_class(&class_stats, class).unwrap().preempts);
+                for class in classes {
+                    of_class(&class_stats, class).unwrap();
+                }
                 assert_eq!(occupants(&cpu_ctxs, &cpus).unwrap().len(), cpus.len());
                 assert_eq!(irq_times(&irq_ctxs, &cpus).unwrap().len(), cpus.len());
             }

@@ -11,7 +11,7 @@ use scx_gpuaware::identify::Identify;
 use scx_gpuaware::identify::marks::monotonic_now;
 use scx_gpuaware::policy::Policy;
 
-use super::measure::{Launcher, mean_with_interval, record, serve};
+use super::measure::{Launcher, mean_with_interval, own_cpu_time, record, serve};
 use super::place::Place;
 use crate::process::{Process, lab_folder};
 

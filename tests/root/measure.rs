@@ -22,6 +22,12 @@ pub fn record(name: &str, results: &serde_json::Value) {
         .unwrap_or_else(|error| panic!("GPUAWARE_RUNS: {}: {error}", file.display()));
 }
 
+/// CPU time of this thread, which identification runs on.
+pub fn own_cpu_time() -> Duration {
+    let clock = nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID;
+    nix::time::clock_gettime(clock).map(Duration::from).unwrap()
+}
+
 /// Runs identification for `time`, as often as it asks to be.
 pub fn serve(identify: &mut Identify<'_>, time: Duration) {
     let end = Instant::now() + time;

@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 use scx_gpuaware::identify::Identify;
 use scx_gpuaware::identify::marks::Pins;
 use scx_gpuaware::policy::Policy;
+use tempfile::NamedTempFile;
 
-use super::measure::{Launcher, record, serve};
+use super::measure::{Launcher, own_cpu_time, record, serve};
 use super::place::{Place, identify_until, marks_of};
 use crate::process::{Process, gpu_launch, lab_folder};
 
@@ -32,12 +33,6 @@ def rest():
 for _ in range(49): threading.Thread(target=rest, daemon=True).start()
 rest()
 ";
-
-/// CPU time of this thread, which identification runs on.
-fn own_cpu_time() -> Duration {
-    let clock = nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID;
-    nix::time::clock_gettime(clock).map(Duration::from).unwrap()
-}
 
 /// Time from the first launch of each thread to its mark; `None`: it got none.
 type Delays = Vec<Option<Duration>>;
