@@ -166,10 +166,11 @@ struct trace_thread_record {
 	s32 tid;
 	s32 tgid;
 	u8 comm[TRACE_COMM_LEN];
-	u64 start_ns;	      /* of being traced */
-	u64 end_ns;	      /* 0: not ended */
-	u64 since_ns;	      /* since when it is as it is */
-	u64 woken_ns;	      /* 0: not woken since it went to sleep */
+	u64 start_ns;	/* of being traced */
+	u64 end_ns;	/* 0: not ended */
+	u64 sampled_ns; /* windows of launches before it was traced; once ended, while it was */
+	u64 since_ns;	/* since when it is as it is */
+	u64 woken_ns;	/* 0: not woken since it went to sleep */
 	u64 squared_launches; /* of each window that it launched in but the last one, summed up */
 	u32 window_launches;  /* of the last one */
 	u32 reason;	      /* enum trace_reason: why it is off its CPU */

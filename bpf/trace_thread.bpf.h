@@ -21,9 +21,11 @@ const volatile bool trace_launchers; /* every process that launches */
 const volatile u64 target_cgroup;    /* and all below it; 0: none */
 
 /* Written by user space at any time. */
-u32 running; /* 0: everything is passed by */
-u32 window;  /* serial number of the window of launches that is open; 0: none */
-s32 spawner; /* TID of ours whose new child is the command to trace; 0: none */
+u32 running;	     /* 0: everything is passed by */
+u32 window;	     /* serial number of the window of launches that is open; 0: none */
+u64 window_since_ns; /* since when the window is open */
+u64 sampled_ns;	     /* all windows that were closed, together */
+s32 spawner;	     /* TID of ours whose new child is the command to trace; 0: none */
 
 u64 nr_missed;		/* events that could not even be counted by kind */
 u64 nr_lost_notices;	/* user space looks at every process instead */
@@ -205,6 +207,12 @@ static __always_inline void observe(struct trace_counters *counters, u32 hist, u
 		counters->hists[hist][bucket]++;
 }
 
+/* How long windows of launches were open, up to @now. */
+static __always_inline u64 sampled_until(u64 now)
+{
+	return sampled_ns + (window && now > window_since_ns ? now - window_since_ns : 0);
+}
+
 /* Begins to trace @p, which is off its CPU for @reason or on it. NULL without memory. */
 static __always_inline struct trace_thread *start_thread(struct task_struct *p, u32 reason)
 {
@@ -223,6 +231,7 @@ static __always_inline struct trace_thread *start_thread(struct task_struct *p, 
 	thread->dsq = TRACE_NO_DSQ;
 	thread->record.start_ns = bpf_ktime_get_ns();
 	thread->record.since_ns = thread->record.start_ns;
+	thread->record.sampled_ns = sampled_until(thread->record.start_ns);
 	event = new_event(TRACE_THREAD_START);
 	if (event) {
 		about_task(event, thread->record.start_ns, p);
@@ -243,6 +252,7 @@ static __always_inline void finish_thread(struct trace_thread *thread, struct ta
 	u64 key = thread->record.start_ns ^ (u64)thread->record.tid << 40;
 
 	thread->record.end_ns = now;
+	thread->record.sampled_ns = sampled_until(now) - thread->record.sampled_ns;
 	__builtin_memcpy(thread->record.comm, p->comm, TRACE_COMM_LEN);
 	if (bpf_map_update_elem(&finished, &key, &thread->record, BPF_ANY))
 		missed();

@@ -100,10 +100,25 @@ impl<'obj> Kernel<'obj> {
         }
     }
 
-    /// Opens the window with this serial number; 0 closes it.
-    pub fn set_window(&mut self, serial: u32) {
+    /// Opens the window with this serial number at `now_ns`.
+    pub fn open_window(&mut self, serial: u32, now_ns: u64) {
         if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
+            write(&mut bss.window_since_ns, now_ns);
             write(&mut bss.window, serial);
+        }
+    }
+
+    /// Closes it.
+    pub fn close_window(&mut self) {
+        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
+            write(&mut bss.window, 0);
+        }
+    }
+
+    /// How long all windows that were closed have been open.
+    pub fn set_sampled(&mut self, sampled_ns: u64) {
+        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
+            write(&mut bss.sampled_ns, sampled_ns);
         }
     }
 
@@ -140,7 +155,7 @@ impl<'obj> Kernel<'obj> {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn live_threads(&self, now_ns: u64) -> Result<Vec<Thread>> {
+    pub fn live_threads(&self, now_ns: u64, sampled_ns: u64) -> Result<Vec<Thread>> {
         let mut bytes = Vec::new();
         Iter::new(&self.list_threads)
             .context("starting the task iterator")?
@@ -148,7 +163,7 @@ impl<'obj> Kernel<'obj> {
             .context("reading the task iterator")?;
         Ok(bytes
             .chunks_exact(size_of::<intf::trace_thread_record>())
-            .map(|chunk| Thread::settled(&plain(chunk), now_ns))
+            .map(|chunk| Thread::settled(&plain(chunk), now_ns, sampled_ns))
             .collect())
     }
 
@@ -166,7 +181,7 @@ impl<'obj> Kernel<'obj> {
                 continue;
             };
             let record: intf::trace_thread_record = plain(&bytes);
-            threads.push(Thread::settled(&record, record.end_ns));
+            threads.push(Thread::settled(&record, record.end_ns, 0));
         }
         Ok(threads)
     }

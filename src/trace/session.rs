@@ -356,7 +356,7 @@ impl<'a> Session<'a> {
         self.nr_windows += 1;
         let serial = u32::try_from(self.nr_windows).unwrap_or(u32::MAX);
         self.window = Some(now_ns);
-        self.kernel.set_window(serial);
+        self.kernel.open_window(serial, now_ns);
         self.order
             .push_ahead(decode::raw_of_window(Kind::WindowOpen, now_ns));
     }
@@ -365,9 +365,10 @@ impl<'a> Session<'a> {
         let Some(opened_ns) = self.window.take() else {
             return Ok(());
         };
-        self.kernel.set_window(0);
+        self.kernel.close_window();
         let now_ns = now_ns(ClockId::CLOCK_MONOTONIC)?;
         self.window_ns += now_ns.saturating_sub(opened_ns);
+        self.kernel.set_sampled(self.window_ns);
         self.order
             .push_ahead(decode::raw_of_window(Kind::WindowClose, now_ns));
         Ok(())
@@ -379,7 +380,7 @@ impl<'a> Session<'a> {
         let end_ns = now_ns(ClockId::CLOCK_MONOTONIC)?;
         // Programs that are in the middle of an event finish it meanwhile.
         std::thread::sleep(Duration::from_millis(2));
-        let mut threads = self.kernel.live_threads(end_ns)?;
+        let mut threads = self.kernel.live_threads(end_ns, self.window_ns)?;
         while self.take_batch()? || self.order.is_full() {
             self.write_ready()?;
         }

@@ -214,6 +214,8 @@ pub struct Thread {
     pub threads: u64,
     /// How long it was traced.
     pub traced_ns: u64,
+    /// How much of that lay in windows of launches.
+    pub sampled_ns: u64,
     /// Has it ended?
     pub ended: bool,
     /// What was counted.
@@ -227,8 +229,8 @@ pub struct Thread {
 
 impl Thread {
     /// The thread with what it is doing at `now_ns` added to its times, so that they add up to the
-    /// time for which it was traced.
-    pub fn settled(record: &intf::trace_thread_record, now_ns: u64) -> Self {
+    /// time for which it was traced. `sampled_ns`: all windows up to now, for one that goes on.
+    pub fn settled(record: &intf::trace_thread_record, now_ns: u64, sampled_ns: u64) -> Self {
         let mut counters = Counters::from_wire(&record.counters);
         let since_ns = now_ns.saturating_sub(record.since_ns);
         let woken_ns = match record.woken_ns {
@@ -253,6 +255,10 @@ impl Thread {
             comm: Comm::from_kernel(&record.comm),
             threads: 1,
             traced_ns: now_ns.saturating_sub(record.start_ns),
+            sampled_ns: match record.end_ns {
+                0 => sampled_ns.saturating_sub(record.sampled_ns),
+                _ => record.sampled_ns,
+            },
             ended: record.end_ns != 0,
             counters,
             squared_launches: Some(
@@ -270,6 +276,7 @@ impl Thread {
             comm: Comm::default(),
             threads: 0,
             traced_ns: 0,
+            sampled_ns: 0,
             ended: false,
             counters: Counters::default(),
             squared_launches: None,
@@ -283,6 +290,7 @@ impl Thread {
         self.squared_launches = None;
         self.threads += other.threads;
         self.traced_ns += other.traced_ns;
+        self.sampled_ns += other.sampled_ns;
         self.counters.add(&other.counters);
         self.histograms.add(&other.histograms);
     }
@@ -342,6 +350,7 @@ mod tests {
         record.tgid = 2;
         record.start_ns = 1_000;
         record.since_ns = 5_000;
+        record.sampled_ns = 100;
         record.woken_ns = woken_ns;
         record.reason = reason;
         record
@@ -350,12 +359,17 @@ mod tests {
     #[test]
     fn what_goes_on_still_is_counted() {
         let now_ns = 9_000;
-        let on = Thread::settled(&record(intf::trace_reason_TRACE_ON_CPU, 0), now_ns);
+        let on = Thread::settled(&record(intf::trace_reason_TRACE_ON_CPU, 0), now_ns, 700);
         assert_eq!((on.counters.on_cpu_ns, on.traced_ns), (4_000, 8_000));
-        let woken = Thread::settled(&record(intf::trace_reason_TRACE_BLOCKED, 8_000), now_ns);
+        assert_eq!(on.sampled_ns, 600, "100 were before it");
+        let woken = Thread::settled(
+            &record(intf::trace_reason_TRACE_BLOCKED, 8_000),
+            now_ns,
+            700,
+        );
         assert_eq!(woken.counters.asleep_ns, 3_000);
         assert_eq!(woken.counters.wakeup_wait_ns, 1_000);
-        let asleep = Thread::settled(&record(intf::trace_reason_TRACE_BLOCKED, 0), now_ns);
+        let asleep = Thread::settled(&record(intf::trace_reason_TRACE_BLOCKED, 0), now_ns, 700);
         assert_eq!(asleep.counters.asleep_ns, 4_000);
     }
 
@@ -375,7 +389,7 @@ mod tests {
     #[test]
     fn threads_that_ended_take_bounded_memory() {
         let mut ended = Ended::default();
-        let mut thread = Thread::settled(&record(intf::trace_reason_TRACE_EXITED, 0), 9_000);
+        let mut thread = Thread::settled(&record(intf::trace_reason_TRACE_EXITED, 0), 9_000, 0);
         thread.counters.blocked = 1;
         for tid in 1..=10_000 {
             thread.tid = tid;

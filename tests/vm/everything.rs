@@ -9,6 +9,7 @@ use crate::tier;
 
 use super::machine::{Cgroup, Scheduler, mark, metrics, nr_cpus, pin};
 use super::noise::Noise;
+use super::stalls::Stalls;
 use super::storms::{churn, fork_bomb};
 
 /// How long: a minute, or `GPUAWARE_STRESS_S` seconds.
@@ -57,6 +58,7 @@ fn everything_at_once_starves_nobody() {
     }
     let cage = Cgroup::new("bomb");
     let mut scheduler = Scheduler::start(&["--stats", "30"]);
+    let stalls = Stalls::watch();
     let mut noise = Noise::heavy(STORMS);
     let mut processes = boosted();
     let pinned = pinned();
@@ -65,7 +67,7 @@ fn everything_at_once_starves_nobody() {
     let end = Instant::now() + stress_time();
     while Instant::now() < end {
         churn(&moved, Duration::from_secs(5));
-        scheduler.assert_starves_nobody();
+        scheduler.assert_starves_nobody(stalls.so_far());
         noise.assert_all_run();
         for process in &mut processes {
             assert!(!process.has_ended(), "one ended: {:?}", process.log);

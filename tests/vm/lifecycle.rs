@@ -91,6 +91,6 @@ fn restarts_after_cpu_hotplug() {
             .process
             .wait_for_line("attached", super::machine::LOAD_LIMIT);
     }
-    scheduler.assert_starves_nobody();
+    scheduler.assert_starves_nobody(Duration::ZERO);
     scheduler.stop();
 }

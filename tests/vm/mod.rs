@@ -25,6 +25,7 @@ mod policy;
 mod reload;
 mod sharing;
 mod smt;
+mod stalls;
 mod storms;
 mod top;
 mod trace;

@@ -8,12 +8,14 @@ use crate::process::{Process, busy_loop, code, gpu_launch};
 use crate::tier;
 
 use super::machine::{CGROUPS, Cgroup, Scheduler, add_to_cgroup, mark_launch, nr_cpus, pin};
+use super::stalls::Stalls;
 
 const STORM: Duration = Duration::from_secs(10);
 
 /// Lets `storm` pass over a busy machine with a launcher on it.
 fn weathers(storm: impl FnOnce()) {
     let mut scheduler = Scheduler::start(&[]);
+    let stalls = Stalls::watch();
     let _busy: Vec<_> = (0..nr_cpus())
         .map(|_| Process::start(busy_loop()))
         .collect();
@@ -22,7 +24,7 @@ fn weathers(storm: impl FnOnce()) {
     let mut launcher = Process::start(command);
     storm();
     assert!(!launcher.has_ended(), "{:#?}", launcher.log);
-    scheduler.assert_starves_nobody();
+    scheduler.assert_starves_nobody(stalls.so_far());
     scheduler.stop();
 }
 

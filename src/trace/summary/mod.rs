@@ -70,11 +70,14 @@ struct JsonPreemptor<'a> {
 
 impl<'a> Row<'a> {
     fn new(thread: &'a Thread, outcome: &Outcome) -> Self {
-        let fraction = outcome.end.sampled_fraction(&outcome.header);
+        // Of the thread's own time: before and after it there was nothing to launch.
+        let fraction = thread.sampled_ns as f64 / thread.traced_ns.max(1) as f64;
         let sampled = outcome.header.launches != Launches::All && fraction > 0.0;
         let counters = &thread.counters;
         let launches = counters.all_launches() as f64;
-        let error = standard_error(thread, outcome.end.windows, fraction);
+        let window_ns = outcome.end.window_ns as f64 / outcome.end.windows.max(1) as f64;
+        let windows = (thread.sampled_ns as f64 / window_ns.max(1.0)).round();
+        let error = standard_error(thread, windows, fraction);
         Self {
             thread,
             launches_estimate: sampled.then_some(launches / fraction),
@@ -87,11 +90,11 @@ impl<'a> Row<'a> {
 
 /// Of the launches of a thread in all of the time, by those of so many windows that are a share
 /// `fraction` of it.
-fn standard_error(thread: &Thread, windows: u64, fraction: f64) -> Option<f64> {
-    if windows < 2 || fraction <= 0.0 {
+fn standard_error(thread: &Thread, windows: f64, fraction: f64) -> Option<f64> {
+    if windows < 2.0 || fraction <= 0.0 {
         return None;
     }
-    let (windows, sum) = (windows as f64, thread.counters.all_launches() as f64);
+    let sum = thread.counters.all_launches() as f64;
     let deviations = thread.squared_launches? as f64 - sum * sum / windows;
     let variance = deviations.max(0.0) / (windows - 1.0);
     // The more of the time is counted, the less there is to estimate.

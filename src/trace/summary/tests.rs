@@ -11,6 +11,7 @@ fn outcome(launches: Launches) -> Outcome {
     thread.tid = 12;
     thread.tgid = 10;
     thread.threads = 1;
+    (thread.traced_ns, thread.sampled_ns) = (2_000_000_000, 20_000_000);
     thread.comm = Comm::new("engine");
     thread.counters.launches = 500;
     thread.counters.window_switches = 50;
@@ -74,6 +75,19 @@ fn a_scaled_count_is_called_an_estimate() {
     // Of threads that launch and others together there is no such ratio.
     assert!(json["totals"].get("switches_per_1k_launches").is_none());
     assert_eq!(json["totals"]["counters"]["launches"], 500);
+}
+
+#[test]
+fn a_thread_is_estimated_by_its_own_time() {
+    let mut sampled = outcome(Launches::Sampled {
+        window_ns: 10_000_000,
+        period_ns: 1_000_000_000,
+    });
+    // It began late: the same windows are a larger share of its time.
+    sampled.threads[0].traced_ns = 1_000_000_000;
+    let json: serde_json::Value = serde_json::from_str(&json(&sampled).unwrap()).unwrap();
+    assert_eq!(json["threads"][0]["launches_estimate"], 25_000.0);
+    assert_eq!(json["sampled_fraction"], 0.01);
 }
 
 #[test]

@@ -191,9 +191,9 @@ fn launches_in_windows_estimate_all() {
     let error = seen.0["launches_standard_error"].as_f64().unwrap();
     eprintln!("~{estimate:.0} ±{error:.0} of {LAUNCHES}");
     assert!(error < 0.1 * LAUNCHES, "{error}");
-    // The standard error is of how windows differ. What it does not see made five estimates of so short a
-    // trace 2 to 6 % too high; why is not known (docs/tracing.md).
-    let most = 4.0 * error + 0.1 * LAUNCHES;
+    // The standard error is of how windows differ. It does not see that the thread lives a little longer than
+    // it launches.
+    let most = 4.0 * error + 0.02 * LAUNCHES;
     assert!((estimate - LAUNCHES).abs() < most, "{estimate} ±{error}");
 }
 
@@ -235,5 +235,7 @@ fn without_a_target_whoever_launches_is_traced() {
         "{counted} in {fraction}"
     );
     let estimate = launcher["launches_estimate"].as_f64().unwrap();
-    assert!((estimate - counted / fraction).abs() < 1.0);
+    let of_its_time =
+        launcher["sampled_ns"].as_f64().unwrap() / launcher["traced_ns"].as_f64().unwrap();
+    assert!((estimate - counted / of_its_time).abs() < 1.0);
 }
