@@ -59,6 +59,22 @@ static __always_inline void start_waiting_pinned(struct cpu_ctx *cctx, u64 enq_f
 		cctx->pinned_due_ns = due;
 }
 
+/* Background that only its CPU serves. One that is merely confined goes where nobody is. */
+static __always_inline void enqueue_at_cpu(struct task_struct *p, struct task_ctx *tctx,
+					   u64 enq_flags, u64 now)
+{
+	s32 idle = is_pinned(p) ? -1 : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	s32 cpu = idle >= 0 ? idle : scx_bpf_task_cpu(p);
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
+	u64 dsq = pinned_dsq(cpu);
+
+	if (cctx && !dsq_waiting(dsq))
+		start_waiting_pinned(cctx, enq_flags, now);
+	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns,
+				 background_vtime(p, tctx, dsq, cpu), enq_flags);
+	scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
 /*
  * `background_served_ns` says since when the shared queue waits: when it was last served, or when
  * it became non-empty. That is what a turn is owed for.
@@ -67,19 +83,13 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 					       u64 enq_flags, u64 now)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
-	struct cpu_ctx *cctx = cpu_ctx(cpu);
 	u32 llc = llc_of(cpu);
 	struct llc_ctx *llcx = llc_ctx(llc);
 	u64 dsq;
 
 	stat_inc(GPUAWARE_STAT_BACKGROUND_QUEUED);
-	if (is_pinned(p)) {
-		dsq = pinned_dsq(cpu);
-		if (cctx && !dsq_waiting(dsq))
-			start_waiting_pinned(cctx, enq_flags, now);
-		scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns,
-					 background_vtime(p, tctx, dsq, cpu), enq_flags);
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	if (queues_at_cpu(p)) {
+		enqueue_at_cpu(p, tctx, enq_flags, now);
 		return;
 	}
 	dsq = background_dsq(llc);
@@ -114,7 +124,7 @@ static __always_inline void charge_background(struct task_struct *p, struct task
 					      struct cpu_ctx *cctx, s32 cpu, u32 llc, u64 now)
 {
 	u64 ran_ns = now - tctx->run_start_ns;
-	bool pinned = is_pinned(p);
+	bool pinned = queues_at_cpu(p);
 	u64 dsq = pinned ? pinned_dsq(cpu) : background_dsq(llc);
 	u64 nr = scx_bpf_dsq_nr_queued(dsq) / (pinned ? 1 : nr_cpus_of(llc)) + 1;
 
@@ -150,7 +160,7 @@ static __always_inline bool pinned_goes_first(struct cpu_ctx *cctx)
 static __always_inline bool keeps_running(struct task_struct *prev, struct task_ctx *tctx, s32 cpu,
 					  struct cpu_ctx *cctx, u32 llc, u64 now)
 {
-	bool pinned = is_pinned(prev);
+	bool pinned = queues_at_cpu(prev);
 	u64 own = pinned ? pinned_dsq(cpu) : background_dsq(llc);
 	u64 other = pinned ? background_dsq(llc) : pinned_dsq(cpu);
 

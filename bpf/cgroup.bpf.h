@@ -249,7 +249,7 @@ static __always_inline u64 release_due(u32 llc, u64 now)
 			next = until;
 			break;
 		}
-		dsq = is_pinned(p) ? pinned_dsq(cpu) : background_dsq(llc);
+		dsq = queues_at_cpu(p) ? pinned_dsq(cpu) : background_dsq(llc);
 		if (tctx)
 			tctx->vtime_dsq = dsq;
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, queue_clock(dsq, cpu));

@@ -193,7 +193,7 @@ static __always_inline bool prev_goes_on(struct task_struct *prev, struct task_c
 		scx_bpf_task_set_slice(prev, class_slice_ns(tctx->run_as));
 		return true;
 	}
-	if (is_boosted(tctx->class) || (!is_pinned(prev) && is_reserved(cpu, cctx, now)) ||
+	if (is_boosted(tctx->class) || (!queues_at_cpu(prev) && is_reserved(cpu, cctx, now)) ||
 	    !keeps_running(prev, tctx, cpu, cctx, llc, now))
 		return false;
 	scx_bpf_task_set_slice(prev, is_preferred(cpu) ? tunables.lent_slice_ns
@@ -312,7 +312,8 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 	 * A launcher that woke between this task's dispatch and now found the CPU neither idle nor
 	 * running background, and waits in the queue. Or its hold began then.
 	 */
-	if (dsq_waiting(launch_dsq(llc_of(cpu))) || (!is_pinned(p) && is_reserved(cpu, cctx, now)))
+	if (dsq_waiting(launch_dsq(llc_of(cpu))) ||
+	    (!queues_at_cpu(p) && is_reserved(cpu, cctx, now)))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
@@ -369,7 +370,7 @@ void BPF_STRUCT_OPS(gpuaware_stopping, struct task_struct *p, bool runnable)
 		return;
 	}
 	charge_background(p, tctx, cctx, cpu, llc_of(cpu), now);
-	if (is_pinned(p))
+	if (queues_at_cpu(p))
 		return;
 	llcx = llc_ctx(llc_of(cpu));
 	if (llcx)

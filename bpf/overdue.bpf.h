@@ -28,8 +28,11 @@ static __always_inline void owe_turn_to(struct task_struct *p)
 	if (p->nr_cpus_allowed >= nr_cpu_ids)
 		return;
 	cctx = cpu_ctx(scx_bpf_task_cpu(p));
-	if (cctx)
-		cctx->owes_overdue = true;
+	if (!cctx)
+		return;
+	cctx->owes_overdue = true;
+	/* It may be idle, closed to background when this task came. */
+	scx_bpf_kick_cpu(scx_bpf_task_cpu(p), SCX_KICK_IDLE);
 }
 
 static __always_inline void sweep_queue(u64 dsq, s32 cpu, u32 nr_cpus, u64 now)

@@ -263,12 +263,17 @@ static __always_inline s32 pick_idle_in(struct task_struct *p, s32 prev_cpu,
 	return scx_bpf_pick_idle_cpu(allowed, 0);
 }
 
-/* The CPU for background @p: an idle other CPU, else an idle preferred one that is not held. */
+/*
+ * The CPU for background @p: an idle other CPU, else an idle preferred one that is not held. Who is
+ * confined to CPUs that are not lent takes an idle one of these.
+ */
 static __always_inline s32 pick_background_cpu(struct task_struct *p, s32 prev_cpu)
 {
 	s32 cpu = pick_idle_in(p, prev_cpu, other_cpumask);
 
-	return cpu >= 0 ? cpu : pick_idle_in(p, prev_cpu, lendable_cpumask);
+	if (cpu < 0)
+		cpu = pick_idle_in(p, prev_cpu, lendable_cpumask);
+	return cpu < 0 && is_confined(p) ? scx_bpf_pick_idle_cpu(p->cpus_ptr, 0) : cpu;
 }
 
 /* Wakes an idle CPU, if there is one, to fetch background that may run anywhere. */

@@ -50,6 +50,21 @@ static __always_inline void prefer(s32 cpu, bool on)
 	cpu_preferred[cpu_index(cpu)] = on;
 }
 
+/* May background task @p run nowhere but on preferred CPUs, and these are never lent? */
+static __always_inline bool is_confined(struct task_struct *p)
+{
+	struct bpf_cpumask *other = other_cpumask;
+
+	return !tunables.lend && p->nr_cpus_allowed < nr_cpu_ids && other &&
+	       !bpf_cpumask_intersects((const struct cpumask *)other, p->cpus_ptr);
+}
+
+/* Does @p, as background, wait in the queue of its CPU? That is served whatever is not lent. */
+static __always_inline bool queues_at_cpu(struct task_struct *p)
+{
+	return is_pinned(p) || is_confined(p);
+}
+
 static __always_inline bool is_requested(s32 cpu)
 {
 	u32 i;

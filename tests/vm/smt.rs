@@ -54,6 +54,41 @@ fn two_launchers_run_on_different_cores() {
     scheduler.stop();
 }
 
+/// All CPUs that they may use are kept for launchers, of which there are none.
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn who_may_run_only_on_cpus_that_are_not_lent_is_served() {
+    if !tier::vm() || !tier::smt() {
+        return;
+    }
+    const WINDOW: Duration = Duration::from_secs(3);
+    let cpus = [nr_cpus() - 2, nr_cpus() - 1];
+    let policy = format!(
+        "[preferred]\ncpus = \"{}-{}\"\nlend = false\n",
+        cpus[0], cpus[1]
+    );
+    let mut scheduler = Scheduler::with_policy(&policy);
+    let confined = cpus.map(|_| {
+        let process = Process::start(busy_loop());
+        pin_to(&process, &cpus);
+        process
+    });
+    let others: Vec<_> = (0..nr_cpus())
+        .map(|_| Process::start(busy_loop()))
+        .collect();
+    let used = |processes: &[Process]| processes.iter().map(Process::cpu_time).sum::<Duration>();
+    std::thread::sleep(Duration::from_secs(1));
+    let before = (used(&confined), used(&others));
+    std::thread::sleep(WINDOW);
+    let got = used(&confined) - before.0;
+    let rest = used(&others) - before.1;
+    assert!(got >= WINDOW.mul_f64(1.6), "{got:?} on two CPUs");
+    assert!(rest <= WINDOW.mul_f64(2.1), "{rest:?}: not lent");
+    scheduler.assert_starves_nobody(Duration::ZERO);
+    drop(others);
+    scheduler.stop();
+}
+
 /// Others always find a CPU, so the queue that all share never looks neglected.
 #[test]
 #[ignore = "runs in the lab: make test"]
