@@ -45,6 +45,9 @@ struct Row<'a> {
     launches_estimate: Option<f64>,
     /// How far the estimate may be off, by how much the windows differ; `null` with one window.
     launches_standard_error: Option<f64>,
+    /// The estimate is too low: half of the launches came so soon after one another in the windows that
+    /// their probes, microseconds each, held the thread up.
+    launches_at_least: bool,
     /// Switches away in 1,000 launches, both counted in windows if launches were; `null` without
     /// launches.
     switches_per_1k_launches: Option<f64>,
@@ -82,10 +85,18 @@ impl<'a> Row<'a> {
             thread,
             launches_estimate: sampled.then_some(launches / fraction),
             launches_standard_error: error.filter(|_| sampled),
+            launches_at_least: sampled && is_held_up(thread),
             switches_per_1k_launches: (launches > 0.0)
                 .then(|| counters.window_switches as f64 / launches * 1000.0),
         }
     }
+}
+
+/// Does the thread launch so fast that probes of 0.5 to 20 us slow it?
+fn is_held_up(thread: &Thread) -> bool {
+    const DENSE_NS: u64 = 1 << 16;
+    let typical = thread.histograms.interval_calm.bound_ns(0.5);
+    typical.is_some_and(|bound_ns| bound_ns <= DENSE_NS)
 }
 
 /// Of the launches of a thread in all of the time, by those of so many windows that are a share
@@ -206,7 +217,7 @@ pub fn head(outcome: &Outcome) -> String {
     let launches = match header.launches {
         Launches::All => "every one counted".to_owned(),
         Launches::Sampled { .. } => format!(
-            "sampled in {} windows, {} of {} ({:.2} %); estimates have a ~",
+            "sampled in {} windows, {} of {} ({:.2} %); estimates have a ~, or a >= where probes slowed the thread",
             end.windows,
             time(end.window_ns),
             time(traced_ns),
@@ -344,10 +355,11 @@ fn launches(out: &mut String, outcome: &Outcome) {
 
 /// Counted, or estimated with its standard error.
 fn all_launches(row: &Row<'_>) -> String {
+    let mark = if row.launches_at_least { ">=" } else { "~" };
     match (row.launches_estimate, row.launches_standard_error) {
         (None, _) => row.thread.counters.all_launches().to_string(),
-        (Some(about), None) => format!("~{about:.0}"),
-        (Some(about), Some(error)) => format!("~{about:.0} ±{error:.0}"),
+        (Some(about), None) => format!("{mark}{about:.0}"),
+        (Some(about), Some(error)) => format!("{mark}{about:.0} ±{error:.0}"),
     }
 }
 

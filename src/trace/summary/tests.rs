@@ -91,6 +91,23 @@ fn a_thread_is_estimated_by_its_own_time() {
 }
 
 #[test]
+fn an_estimate_that_probes_made_too_low_says_so() {
+    let mut sampled = outcome(Launches::Sampled {
+        window_ns: 10_000_000,
+        period_ns: 1_000_000_000,
+    });
+    // Most intervals are 8 to 16 us: a probe of 12 us is most of them.
+    sampled.threads[0].histograms.interval_calm.buckets[14] = 90;
+    sampled.threads[0].histograms.interval_calm.buckets[24] = 10;
+    let (printed, json) = (text(&sampled), json(&sampled).unwrap());
+    assert!(printed.contains(">=50000 ±9950"), "{printed}");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["threads"][0]["launches_at_least"], true);
+    sampled.threads[0].histograms.interval_calm.buckets[14] = 0;
+    assert!(text(&sampled).contains("~50000"));
+}
+
+#[test]
 fn a_full_count_is_not() {
     let full = outcome(Launches::All);
     let text = text(&full);
