@@ -89,6 +89,11 @@ impl Reload {
             warn!("SIGHUP: the scheduler was started without a policy file, so nothing changes");
             return None;
         };
+        // A link may lead elsewhere now. Before the file is read: what is written later is noticed.
+        match Watch::start(&file.path) {
+            Ok(watch) => self.watch = Some(watch),
+            Err(error) => warn!("later changes may be taken on SIGHUP only: {error:#}"),
+        }
         match (file.read)() {
             Ok(policy) if policy.same_values(&self.in_force) => {
                 self.standing.error.clear();
@@ -253,6 +258,34 @@ mod tests {
         let mut reload = follow(&link);
         std::fs::write(&target, HOLD_0).unwrap();
         assert!(reload.poll().is_some());
+    }
+
+    /// As `ln -sfn` does it, twice.
+    #[test]
+    fn the_new_target_of_a_link_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("policy.toml");
+        let lead_to = |name: &str| {
+            let target = folder.path().join(name).join("policy.toml");
+            std::fs::create_dir(target.parent().unwrap()).unwrap();
+            std::fs::write(&target, "").unwrap();
+            let new = folder.path().join("new");
+            std::os::unix::fs::symlink(&target, &new).unwrap();
+            std::fs::rename(&new, &link).unwrap();
+            target
+        };
+        lead_to("first");
+        let mut reload = follow(&link);
+        for name in ["second", "third"] {
+            let target = lead_to(name);
+            if let Some(next) = reload.poll() {
+                reload.accept(next);
+            }
+            std::fs::write(&target, HOLD_0).unwrap();
+            let next = reload.poll().expect(name);
+            reload.accept(next);
+        }
+        assert_eq!(reload.standing().generation, 4);
     }
 
     /// As the kubelet puts another version of a ConfigMap into a volume.
