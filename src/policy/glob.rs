@@ -59,6 +59,12 @@ impl Glob {
         (!start.contains(META)).then_some(start)
     }
 
+    /// All that it matches, if that is a single text.
+    fn literal(&self) -> Option<&str> {
+        let pattern = self.matcher.glob().glob();
+        (!pattern.contains(META)).then_some(pattern)
+    }
+
     fn is_equal(&self, other: &Self) -> bool {
         self.matcher.glob().glob() == other.matcher.glob().glob()
     }
@@ -104,13 +110,12 @@ impl CgroupGlob {
 
     /// Does it certainly match whatever `other` matches?
     pub fn covers(&self, other: &Self) -> bool {
-        if self.glob.is_equal(&other.glob) {
-            return true;
+        if let Some(path) = other.glob.literal() {
+            return self.matches(path);
         }
-        self.glob.open_ended("**").is_some_and(|start| {
-            let below = other.glob.literal_start().starts_with(start);
-            below || format!("{}/", other.glob.matcher.glob().glob()) == start
-        })
+        let start = self.glob.open_ended("**");
+        self.glob.is_equal(&other.glob)
+            || start.is_some_and(|start| other.glob.literal_start().starts_with(start))
     }
 }
 
@@ -141,6 +146,9 @@ impl PathGlob {
 
     /// Does it certainly match whatever `other` matches?
     pub fn covers(&self, other: &Self) -> bool {
+        if let Some(path) = other.0.literal() {
+            return self.matches(path);
+        }
         let start = self.0.open_ended("**");
         self.0.is_equal(&other.0)
             || start.is_some_and(|start| other.0.literal_start().starts_with(start))
@@ -168,6 +176,9 @@ impl NameGlob {
 
     /// Does it certainly match whatever `other` matches?
     pub fn covers(&self, other: &Self) -> bool {
+        if let Some(name) = other.0.literal() {
+            return self.matches(name);
+        }
         let start = self.0.open_ended("*");
         self.0.is_equal(&other.0)
             || start.is_some_and(|start| other.0.literal_start().starts_with(start))
@@ -260,7 +271,31 @@ mod tests {
         assert!(name("map*", "mapper"));
         assert!(name("*", "?x"));
         assert!(!name("map*", "ma*"));
-        assert!(!name("m?p*", "mapper"));
+        assert!(!name("m?p*", "map*"));
+    }
+
+    #[test]
+    fn covers_a_text_without_wildcards_if_it_matches_it() {
+        let name = |a: &str, b: &str| NameGlob::new(a).unwrap().covers(&NameGlob::new(b).unwrap());
+        assert!(name("{source,sink}*", "source0"));
+        assert!(name("*worker*", "worker1"));
+        assert!(name("m?p", "map"));
+        assert!(!name("{source,sink}*", "map0"));
+        assert!(!name("map", "map*"));
+        assert!(!name("*worker*", "worker\\1?"), "not one text");
+        let path = |a: &str, b: &str| PathGlob::new(a).unwrap().covers(&PathGlob::new(b).unwrap());
+        assert!(path("/usr/bin/*", "/usr/bin/python3"));
+        assert!(path("**/python3*", "/usr/bin/python3.11"));
+        assert!(!path("/usr/*", "/usr/bin/python3"));
+        let cgroup = |a: &str, b: &str| {
+            CgroupGlob::new(a)
+                .unwrap()
+                .covers(&CgroupGlob::new(b).unwrap())
+        };
+        assert!(cgroup("gpu.slice/*", "/gpu.slice/a/"));
+        assert!(cgroup("*.slice/**", "gpu.slice"));
+        assert!(!cgroup("gpu.slice/*", "gpu.slice"));
+        assert!(!cgroup("gpu.slice", "gpu.slice/a"));
     }
 
     #[test]

@@ -155,14 +155,37 @@ fn shown(document: &Document) -> (Vec<(String, Option<toml::Value>)>, String) {
     (entries.into_iter().map(value).collect(), text)
 }
 
-/// Accepted texts read back as shown; refused ones are explained at places that exist.
-fn explained_or_the_same_again(text: &str) -> Result<(), TestCaseError> {
+/// The CPUs of a machine that are online.
+fn online() -> impl Strategy<Value = CpuSet> {
+    let cpus = prop_oneof![vec(0..12u32, 1..12), vec(0..=MAX_CPU, 1..64)];
+    cpus.prop_map(CpuSet::new)
+}
+
+/// Everything that is wrong with `text` is explained at a place that exists.
+fn explained(PolicyError(found): &PolicyError, text: &str) -> Result<(), TestCaseError> {
+    let nr_lines = text.split('\n').count();
+    prop_assert!(!found.is_empty());
+    for diagnostic in found {
+        prop_assert!((1..=nr_lines).contains(&diagnostic.line), "{diagnostic}");
+        prop_assert!(!diagnostic.problem.is_empty());
+    }
+    Ok(())
+}
+
+/// Accepted texts read back as shown, and fit the same machines; what is refused, by itself or on a
+/// machine with `cpus`, is explained.
+fn explained_or_the_same_again(text: &str, cpus: &CpuSet) -> Result<(), TestCaseError> {
     match Document::parse(text) {
         Ok(document) => {
+            let fits = document.check_on(cpus);
+            if let Err(error) = &fits {
+                explained(error, text)?;
+            }
             let (values, text) = shown(&document);
             let again = Document::parse(&text)
                 .map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
             prop_assert_eq!(shown(&again).0, values);
+            prop_assert_eq!(again.check_on(cpus).is_ok(), fits.is_ok(), "{}", text);
             prop_assert!(
                 document
                     .policy
@@ -171,14 +194,7 @@ fn explained_or_the_same_again(text: &str) -> Result<(), TestCaseError> {
                     .all(|pin| !pin.groups.is_empty())
             );
         }
-        Err(PolicyError(found)) => {
-            let nr_lines = text.split('\n').count();
-            prop_assert!(!found.is_empty());
-            for diagnostic in found {
-                prop_assert!((1..=nr_lines).contains(&diagnostic.line), "{diagnostic}");
-                prop_assert!(!diagnostic.problem.is_empty());
-            }
-        }
+        Err(error) => explained(&error, text)?,
     }
     Ok(())
 }
@@ -222,18 +238,18 @@ proptest! {
     }
 
     #[test]
-    fn lines_of_a_policy_are_explained_or_read_back(lines in vec(line(), 0..14)) {
-        explained_or_the_same_again(&lines.join("\n"))?;
+    fn lines_of_a_policy_are_explained_or_read_back(lines in vec(line(), 0..14), cpus in online()) {
+        explained_or_the_same_again(&lines.join("\n"), &cpus)?;
     }
 
     #[test]
-    fn a_damaged_policy_is_explained_or_read_back(text in damaged()) {
-        explained_or_the_same_again(&text)?;
+    fn a_damaged_policy_is_explained_or_read_back(text in damaged(), cpus in online()) {
+        explained_or_the_same_again(&text, &cpus)?;
     }
 
     #[test]
-    fn any_text_is_explained_or_read_back(text in "\\PC{0,80}(\n\\PC{0,40}){0,4}") {
+    fn any_text_is_explained_or_read_back(text in "\\PC{0,80}(\n\\PC{0,40}){0,4}", cpus in online()) {
         let _ = labelled_groups(&text);
-        explained_or_the_same_again(&text)?;
+        explained_or_the_same_again(&text, &cpus)?;
     }
 }

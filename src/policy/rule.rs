@@ -123,7 +123,7 @@ impl Rule {
         }
         (!self.cuda_launch || other.cuda_launch)
             && (!self.wakes_launch || other.wakes_launch)
-            && term(&self.connects_to, &other.connects_to, Endpoint::eq)
+            && term(&self.connects_to, &other.connects_to, Endpoint::covers)
             && term(&self.cgroup, &other.cgroup, CgroupGlob::covers)
             && term(&self.comm, &other.comm, NameGlob::covers)
             && term(&self.exe, &other.exe, PathGlob::covers)
@@ -140,6 +140,19 @@ impl fmt::Display for Rule {
             .map(|(name, value)| format!("{name} = {value}"))
             .collect();
         write!(f, "{{ {} }}", terms.join(", "))
+    }
+}
+
+impl Endpoint {
+    /// Is whoever sends to `other` seen sending to this too? An address of zeros, of IPv4 or IPv6, is
+    /// every address with the port.
+    pub fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Inet(ours), Self::Inet(theirs)) if ours.ip().is_unspecified() => {
+                ours.port() == theirs.port()
+            }
+            _ => self == other,
+        }
     }
 }
 
@@ -251,6 +264,21 @@ mod tests {
         assert!(refusal("unix:run/llm").contains("absolute"));
         assert!(refusal("127.0.0.1").contains("ADDR:PORT"));
         assert!(refusal("127.0.0.1:0").contains("port 0"));
+    }
+
+    #[test]
+    fn a_port_at_every_address_covers_each() {
+        let covers = |ours: &str, theirs: &str| {
+            let endpoint = |text: &str| text.parse::<Endpoint>().unwrap();
+            endpoint(ours).covers(&endpoint(theirs))
+        };
+        for any in ["0.0.0.0:80", "[::]:80"] {
+            for each in ["10.0.0.1:80", "[::1]:80", "0.0.0.0:80", "[::]:80"] {
+                assert!(covers(any, each), "{any} {each}");
+            }
+            assert!(!covers(any, "10.0.0.1:81") && !covers(any, "unix:/80"));
+            assert!(!covers("10.0.0.1:80", any));
+        }
     }
 
     #[test]

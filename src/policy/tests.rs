@@ -222,6 +222,13 @@ fn rules_that_contradict_are_refused_and_unreachable_ones_warned_of() {
         "{ cgroup = \"b/**\" }",
     );
     assert_unreachable("{ cuda_launch = true, comm = \"a*\" }", "{ comm = \"a*\" }");
+    let endpoints = "[class.handoff]\nmatch = [{ connects_to = \"0.0.0.0:80\" }, { connects_to = \"[::1]:80\" }]";
+    assert_says(
+        &warnings(endpoints),
+        &["class.handoff.match[1]: unreachable: { connects_to = \"0.0.0.0:80\" }"],
+    );
+    let pins = "pin = [{ match = { comm = \"{source,sink}*\" }, cpus = \"0\" }, { match = { comm = \"source0\" }, cpus = \"1\" }]";
+    assert_says(&warnings(pins), &["pin[1].match: unreachable"]);
     let pins = "pin = [{ match = { comm = \"a\" }, cpus = \"0\" }, { match = { comm = \"a\" }, cpus = \"1\" }]";
     assert_says(&refusal(pins), &["pin[1].match: contradicts [[pin]]"]);
 }

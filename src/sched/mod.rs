@@ -256,19 +256,19 @@ impl<'obj> Scheduler<'obj> {
         Ok(())
     }
 
-    /// Puts another policy into force, if one is asked for: all of it or nothing.
-    fn follow_policy(&mut self, identify: &mut Identify<'_>, reload: &mut Reload) -> Result<bool> {
+    /// Puts another policy into force, if one is asked for: all of it or nothing. True if it is.
+    fn follow_policy(&mut self, identify: &mut Identify<'_>, reload: &mut Reload) -> bool {
         let Some(wanted) = reload.poll() else {
-            return Ok(false);
+            return false;
         };
         if let Err(error) = self.put_into_force(&wanted.policy, identify) {
-            reload.refuse(format!("{error:#}"));
-            self.put_into_force(&reload.in_force().policy, identify)
-                .context("going back to the policy that was in force")?;
-            return Ok(false);
+            // Not a reason to end: without the scheduler the old policy is not in force either.
+            let back = self.put_into_force(&reload.in_force().policy, identify);
+            reload.roll_back(&error, back);
+            return false;
         }
         reload.accept(wanted);
-        Ok(true)
+        true
     }
 
     fn put_into_force(&mut self, policy: &Policy, identify: &mut Identify<'_>) -> Result<()> {
@@ -316,7 +316,7 @@ impl<'obj> Scheduler<'obj> {
     ) -> Result<Ended> {
         let mut next_step = Duration::ZERO;
         while !shutdown.load(Ordering::Relaxed) && !self.exited() {
-            if self.follow_policy(identify, reload)?
+            if self.follow_policy(identify, reload)
                 && let Some(pinning) = pinning.as_mut()
             {
                 pinning.set_policy(&reload.in_force().policy);

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result};
-use log::{info, warn};
+use anyhow::{Context, Error, Result};
+use log::{error, info, warn};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
 use crate::policy::effective::Effective;
@@ -38,6 +38,8 @@ pub struct Reload {
     file: Option<PolicyFile>,
     watch: Option<Watch>,
     asked: Arc<AtomicBool>,
+    /// Is a part of another policy in force too? The kernel has refused the rest, and the way back.
+    is_mixed: bool,
     standing: Standing,
 }
 
@@ -60,6 +62,7 @@ impl Reload {
             file,
             watch,
             asked,
+            is_mixed: false,
             standing: Standing {
                 generation: 1,
                 ..Standing::default()
@@ -89,8 +92,13 @@ impl Reload {
             warn!("SIGHUP: the scheduler was started without a policy file, so nothing changes");
             return None;
         };
+        // A link may lead elsewhere now. Before the file is read: what is written later is noticed.
+        match Watch::start(&file.path) {
+            Ok(watch) => self.watch = Some(watch),
+            Err(error) => warn!("later changes may be taken on SIGHUP only: {error:#}"),
+        }
         match (file.read)() {
-            Ok(policy) if policy.same_values(&self.in_force) => {
+            Ok(policy) if !self.is_mixed && policy.same_values(&self.in_force) => {
                 self.standing.error.clear();
                 if asked {
                     let name = file.path.display();
@@ -115,8 +123,12 @@ impl Reload {
 
     /// `policy` is in force now.
     pub fn accept(&mut self, policy: Effective) {
-        let changes = policy.changes_since(&self.in_force).join(", ");
+        let mut changes = policy.changes_since(&self.in_force).join(", ");
+        if changes.is_empty() {
+            changes = "the same, after a reload that failed halfway".to_owned();
+        }
         self.in_force = policy;
+        self.is_mixed = false;
         self.standing.generation += 1;
         self.standing.error.clear();
         let (file, generation) = (self.name(), self.standing.generation);
@@ -132,6 +144,26 @@ impl Reload {
         warn!(
             event = "policy_refused", file = file, generation = generation, error = error;
             "{file}: refused, generation {generation} stays in force: {error}"
+        );
+        self.standing.refused += 1;
+        self.standing.error = error;
+    }
+
+    /// The kernel has refused a part of the wanted policy, because of `error`; `back` is what became of
+    /// putting the one in force back. Tasks stay scheduled either way.
+    pub fn roll_back(&mut self, error: &Error, back: Result<()>) {
+        self.is_mixed = back.is_err();
+        let Err(back) = back else {
+            return self.refuse(format!("{error:#}"));
+        };
+        let (file, generation) = (self.name(), self.standing.generation);
+        let error = format!(
+            "{error:#}; going back to generation {generation} failed too: {back:#}: parts of both are in \
+             force until a reload succeeds"
+        );
+        error!(
+            event = "policy_mixed", file = file, generation = generation, error = error;
+            "{file}: refused: {error}"
         );
         self.standing.refused += 1;
         self.standing.error = error;
@@ -255,6 +287,34 @@ mod tests {
         assert!(reload.poll().is_some());
     }
 
+    /// As `ln -sfn` does it, twice.
+    #[test]
+    fn the_new_target_of_a_link_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("policy.toml");
+        let lead_to = |name: &str| {
+            let target = folder.path().join(name).join("policy.toml");
+            std::fs::create_dir(target.parent().unwrap()).unwrap();
+            std::fs::write(&target, "").unwrap();
+            let new = folder.path().join("new");
+            std::os::unix::fs::symlink(&target, &new).unwrap();
+            std::fs::rename(&new, &link).unwrap();
+            target
+        };
+        lead_to("first");
+        let mut reload = follow(&link);
+        for name in ["second", "third"] {
+            let target = lead_to(name);
+            if let Some(next) = reload.poll() {
+                reload.accept(next);
+            }
+            std::fs::write(&target, HOLD_0).unwrap();
+            let next = reload.poll().expect(name);
+            reload.accept(next);
+        }
+        assert_eq!(reload.standing().generation, 4);
+    }
+
     /// As the kubelet puts another version of a ConfigMap into a volume.
     #[test]
     fn a_swap_of_the_folder_behind_a_link_is_followed() {
@@ -302,5 +362,30 @@ mod tests {
         std::fs::write(&path, "# nothing\n").unwrap();
         assert!(reload.poll().is_none());
         assert_eq!(reload.standing().error, "");
+    }
+
+    #[test]
+    fn what_is_mixed_is_put_into_force_again_by_the_next_reload() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("policy.toml");
+        let mut reload = follow(&path);
+        std::fs::write(&path, HOLD_0).unwrap();
+        assert!(reload.poll().is_some());
+        reload.roll_back(&Error::msg("no room"), Err(Error::msg("none left")));
+        let standing = reload.standing();
+        assert_eq!((standing.generation, standing.refused), (1, 1));
+        assert!(
+            standing
+                .error
+                .starts_with("no room; going back to generation 1")
+        );
+        assert!(standing.error.contains("none left"));
+        // The policy that was in force, written by the operator.
+        std::fs::write(&path, "").unwrap();
+        let next = reload.poll().expect("all of it again");
+        reload.accept(next);
+        assert_eq!(reload.standing().error, "");
+        std::fs::write(&path, "").unwrap();
+        assert!(reload.poll().is_none(), "nothing is mixed any more");
     }
 }

@@ -37,7 +37,7 @@ pub struct MarkCounts {
 }
 
 /// How old the counts may be.
-const MARKS_INTERVAL: Duration = Duration::from_secs(10);
+const MARKS_INTERVAL: Duration = Duration::from_secs(30);
 /// Who has read the counts is expected again for that long.
 const READERS_STAY: Duration = Duration::from_secs(300);
 

@@ -92,7 +92,7 @@ pub struct Metrics {
     pub classes: BTreeMap<String, ClassMetrics>,
     #[stat(desc = "the CPUs that were online at the load, by number", _om_skip)]
     pub cpus: BTreeMap<u32, CpuMetrics>,
-    #[stat(desc = "tasks that have a class; counted every 10 seconds", _om_skip)]
+    #[stat(desc = "tasks that have a class; counted every 30 seconds", _om_skip)]
     pub marks: Vec<MarkMetrics>,
     #[stat(desc = "launcher wakeups that got a CPU at once")]
     pub launch_wakeups: u64,

@@ -13,6 +13,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// What the policy must say for them, for `class.launch.match` and `class.handoff.match`.
 pub const LAUNCH: &str = "{ cuda_launch = true }, { cgroup = \"known/**\" }, { comm = \"woken*\" }, { comm = \"named*\" }";
+/// Sources that say since when a thread is known, and still do when other rules are in force. Names and
+/// hints are taken anew with other rules, and a cgroup has no time.
+const REMEMBERED: [&str; 4] = ["mark", "uprobe", "connects", "wakes"];
 /// A port that a server listens on.
 const PORT: u16 = 8765;
 
@@ -24,6 +27,8 @@ pub fn handoff() -> String {
 pub struct Known {
     /// What the source is called, and whose thread it is.
     threads: Vec<(&'static str, i32)>,
+    /// Their marks, as they were when all were known.
+    first: Vec<serde_json::Value>,
     _processes: Vec<Process>,
     _server: std::net::TcpListener,
     _cgroup: Cgroup,
@@ -68,35 +73,44 @@ impl Known {
         let threads = threads.collect();
         let mut processes: Vec<_> = by_source.into_iter().map(|(_, process)| process).collect();
         processes.push(Process::start(woken));
-        let known = Self {
+        let mut known = Self {
             threads,
+            first: Vec::new(),
             _processes: processes,
             _server: server,
             _cgroup: cgroup,
             _folder: folder,
         };
-        let all = eventually(LIMIT, || known.missing().is_empty().then_some(()));
-        assert!(
-            all.is_some(),
-            "missing: {:?} in {:?}",
-            known.missing(),
-            marks()
-        );
+        let first = eventually(LIMIT, || known.all_of(marks()));
+        known.first = first.unwrap_or_else(|| panic!("not all are known: {:#?}", marks()));
         known
     }
 
-    /// Sources whose thread has no class by it now.
-    pub fn missing(&self) -> Vec<&'static str> {
-        let marks = marks();
-        let is_known = |(source, tgid): &&(&str, i32)| {
-            !(marks.iter()).any(|mark| mark["source"] == *source && mark["tgid"] == *tgid)
+    /// Their marks among `marks`, if everybody has one.
+    fn all_of(&self, mut marks: Vec<serde_json::Value>) -> Option<Vec<serde_json::Value>> {
+        let is_of = |mark: &serde_json::Value, thread: &(&str, i32)| {
+            mark["source"] == thread.0 && mark["tgid"] == thread.1
         };
-        self.threads
-            .iter()
-            .filter(is_known)
-            .map(|(source, _)| *source)
-            .collect()
+        marks.retain(|mark| self.threads.iter().any(|thread| is_of(mark, thread)));
+        let is_known = |thread| marks.iter().any(|mark| is_of(mark, thread));
+        self.threads.iter().all(is_known).then_some(marks)
     }
+
+    /// The first marks that are gone by now, or were lost and made anew in between.
+    pub fn lost(&self) -> Vec<&serde_json::Value> {
+        let marks = marks();
+        let is_there = |first: &serde_json::Value| marks.iter().any(|mark| is_still(first, mark));
+        self.first.iter().filter(|first| !is_there(first)).collect()
+    }
+}
+
+/// Is `mark` what `first` was?
+fn is_still(first: &serde_json::Value, mark: &serde_json::Value) -> bool {
+    let is_same = |key: &str| mark[key] == first[key];
+    let is_remembered = REMEMBERED.iter().any(|source| first["source"] == *source);
+    is_same("source")
+        && is_same("tid")
+        && (!is_remembered || (mark["first_seen_ns"].is_u64() && is_same("first_seen_ns")))
 }
 
 /// A process that says of itself what it does.

@@ -197,7 +197,7 @@ fn cpus(list: &mut Families, metrics: &Metrics) {
 fn identification(list: &mut Families, metrics: &Metrics) {
     list.gauge(
         "marks",
-        "Tasks that have a class, by who said so; counted every 10 seconds.",
+        "Tasks that have a class, by who said so; counted every 30 seconds.",
         metrics.marks.iter().map(|mark| {
             let labels = labels([("class", &mark.class), ("source", &mark.source)]);
             (labels, mark.tasks as f64)
