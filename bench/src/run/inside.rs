@@ -51,8 +51,13 @@ pub fn block(run: &RunDir, index: usize, target_dir: &Path, disk: Option<&Path>)
     let others = cpus::others(&plan.preferred);
     for (name, arm) in &mut plan.arms {
         *arm = arm.with_programs_in(target_dir).with_others(&others);
-        arm.write_files(&scratch.path().join("arms").join(name))?;
-        keep_settings(arm, &run.logs().join(format!("{name}-settings.txt")));
+        let files = scratch.path().join("arms").join(name);
+        arm.write_files(&files)?;
+        keep_settings(
+            arm,
+            &files,
+            &run.logs().join(format!("{name}-settings.txt")),
+        );
     }
     let block = plan
         .blocks
@@ -277,7 +282,8 @@ impl Stage<'_> {
 }
 
 /// Writes what the arm's scheduler says of its settings into `file`: defaults are part of what was compared.
-fn keep_settings(arm: &Arm, file: &Path) {
+/// Where the arm's `files` lie for the run is no part of them.
+fn keep_settings(arm: &Arm, files: &Path, file: &Path) {
     let settings = arm.scheduler.as_ref().and_then(|s| s.settings.as_ref());
     let Some([program, args @ ..]) = settings.map(Vec::as_slice) else {
         return;
@@ -287,7 +293,10 @@ fn keep_settings(arm: &Arm, file: &Path) {
         .stdin(Stdio::null())
         .output();
     let kept = match output {
-        Ok(output) if output.status.success() => std::fs::write(file, output.stdout),
+        Ok(output) if output.status.success() => {
+            let settings = String::from_utf8_lossy(&output.stdout);
+            std::fs::write(file, settings.replace(&format!("{}/", files.display()), ""))
+        }
         Ok(output) => Err(std::io::Error::other(
             String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         )),
