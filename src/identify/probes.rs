@@ -54,7 +54,7 @@ pub struct Probes {
     nr_added: usize,
     nr_windows: u64,
     /// Libraries of trusted users that were found, and rescans.
-    nr_triggers: u64,
+    nr_orders: u64,
 }
 
 impl Probes {
@@ -72,7 +72,7 @@ impl Probes {
             points,
             nr_added: 0,
             nr_windows: 1,
-            nr_triggers: 0,
+            nr_orders: 0,
         };
         probes.libraries.set_with_runtimes(points.libcudart());
         let found = probes
@@ -144,11 +144,11 @@ impl Probes {
     ) -> Duration {
         let found = self.look(now, skel);
         let trusts = |library: &&Library| library.mapped_by.is_none_or(|uid| rules.trusts(uid));
-        self.nr_triggers += found.iter().filter(trusts).count() as u64;
+        self.nr_orders += found.iter().filter(trusts).count() as u64;
         self.add(skel, found);
         self.drop_unused(now, skel);
         let mut counters = counters::probes(skel);
-        counters.triggers += self.nr_triggers;
+        counters.orders = self.nr_orders;
         let mut threads = KnownThreads {
             pins,
             rules,
@@ -208,7 +208,7 @@ impl Probes {
         for tgid in libraries::all_processes() {
             self.mappers.push(tgid);
         }
-        self.nr_triggers += 1;
+        self.nr_orders += 1;
     }
 
     /// Goes by `bounds` and probes at `points` from now, which is `now`, on.
