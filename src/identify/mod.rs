@@ -18,6 +18,7 @@ mod names;
 mod observers;
 mod probes;
 mod processes;
+mod quota;
 pub mod rules;
 mod store;
 mod tags;

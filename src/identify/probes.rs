@@ -262,6 +262,10 @@ impl Probes {
             self.nr_added += 1;
             match Probed::new(skel, library, self.nr_added) {
                 Ok(mut probed) => {
+        // There may be room for what was passed over.
+        for tgid in self.libraries.take_turned_away() {
+            self.mappers.push(tgid);
+        }
                     info!(
                         "probing {name} ({} launch entry points)",
                         probed.points(self.points).len()
