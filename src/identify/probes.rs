@@ -59,7 +59,12 @@ pub struct Probes {
 
 impl Probes {
     /// Finds the libraries in use and arms the probes.
-    pub fn new(skel: &IdentifySkel<'_>, bounds: Bounds, points: EntryPoints) -> Self {
+    pub fn new(
+        skel: &IdentifySkel<'_>,
+        bounds: Bounds,
+        points: EntryPoints,
+        rules: &Rules,
+    ) -> Self {
         let mut probes = Self {
             libraries: Libraries::default(),
             mappers: Mappers::default(),
@@ -79,7 +84,20 @@ impl Probes {
             .libraries
             .find_all(&|tgid, address| mapped_file(skel, tgid, address));
         probes.add(skel, found);
+        probes.remember_users(skel, rules);
         probes
+    }
+
+    /// Who maps a library already may have called `cuInit` before it was probed: its new threads are
+    /// looked at as those of who is seen to do so.
+    fn remember_users(&self, skel: &IdentifySkel<'_>, rules: &Rules) {
+        let users = self.libraries.users();
+        let trusted = users.filter(|&tgid| is_of_trusted_user(tgid, rules));
+        for tgid in trusted {
+            if let Err(error) = store::gpu_process(skel, tgid) {
+                warn!("{error:#}");
+            }
+        }
     }
 
     /// Has the kernel tell who may map a library that it did not. The answers are events, for
@@ -244,6 +262,10 @@ impl Probes {
         if unused.is_empty() {
             return;
         }
+        // There may be room for what was passed over.
+        for tgid in self.libraries.take_turned_away() {
+            self.mappers.push(tgid);
+        }
         self.probed.retain(|probed| {
             let is_used = !unused.contains(&probed.library.id);
             if !is_used {
@@ -262,10 +284,6 @@ impl Probes {
             self.nr_added += 1;
             match Probed::new(skel, library, self.nr_added) {
                 Ok(mut probed) => {
-        // There may be room for what was passed over.
-        for tgid in self.libraries.take_turned_away() {
-            self.mappers.push(tgid);
-        }
                     info!(
                         "probing {name} ({} launch entry points)",
                         probed.points(self.points).len()
@@ -292,6 +310,11 @@ fn mapped_file(skel: &IdentifySkel<'_>, tgid: u32, address: u64) -> Option<FileI
     let program = skel.progs.find_mapped_file.as_fd();
     marks::ask_syscall_program(program, &mut request).ok()?;
     (request.inode != 0).then_some((request.device.into(), request.inode))
+}
+
+fn is_of_trusted_user(tgid: u32, rules: &Rules) -> bool {
+    let user = || libraries::user_of(tgid);
+    rules.trusted_uids.is_none() || user().is_some_and(|uid| rules.trusts(uid))
 }
 
 fn is_gone(tgid: u32) -> bool {
@@ -330,11 +353,8 @@ impl Threads for KnownThreads<'_> {
             threads.insert(record.tid as u32);
         }
         // For a thread that would be refused nobody is to pay.
-        let counts = |tgid: &u32| {
-            let user = || libraries::user_of(*tgid);
-            self.rules.trusted_uids.is_none() || user().is_some_and(|uid| self.rules.trusts(uid))
-        };
-        let users = self.libraries.users().filter(counts);
+        let users = self.libraries.users();
+        let users = users.filter(|&tgid| is_of_trusted_user(tgid, self.rules));
         self.strangers
             .ran(Path::new(PROC), users, &marked, processes::process_ns)
     }
