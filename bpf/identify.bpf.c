@@ -21,7 +21,7 @@ void bpf_task_release(struct task_struct *p) __ksym;
 u64 nr_launch_hits;    /* probed launches, new thread or not */
 u64 nr_new_launchers;  /* threads of trusted users that a probe met for the first time */
 u64 nr_cuda_inits;     /* processes that initialised CUDA, of trusted users */
-u64 nr_gpu_forks;      /* threads started by processes that launch or initialised CUDA */
+u64 nr_gpu_forks;      /* threads started that may launch soon, see task_started */
 u64 nr_cgroup_changes; /* cgroups made, removed or renamed */
 u64 nr_lost_events;    /* events was full: user space looks at every process instead */
 u64 nr_rescans;	       /* asked for by the operator */
@@ -31,7 +31,10 @@ u64 expire_before_ns;  /* what was observed before, and not since, is forgotten 
 u32 rules_changed;     /* what is said by number of rule means nothing any more */
 u32 endpoints_changed; /* nor does what is said by number of endpoint */
 
-/* Processes that initialised CUDA or launched: a new thread of theirs may launch soon. */
+/*
+ * Processes that initialised CUDA or launched: a new thread of theirs may launch soon. User space
+ * adds those that may have done so before anybody looked.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
@@ -130,6 +133,25 @@ int cuda_init(struct pt_regs *ctx)
 	return 0;
 }
 
+/* Is this a thread that launches, as the operator or it itself says? No probe has to have met it.
+ */
+static __always_inline bool is_said_to_launch(const struct task_mark *mark)
+{
+	return (mark->marked_class ? mark->marked_class : mark->hinted_class) ==
+	       GPUAWARE_CLASS_LAUNCH;
+}
+
+/* May @p, which is being started by a thread with mark @parents, launch soon? */
+static __always_inline bool may_launch(struct task_struct *p, struct task_struct *parent,
+				       const struct task_mark *parents)
+{
+	u32 tgid = p->tgid;
+
+	if (parents && tgid == parent->tgid && is_said_to_launch(parents))
+		return true;
+	return bpf_map_lookup_elem(&gpu_tgids, &tgid);
+}
+
 /*
  * A thread that is started by a GPU process may be one that launches. What it does by itself is
  * not inherited; its name, executable and arguments are those of the thread that starts it.
@@ -139,11 +161,10 @@ int BPF_PROG(task_started, struct task_struct *p, u64 clone_flags)
 {
 	struct task_struct *parent = bpf_get_current_task_btf();
 	struct task_mark *mark, *parents;
-	u32 tgid = p->tgid;
 
-	if (bpf_map_lookup_elem(&gpu_tgids, &tgid))
-		__sync_fetch_and_add(&nr_gpu_forks, 1);
 	parents = bpf_task_storage_get(&task_marks, parent, NULL, 0);
+	if (may_launch(p, parent, parents))
+		__sync_fetch_and_add(&nr_gpu_forks, 1);
 	if (!parents || !parents->named_rules)
 		return 0;
 	mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);

@@ -14,6 +14,8 @@ pub fn probes(skel: &IdentifySkel<'_>) -> Counters {
         hits: read(&bss.nr_launch_hits),
         finds: read(&bss.nr_new_launchers),
         triggers: read(&bss.nr_cuda_inits) + read(&bss.nr_gpu_forks),
+        // BPF gives none.
+        orders: 0,
     }
 }
 

@@ -19,6 +19,7 @@ use log::{debug, warn};
 use super::evidence;
 use super::libcuda::{self, EntryPoints};
 use super::processes::Looks;
+use super::quota::Quota;
 
 const PROC: &str = "/proc";
 
@@ -62,6 +63,7 @@ pub struct Libraries {
     /// When a process was first seen not to map one any more since unused libraries were taken.
     lost_user_at: Option<Duration>,
     looks: Looks,
+    quota: Quota,
     /// Are runtimes looked for too?
     with_runtimes: bool,
 }
@@ -149,6 +151,7 @@ impl Libraries {
         }
         self.lost_user_at = None;
         let used: HashSet<_> = self.users.values().flatten().copied().collect();
+        self.quota.retain(|id| used.contains(id));
         let is_unused = |id: &FileId| !used.contains(id) && !self.installed.contains(id);
         let unused: HashSet<_> = self.known.extract_if(is_unused).collect();
         for ids in [&mut self.below, &mut self.aliases] {
@@ -157,31 +160,40 @@ impl Libraries {
         unused
     }
 
-    /// The id under which the file is known, or will be, that `stat` calls `id` and process `tgid` maps
-    /// at `range`.
+    /// Takes out the processes that map libraries which were passed over because their user had too
+    /// many then.
+    pub fn take_turned_away(&mut self) -> HashSet<u32> {
+        self.quota.take_turned_away()
+    }
+
+    /// The id under which the file is known, or will be, that `stat` calls `id` and process `tgid` of
+    /// `user` maps at `range`. `None`: that user has too many, and nothing of it is kept.
     fn known_as(
         &mut self,
         id: FileId,
-        tgid: u32,
+        (tgid, user): (u32, u32),
         range: &str,
         mapped_file: MappedFile<'_>,
-    ) -> FileId {
+    ) -> Option<FileId> {
         if self.known.contains(&id) {
-            return id;
+            return Some(id);
         }
         if let Some(&alias) = self.aliases.get(&id) {
-            return alias;
+            return Some(alias);
         }
         let start = range.split('-').next();
         let start = start.and_then(|start| u64::from_str_radix(start, 16).ok());
-        let Some(below) = start.and_then(|start| mapped_file(tgid, start)) else {
-            return id;
-        };
-        let known = *self.below.entry(below).or_insert(id);
-        if known != id {
+        let below = start.and_then(|start| mapped_file(tgid, start));
+        let known = below.and_then(|below| self.below.get(&below).copied());
+        if let Some(known) = known.filter(|&known| known != id) {
             self.aliases.insert(id, known);
+            return Some(known);
         }
-        known
+        if !self.quota.admits(id, user, tgid) {
+            return None;
+        }
+        self.below.extend(below.map(|below| (below, id)));
+        Some(id)
     }
 
     fn lost_user(&mut self, tgid: u32, now: Duration) {
@@ -204,19 +216,24 @@ impl Libraries {
             return Vec::new();
         };
         let mappings = libcuda::mappings(&maps, |path| self.is_wanted(path));
-        if mappings.is_empty() {
+        let user = (!mappings.is_empty()).then(|| user_of(tgid)).flatten();
+        let Some(user) = user else {
             self.lost_user(tgid, now);
             return Vec::new();
-        }
+        };
         let files = mappings.into_iter().filter_map(|mapping| {
             let file = dir.join("map_files").join(&mapping.range);
             let metadata = std::fs::metadata(&file).ok()?;
             let id = (metadata.dev(), metadata.ino());
-            let id = self.known_as(id, tgid, &mapping.range, mapped_file);
+            let id = self.known_as(id, (tgid, user), &mapping.range, mapped_file)?;
             Some((file, mapping.path, id))
         });
         let files: Vec<_> = files.collect();
         let ids: Vec<_> = files.iter().map(|&(_, _, id)| id).collect();
+        if ids.is_empty() {
+            self.lost_user(tgid, now);
+            return Vec::new();
+        }
         match self.users.insert(tgid, ids.clone()) {
             Some(before) if before != ids => {
                 self.lost_user_at.get_or_insert(now);
@@ -224,12 +241,11 @@ impl Libraries {
             Some(_) => {}
             None => debug!("process {tgid} maps libcuda after {now:?}"),
         }
-        let user = user_of(tgid);
         files
             .iter()
             .filter_map(|(file, name, id)| {
                 let is_new = !self.known.contains(id);
-                is_new.then(|| self.open(file, name, user)).flatten()
+                is_new.then(|| self.open(file, name, Some(user))).flatten()
             })
             .collect()
     }

@@ -18,6 +18,7 @@ mod names;
 mod observers;
 mod probes;
 mod processes;
+mod quota;
 pub mod rules;
 mod store;
 mod tags;
@@ -93,6 +94,9 @@ pub struct Sightings {
     pub pause: Duration,
     /// Times that they were armed.
     pub windows: u64,
+    /// Processes that initialised CUDA and threads that may launch soon, which bring the probes back:
+    /// those of trusted users.
+    pub triggers: u64,
     /// Sightings that did not count because the thread's user is not trusted.
     pub refused: u64,
 }
@@ -152,7 +156,7 @@ impl<'obj> Identify<'obj> {
         match &mut self.probes {
             _ if !self.rules.by_launch() || self.bounds.probes == Arming::Off => self.probes = None,
             Some(probes) => probes.follow(self.started.elapsed(), &self.skel, window, points),
-            None => self.probes = Some(Probes::new(&self.skel, window, points)),
+            None => self.probes = Some(Probes::new(&self.skel, window, points, &self.rules)),
         }
         hints::grant(&self.pins, policy.guard.hint_gid)?;
         self.step()?;
@@ -284,6 +288,7 @@ impl<'obj> Identify<'obj> {
         let mut sightings = Sightings {
             launch_hits: counters.hits,
             launchers_found: counters.finds,
+            triggers: counters.triggers,
             refused: counters::refused(&self.skel),
             ..Sightings::default()
         };

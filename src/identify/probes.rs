@@ -54,12 +54,17 @@ pub struct Probes {
     nr_added: usize,
     nr_windows: u64,
     /// Libraries of trusted users that were found, and rescans.
-    nr_triggers: u64,
+    nr_orders: u64,
 }
 
 impl Probes {
     /// Finds the libraries in use and arms the probes.
-    pub fn new(skel: &IdentifySkel<'_>, bounds: Bounds, points: EntryPoints) -> Self {
+    pub fn new(
+        skel: &IdentifySkel<'_>,
+        bounds: Bounds,
+        points: EntryPoints,
+        rules: &Rules,
+    ) -> Self {
         let mut probes = Self {
             libraries: Libraries::default(),
             mappers: Mappers::default(),
@@ -72,14 +77,27 @@ impl Probes {
             points,
             nr_added: 0,
             nr_windows: 1,
-            nr_triggers: 0,
+            nr_orders: 0,
         };
         probes.libraries.set_with_runtimes(points.libcudart());
         let found = probes
             .libraries
             .find_all(&|tgid, address| mapped_file(skel, tgid, address));
         probes.add(skel, found);
+        probes.remember_users(skel, rules);
         probes
+    }
+
+    /// Who maps a library already may have called `cuInit` before it was probed: its new threads are
+    /// looked at as those of who is seen to do so.
+    fn remember_users(&self, skel: &IdentifySkel<'_>, rules: &Rules) {
+        let users = self.libraries.users();
+        let trusted = users.filter(|&tgid| is_of_trusted_user(tgid, rules));
+        for tgid in trusted {
+            if let Err(error) = store::gpu_process(skel, tgid) {
+                warn!("{error:#}");
+            }
+        }
     }
 
     /// Has the kernel tell who may map a library that it did not. The answers are events, for
@@ -144,11 +162,11 @@ impl Probes {
     ) -> Duration {
         let found = self.look(now, skel);
         let trusts = |library: &&Library| library.mapped_by.is_none_or(|uid| rules.trusts(uid));
-        self.nr_triggers += found.iter().filter(trusts).count() as u64;
+        self.nr_orders += found.iter().filter(trusts).count() as u64;
         self.add(skel, found);
         self.drop_unused(now, skel);
         let mut counters = counters::probes(skel);
-        counters.triggers += self.nr_triggers;
+        counters.orders = self.nr_orders;
         let mut threads = KnownThreads {
             pins,
             rules,
@@ -208,7 +226,7 @@ impl Probes {
         for tgid in libraries::all_processes() {
             self.mappers.push(tgid);
         }
-        self.nr_triggers += 1;
+        self.nr_orders += 1;
     }
 
     /// Goes by `bounds` and probes at `points` from now, which is `now`, on.
@@ -243,6 +261,10 @@ impl Probes {
         let unused = self.libraries.take_unused(now);
         if unused.is_empty() {
             return;
+        }
+        // There may be room for what was passed over.
+        for tgid in self.libraries.take_turned_away() {
+            self.mappers.push(tgid);
         }
         self.probed.retain(|probed| {
             let is_used = !unused.contains(&probed.library.id);
@@ -290,6 +312,11 @@ fn mapped_file(skel: &IdentifySkel<'_>, tgid: u32, address: u64) -> Option<FileI
     (request.inode != 0).then_some((request.device.into(), request.inode))
 }
 
+fn is_of_trusted_user(tgid: u32, rules: &Rules) -> bool {
+    let user = || libraries::user_of(tgid);
+    rules.trusted_uids.is_none() || user().is_some_and(|uid| rules.trusts(uid))
+}
+
 fn is_gone(tgid: u32) -> bool {
     kill(Pid::from_raw(tgid as i32), None) == Err(Errno::ESRCH)
 }
@@ -326,11 +353,8 @@ impl Threads for KnownThreads<'_> {
             threads.insert(record.tid as u32);
         }
         // For a thread that would be refused nobody is to pay.
-        let counts = |tgid: &u32| {
-            let user = || libraries::user_of(*tgid);
-            self.rules.trusted_uids.is_none() || user().is_some_and(|uid| self.rules.trusts(uid))
-        };
-        let users = self.libraries.users().filter(counts);
+        let users = self.libraries.users();
+        let users = users.filter(|&tgid| is_of_trusted_user(tgid, self.rules));
         self.strangers
             .ran(Path::new(PROC), users, &marked, processes::process_ns)
     }

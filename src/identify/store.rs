@@ -93,6 +93,17 @@ pub fn forget_text(skel: &IdentifySkel<'_>, key: u32) {
     let _ = skel.maps.texts.delete(&key.to_ne_bytes());
 }
 
+/// A new thread of process `tgid` may launch soon.
+///
+/// # Errors
+/// The kernel refuses a change of the map.
+pub fn gpu_process(skel: &IdentifySkel<'_>, tgid: u32) -> Result<()> {
+    skel.maps
+        .gpu_tgids
+        .update(&tgid.to_ne_bytes(), &[1], MapFlags::ANY)
+        .with_context(|| format!("remembering GPU process {tgid}"))
+}
+
 /// Writes the tags `now` where `before` are.
 ///
 /// # Errors

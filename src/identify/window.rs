@@ -5,7 +5,7 @@
 //! armed while no known launcher could run into them. Once there is one, they are taken away and
 //! come back in short sweeps, further and further apart, as long as some thread could still be
 //! new; a process that initialises CUDA or starts a thread brings them back at once, as long as that
-//! is not too often in vain.
+//! is not too often in vain. What the operator orders, or a new library, always does.
 
 mod budget;
 
@@ -40,9 +40,12 @@ pub struct Counters {
     pub hits: u64,
     /// Threads that were marked for the first time.
     pub finds: u64,
-    /// Processes that initialised CUDA, libraries that were found, threads that GPU processes
-    /// started: those of trusted users.
+    /// Processes that initialised CUDA and threads that GPU processes started: those of trusted
+    /// users.
     pub triggers: u64,
+    /// What is answered whatever it costs: rescans that the operator asked for, and libraries of
+    /// trusted users that were never seen.
+    pub orders: u64,
 }
 
 /// What to do to the probes.
@@ -179,6 +182,7 @@ impl Window {
         threads: &mut impl Threads,
     ) -> Option<Action> {
         let found = counters.finds != self.seen.finds;
+        let is_ordered = counters.orders != self.seen.orders;
         self.is_called |= counters.triggers != self.seen.triggers;
         self.seen = counters;
         self.budget.fill(now);
@@ -192,7 +196,12 @@ impl Window {
             let is_paused = !self.is_armed();
             return is_paused.then(|| self.arm(counters, armed_until(now + AFTER_TRIGGER)));
         }
-        if let Some(until) = self.answer(now) {
+        let until = if is_ordered {
+            Some(self.obey(now))
+        } else {
+            self.answer(now)
+        };
+        if let Some(until) = until {
             let is_paused = !self.is_armed();
             return is_paused
                 .then(|| self.arm(counters, armed_until(until)))
@@ -226,20 +235,33 @@ impl Window {
         }
     }
 
+    /// Until when to look because of an order: triggers in vain that came before take no time from it.
+    fn obey(&mut self, now: Duration) -> Duration {
+        // What triggers announced is looked for in the same time.
+        self.is_called = false;
+        self.pause = self.first_pause();
+        self.sure_until(now).max(now + AFTER_TRIGGER)
+    }
+
     /// Until when to look for what triggers announced, if there was one and there is time for it.
     fn answer(&mut self, now: Duration) -> Option<Duration> {
         if !self.is_called {
             return None;
         }
-        let armed_until = match self.state {
-            State::Armed { until, .. } => until.max(now),
-            State::Paused { .. } => now,
-        };
-        let wanted = (now + AFTER_TRIGGER).saturating_sub(armed_until);
+        let sure_until = self.sure_until(now);
+        let wanted = (now + AFTER_TRIGGER).saturating_sub(sure_until);
         let time = self.budget.take(wanted, wanted.min(self.bounds.sweep))?;
         self.is_called = false;
         self.pause = self.first_pause();
-        Some(armed_until + time)
+        Some(sure_until + time)
+    }
+
+    /// Until when probes are on for sure; `now`, if they may be taken away or are.
+    fn sure_until(&self, now: Duration) -> Duration {
+        match self.state {
+            State::Armed { until, .. } => until.max(now),
+            State::Paused { .. } => now,
+        }
     }
 
     /// Time is up: goes on with a sweep that hardly costs anything, takes the probes away from

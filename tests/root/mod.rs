@@ -19,5 +19,6 @@ mod scale;
 mod serving;
 mod trace;
 mod traced_cell;
+mod triggers;
 mod trust;
 mod watching;

@@ -4,7 +4,7 @@
 use std::mem::MaybeUninit;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -21,11 +21,14 @@ const NOBODY: u32 = 65534;
 /// A libcuda of their own.
 fn library_of_nobody() -> (TempDir, PathBuf) {
     let (folder, copy) = copy_of_libcuda();
-    for path in [folder.path(), &copy] {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        std::os::unix::fs::chown(path, Some(NOBODY), None).unwrap();
-    }
+    give_to_nobody(folder.path());
+    give_to_nobody(&copy);
     (folder, copy)
+}
+
+fn give_to_nobody(path: &Path) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::chown(path, Some(NOBODY), None).unwrap();
 }
 
 fn as_nobody(mut command: Command) -> Process {
@@ -93,4 +96,85 @@ while True:
     let windows = after.windows - before.windows;
     assert!(windows <= 6, "{windows} windows: {after:?}");
     assert!(after.pause > before.pause, "{before:?} {after:?}");
+}
+
+#[test]
+fn one_user_with_many_libraries_leaves_room_for_those_of_others() {
+    const COPIES: usize = 140;
+    const MOST: usize = 128;
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    let before = identify.sightings().libraries;
+    let (_folder, copy) = library_of_nobody();
+    for number in 0..COPIES {
+        let another = PathBuf::from(format!("{}.{number}", copy.display()));
+        std::fs::copy(&copy, &another).unwrap();
+        give_to_nobody(&another);
+    }
+    let script = format!(
+        "for number in range({COPIES}): ctypes.CDLL(sys.argv[1] + '.' + str(number))
+say('all')
+sys.stdin.read()
+"
+    );
+    let mut many = as_nobody(python(&script, &copy));
+    many.wait_for_line("all", Duration::from_secs(20));
+    let comes_to = |identify: &mut Identify<'_>, libraries: usize| {
+        let reached = identify_until(identify, Duration::from_secs(20), |identify| {
+            identify.sightings().libraries >= libraries
+        });
+        assert!(reached, "{:?}", identify.sightings());
+        identify_until(identify, Duration::from_secs(1), |_| false);
+        assert_eq!(identify.sightings().libraries, libraries);
+    };
+    comes_to(&mut identify, before + MOST);
+    let (_folder_of_root, copy_of_root) = copy_of_libcuda();
+    let script_of_root = "lib = load()
+threading.Thread(target=launch, args=(lib,), daemon=True).start()
+sys.stdin.read()
+";
+    let launcher = Process::start(python(script_of_root, &copy_of_root));
+    let found = identify_until(&mut identify, Duration::from_secs(3), |_| {
+        marks_of(&pins, launcher.pid()).len() == 1
+    });
+    assert!(found, "{:?}", identify.sightings());
+    comes_to(&mut identify, before + MOST + 1);
+    // What was passed over is not known: another user has it probed.
+    let _root = Process::start(python(&script, &copy));
+    comes_to(&mut identify, before + COPIES + 1);
+}
+
+#[test]
+fn what_was_passed_over_is_probed_when_there_is_room() {
+    let Some(place) = Place::new() else { return };
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), place.pins(), &mut object).unwrap();
+    let before = identify.sightings().libraries;
+    let script = "import shutil, tempfile
+with tempfile.TemporaryDirectory() as folder:
+    for number in range(100):
+        copy = folder + '/libcuda.so.' + str(number)
+        shutil.copy(sys.argv[1], copy)
+        ctypes.CDLL(copy)
+say('all')
+sys.stdin.read()
+";
+    let (_folder, copy) = library_of_nobody();
+    let start = || {
+        let mut process = as_nobody(python(script, &copy));
+        process.wait_for_line("all", Duration::from_secs(20));
+        process
+    };
+    let (first, _second) = (start(), start());
+    let mut comes_to = |libraries: usize| {
+        let reached = identify_until(&mut identify, Duration::from_secs(20), |identify| {
+            identify.sightings().libraries == libraries
+        });
+        assert!(reached, "{:?}", identify.sightings());
+    };
+    comes_to(before + 128);
+    drop(first);
+    comes_to(before + 100);
 }

@@ -2,7 +2,7 @@
 //! How much time the windows may take that were triggered and found nobody. Pure.
 //!
 //! Every thread that a GPU process starts triggers one, and most of them never launch: a pool that
-//! starts ten a second would keep the probes armed for good.
+//! starts ten a second would keep the probes armed for good. Orders take nothing of it.
 
 use std::time::Duration;
 

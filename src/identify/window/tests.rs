@@ -12,6 +12,7 @@ fn counters(hits: u64, finds: u64, triggers: u64) -> Counters {
         hits,
         finds,
         triggers,
+        orders: 0,
     }
 }
 
@@ -268,6 +269,35 @@ fn triggers_in_vain_are_answered_less_and_less() {
     // 0.2 %, and a sweep for good measure.
     let later = storm(10_200, 110_200);
     assert!(later >= ms(150) && later <= ms(400), "{later:?}");
+}
+
+#[test]
+fn an_order_is_answered_at_once_after_a_storm_of_triggers_in_vain() {
+    let mut window = paused();
+    let mut last = counters(900, 1, 1);
+    let storm = |counters: &mut Counters, now: Duration, is_armed| {
+        hot(counters, is_armed);
+        counters.triggers = 1 + now.as_millis() as u64 / 50;
+        last = *counters;
+    };
+    armed_time(&mut window, 200, 10_200, ALL_KNOWN, storm);
+    assert!(!window.is_armed());
+    let mut step = |at, triggers, orders| {
+        last.hits += 1500;
+        let counters = Counters {
+            triggers: last.triggers + triggers,
+            orders,
+            ..last
+        };
+        window.step(ms(at), counters, &mut { ALL_KNOWN })
+    };
+    assert_eq!(step(10_200, 1, 0), None, "the budget is spent");
+    assert_eq!(step(10_210, 1, 1), Some(Action::Arm));
+    // Further triggers are in vain too, a further order is not.
+    assert_eq!(step(10_300, 2, 1), None);
+    assert_eq!(step(10_305, 2, 2), None);
+    assert_eq!(step(10_404, 3, 2), None);
+    assert_eq!(step(10_405, 3, 2), Some(Action::Disarm));
 }
 
 #[test]
