@@ -209,8 +209,7 @@ impl Libraries {
         now: Duration,
         mapped_file: MappedFile<'_>,
     ) -> Vec<Library> {
-        let dir = Path::new(PROC).join(tgid.to_string());
-        let Ok(maps) = std::fs::read(dir.join("maps")) else {
+        let Some((dir, maps)) = maps_of(tgid) else {
             self.looks.ended(tgid);
             self.lost_user(tgid, now);
             return Vec::new();
@@ -356,6 +355,26 @@ fn loader_cache(is_wanted: impl Fn(&[u8]) -> bool) -> Vec<PathBuf> {
 pub fn user_of(tgid: u32) -> Option<u32> {
     let folder = std::fs::metadata(Path::new(PROC).join(tgid.to_string()));
     Some(folder.ok()?.uid())
+}
+
+/// What process `tgid` maps, and the folder in `/proc` of the thread that shows it: the first thread
+/// may have ended before others, and shows nothing then.
+fn maps_of(tgid: u32) -> Option<(PathBuf, Vec<u8>)> {
+    let of_thread = |tid: &OsStr| {
+        let dir = Path::new(PROC).join(tid);
+        let maps = std::fs::read(dir.join("maps")).ok()?;
+        Some((dir, maps))
+    };
+    let (dir, maps) = of_thread(OsStr::new(&tgid.to_string()))?;
+    if !maps.is_empty() {
+        return Some((dir, maps));
+    }
+    let threads = std::fs::read_dir(dir.join("task")).into_iter().flatten();
+    let mut others = threads
+        .flatten()
+        .filter_map(|thread| of_thread(&thread.file_name()));
+    let shows = others.find(|(_, maps)| !maps.is_empty());
+    Some(shows.unwrap_or((dir, maps)))
 }
 
 /// Every process there is.

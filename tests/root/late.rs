@@ -161,6 +161,34 @@ sys.stdin.read()
 }
 
 #[test]
+fn a_library_stays_probed_for_threads_that_outlive_the_first_one() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    let before = identify.sightings().libraries;
+    let (_folder, copy) = copy_of_libcuda();
+    let script = "lib = load()
+def work():
+    time.sleep(4)
+    launch(lib)
+threading.Thread(target=work).start()
+time.sleep(0.5)
+ctypes.CDLL(None).pthread_exit(None)
+";
+    let process = Process::start(python(script, &copy));
+    // Longer than a library is kept that nobody maps.
+    identify_until(&mut identify, Duration::from_secs(3), |_| false);
+    let maps = std::fs::read(format!("/proc/{}/maps", process.pid())).unwrap();
+    assert!(maps.is_empty(), "the first thread goes on");
+    assert_eq!(identify.sightings().libraries, before + 1);
+    let found = identify_until(&mut identify, Duration::from_secs(4), |_| {
+        !marks_of(&pins, process.pid()).is_empty()
+    });
+    assert!(found, "{:?}", identify.sightings());
+}
+
+#[test]
 fn a_library_that_is_deleted_but_mapped_is_found() {
     let Some(place) = Place::new() else { return };
     let pins = place.pins();
