@@ -32,7 +32,7 @@ const NUMBERS: Numbers = Numbers {
 };
 
 /// Loads the map and pins it at `pin`.
-fn other_scheduler(pin: &Path) {
+pub fn other_scheduler(pin: &Path) {
     let dir = tempfile::tempdir().unwrap();
     let (source, object) = (dir.path().join("map.c"), dir.path().join("map.o"));
     fs::write(&source, MAP).unwrap();

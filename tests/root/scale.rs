@@ -18,9 +18,10 @@ use scx_gpuaware::identify::marks::Pins;
 use scx_gpuaware::policy::Policy;
 use tempfile::NamedTempFile;
 
+use super::feed::other_scheduler;
 use super::measure::{Launcher, own_cpu_time, record, serve};
 use super::place::{Place, identify_until, marks_of};
-use crate::process::{Process, gpu_launch, lab_folder};
+use crate::process::{Process, gpu_launch, lab_folder, scx_gpuaware};
 
 /// So few samples are needed that the largest of 459 bounds the 99th percentile with 99 % confidence.
 const STARTS: usize = 459;
@@ -187,13 +188,8 @@ fn marked_until(stop: &AtomicBool, pins: &Pins) -> BTreeSet<i32> {
     marked
 }
 
-#[test]
-#[ignore = "a measurement of minutes"]
-fn two_hundred_processes_of_fifty_threads_of_which_ten_launch() {
-    let Some(place) = Place::new() else { return };
-    let pins = place.pins();
-    let mut object = MaybeUninit::uninit();
-    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+/// 190 GPU processes that rest and ten that launch for 90 s, started one after the other.
+fn two_hundred(mut meanwhile: impl FnMut(Duration)) -> (Vec<Process>, Vec<Launcher>) {
     let resting = || {
         let mut command = Command::new("python3");
         command
@@ -202,17 +198,25 @@ fn two_hundred_processes_of_fifty_threads_of_which_ten_launch() {
             .stdin(Stdio::null());
         command
     };
-    let _resting: Vec<_> = (0..190)
-        .map(|_| {
-            let process = Process::start(resting());
-            serve(&mut identify, Duration::from_millis(50));
-            process
-        })
-        .collect();
+    let resting = (0..190).map(|_| {
+        let process = Process::start(resting());
+        meanwhile(Duration::from_millis(50));
+        process
+    });
+    let resting = resting.collect();
     let args = "--profile graph --idle-threads 48 --duration 90";
-    let mut launchers: Vec<_> = (0..10)
-        .map(|_| Launcher::start(args, &lab_folder()))
-        .collect();
+    let launchers = (0..10).map(|_| Launcher::start(args, &lab_folder()));
+    (resting, launchers.collect())
+}
+
+#[test]
+#[ignore = "a measurement of minutes"]
+fn two_hundred_processes_of_fifty_threads_of_which_ten_launch() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    let (_resting, mut launchers) = two_hundred(|time| serve(&mut identify, time));
     serve(&mut identify, Duration::from_secs(15));
     let stop = AtomicBool::new(false);
     let (used, marked) = std::thread::scope(|scope| {
@@ -242,4 +246,26 @@ fn two_hundred_processes_of_fifty_threads_of_which_ten_launch() {
     });
     record("two-hundred", &results);
     assert_eq!(marked, launching);
+}
+
+/// All of the process that identifies and tells another scheduler.
+#[test]
+#[ignore = "a measurement of minutes"]
+fn what_feeding_costs_with_two_hundred_processes() {
+    let Some(place) = Place::new() else { return };
+    let pin = place.pins().dir().join("other");
+    std::fs::create_dir_all(place.pins().dir()).unwrap();
+    other_scheduler(&pin);
+    let mut agent = Process::start(scx_gpuaware(&["feed", "--map", pin.to_str().unwrap()]));
+    agent.wait_for_line("feeding", Duration::from_secs(20));
+    let _crowd = two_hundred(std::thread::sleep);
+    std::thread::sleep(Duration::from_secs(15));
+    let before = agent.cpu_time();
+    std::thread::sleep(Duration::from_secs(60));
+    let used = (agent.cpu_time() - before).as_secs_f64() / 60.0;
+    println!("feed, all of it: {:.2} % of one CPU", used * 100.0);
+    record(
+        "two-hundred-feed",
+        &serde_json::json!({ "cpu_of_the_process": used }),
+    );
 }
