@@ -248,7 +248,7 @@ fn two_hundred_processes_of_fifty_threads_of_which_ten_launch() {
     assert_eq!(marked, launching);
 }
 
-/// All of the process that identifies and tells another scheduler.
+/// All of the process that identifies and tells another scheduler. Needs a bpffs on `/sys/fs/bpf`.
 #[test]
 #[ignore = "a measurement of minutes"]
 fn what_feeding_costs_with_two_hundred_processes() {
