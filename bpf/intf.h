@@ -212,7 +212,7 @@ struct gpuaware_class_stats {
 	/* Their number: bucket n counts those below 2^(n + 10) ns, the last one the rest. */
 	u64 wakeup_waits[GPUAWARE_WAIT_BUCKETS];
 	/* Who had the longest wait. */
-	char worst_waiter[16];
+	u8 worst_waiter[16];
 	s32 worst_waiter_tid;
 	u32 pad;
 };

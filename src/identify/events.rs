@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 
 use crate::bpf::identify::IdentifySkel;
-use crate::bpf::intf;
+use crate::bpf::{intf, text};
 
 use super::counters;
 
@@ -123,16 +123,10 @@ fn decode(bytes: &[u8]) -> Option<Event> {
         intf::gpuaware_event_kind_GPUAWARE_EVENT_RENAMED => Some(Event::Renamed {
             tid: event.tid.try_into().ok()?,
             tgid,
-            comm: text(&event.comm),
+            comm: text(&event.comm).into_owned(),
         }),
         _ => None,
     }
-}
-
-/// The text of a C string.
-pub fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|&byte| byte == 0);
-    String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
 }
 
 #[cfg(test)]

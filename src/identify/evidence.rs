@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
-use crate::bpf::intf;
+use crate::bpf::{intf, text};
 
-use super::events::text;
 use super::libcuda::launch_symbol;
 use super::marks::Pins;
 use super::{PROC, Source, cgroups};
@@ -98,7 +97,7 @@ impl Evidence {
             .texts
             .as_ref()
             .and_then(|texts| texts.lookup(&key.to_ne_bytes(), MapFlags::ANY).ok()?);
-        value.map_or_else(|| "?".to_owned(), |value| text(&value))
+        value.map_or_else(|| "?".to_owned(), |value| text(&value).into_owned())
     }
 
     /// The folder at or above that of the thread which has its tag.

@@ -13,9 +13,8 @@ use libbpf_rs::{Program, libbpf_sys};
 use nix::errno::Errno;
 use serde::Serialize;
 
-use crate::bpf::intf;
+use crate::bpf::{intf, text};
 
-use super::events::text;
 use super::evidence::{Evidence, symbol};
 use super::{Class, Source};
 
@@ -280,7 +279,7 @@ fn mark_of(
     Some(Mark {
         tid: record.tid,
         tgid: record.tgid,
-        comm: text(&record.comm),
+        comm: text(&record.comm).into_owned(),
         class,
         source,
         symbol: (source == Source::Uprobe).then(|| symbol(record)).flatten(),

@@ -13,7 +13,7 @@ use super::reload::Standing;
 use super::stats::{ClassMetrics, CpuMetrics, MarkMetrics, Metrics};
 use crate::bpf::gpuaware::GpuawareSkel;
 use crate::bpf::gpuaware::types::gpuaware_class_stats;
-use crate::bpf::intf;
+use crate::bpf::{intf, text};
 use crate::identify::{Class, Identify, Sightings};
 
 /// Who has statistics.
@@ -191,9 +191,7 @@ fn classes(
 
 /// `NAME (TID)`; empty where nobody has waited.
 fn worst_waiter(counted: &gpuaware_class_stats) -> String {
-    let name = counted.worst_waiter.map(|byte| byte as u8);
-    let end = name.iter().position(|&byte| byte == 0);
-    let name = String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]);
+    let name = text(&counted.worst_waiter);
     match counted.worst_waiter_tid {
         0 => String::new(),
         tid => format!("{} ({tid})", name.escape_debug()),

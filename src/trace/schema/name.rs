@@ -6,6 +6,8 @@ use std::fmt;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::bpf::text;
+
 /// A short name without an allocation, at most `N` bytes of UTF-8.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name<const N: usize> {
@@ -30,10 +32,7 @@ impl<const N: usize> Name<N> {
 
     /// What the kernel wrote: up to the first NUL. Bytes that are no UTF-8 become U+FFFD.
     pub fn from_kernel(bytes: &[u8]) -> Self {
-        let end = bytes.iter().position(|&byte| byte == 0);
-        Self::new(&String::from_utf8_lossy(
-            &bytes[..end.unwrap_or(bytes.len())],
-        ))
+        Self::new(&text(bytes))
     }
 
     /// The text.
