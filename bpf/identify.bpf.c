@@ -11,11 +11,9 @@
 #include <linux/errno.h>
 
 #include "observe.bpf.h"
+#include "mapped_file.bpf.h"
 
 char _license[] SEC("license") = "GPL";
-
-struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
-void bpf_task_release(struct task_struct *p) __ksym;
 
 /* Read by user space, which decides when the launch probes are armed. */
 u64 nr_launch_hits;    /* probed launches, new thread or not */
@@ -324,34 +322,6 @@ int find_new_code(void *ctx)
 		nr += has_new_code(p);
 	bpf_rcu_read_unlock();
 	return nr;
-}
-
-static long note_file(struct task_struct *p, struct vm_area_struct *vma, void *data)
-{
-	struct gpuaware_mapped_file *found = data;
-
-	found->inode = BPF_CORE_READ(vma, vm_file, f_inode, i_ino);
-	found->device = BPF_CORE_READ(vma, vm_file, f_inode, i_sb, s_dev);
-	return 0;
-}
-
-/*
- * Which file a process has at an address. To user space every overlay is a file system of its own;
- * what it maps, and what a probe is attached to, is the file below.
- */
-SEC("syscall")
-int find_mapped_file(struct gpuaware_mapped_file *request)
-{
-	struct gpuaware_mapped_file found = {};
-	struct task_struct *p = bpf_task_from_pid(request->tgid);
-
-	if (!p)
-		return -ESRCH;
-	bpf_find_vma(p, request->address, note_file, &found, 0);
-	bpf_task_release(p);
-	request->inode = found.inode;
-	request->device = found.device;
-	return 0;
 }
 
 /* Takes what threads have said of themselves. User space reads this iterator when they did. */

@@ -16,13 +16,11 @@
 #include "trace_switch.bpf.h"
 #include "trace_irq.bpf.h"
 #include "trace_cuda.bpf.h"
+#include "mapped_file.bpf.h"
 
 #define MAX_CGROUP_DEPTH 32
 
 char _license[] SEC("license") = "GPL";
-
-struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
-void bpf_task_release(struct task_struct *p) __ksym;
 
 /* Is a thread that is not traced yet on its CPU now? The field's size differs between kernels. */
 static __always_inline u32 state_of(struct task_struct *p)
@@ -73,7 +71,7 @@ SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(task_first_woken, struct task_struct *p)
 {
 	if (running && !thread_of(p) && inherits(p) && !start_thread(p, TRACE_NEW))
-		missed();
+		missed(TRACE_MISS_NO_MEMORY);
 	return 0;
 }
 
@@ -81,8 +79,13 @@ SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(task_moved, struct cgroup *cgrp, const char *path, struct task_struct *p,
 	     bool threadgroup)
 {
-	if (running && target_cgroup && below_target_cgroup(cgrp) && !start_thread(p, state_of(p)))
-		missed();
+	if (!running || !target_cgroup || !below_target_cgroup(cgrp))
+		return 0;
+	/* Told of the first thread only: user space traces the others. */
+	if (threadgroup)
+		notify(TRACE_NOTICE_PROCESS, p->tgid);
+	if (!start_thread(p, state_of(p)))
+		missed(TRACE_MISS_NO_MEMORY);
 	return 0;
 }
 
@@ -222,7 +225,7 @@ int cuda_init(struct pt_regs *ctx)
 	if (!running || !trace_launchers || thread_of(p))
 		return 0;
 	/* User space traces all its threads, this one too if there is no memory now. */
-	notify(TRACE_NOTICE_LAUNCHER, p->tgid);
+	notify(TRACE_NOTICE_PROCESS, p->tgid);
 	start_thread(p, TRACE_ON_CPU);
 	return 0;
 }

@@ -28,10 +28,10 @@ static __always_inline struct trace_thread *caller(void)
 	thread = thread_of(p);
 	if (thread || !trace_launchers)
 		return thread;
-	notify(TRACE_NOTICE_LAUNCHER, p->tgid);
+	notify(TRACE_NOTICE_PROCESS, p->tgid);
 	thread = start_thread(p, TRACE_ON_CPU);
 	if (!thread)
-		missed();
+		missed(TRACE_MISS_NO_MEMORY);
 	return thread;
 }
 
@@ -174,7 +174,7 @@ static __always_inline void open_call(struct open_calls *open, u64 now, u64 stre
 	}
 	depth = open->depth++;
 	if (depth >= MAX_NESTED_CALLS) {
-		missed();
+		missed(TRACE_MISS_TOO_DEEP);
 		return;
 	}
 	call = &open->calls[depth & (MAX_NESTED_CALLS - 1)];

@@ -21,7 +21,7 @@ enum trace_limits {
 	TRACE_NR_BUCKETS = 32, /* of a histogram: see observe() */
 	TRACE_MAX_IRQS = 1024,
 	TRACE_MAX_PREEMPTORS = 4096,
-	TRACE_MAX_FINISHED = 1024, /* threads that ended since user space looked last */
+	TRACE_MAX_FINISHED = 4096, /* threads that ended since user space looked last */
 };
 
 /* In the order of Kind in src/trace/schema.rs. The two of windows are made by user space. */
@@ -41,6 +41,15 @@ enum trace_kind {
 	TRACE_THREAD_START,
 	TRACE_THREAD_EXIT,
 	TRACE_NR_KINDS,
+};
+
+/* Why an event was passed over: in the order of MISSES in src/trace/kernel.rs. */
+enum trace_miss {
+	TRACE_MISS_NO_MEMORY,	  /* for a thread, or for its counters when it ended */
+	TRACE_MISS_TOO_DEEP,	  /* a call or an interrupt inside of too many others */
+	TRACE_MISS_UNPAIRED_IRQ,  /* the end of an interrupt that is not the one that began last */
+	TRACE_MISS_UNSEEN_SWITCH, /* the kernel did not show a switch: noticed at the next one */
+	TRACE_NR_MISSES,
 };
 
 enum trace_reason {
@@ -206,8 +215,9 @@ struct trace_kind_total {
 
 /* What user space is told beside the events. */
 enum trace_notice_what {
-	TRACE_NOTICE_EXEC,     /* a process started a program: it may map a libcuda */
-	TRACE_NOTICE_LAUNCHER, /* a process launched or initialised CUDA: trace all its threads */
+	TRACE_NOTICE_EXEC,    /* a process started a program: it may map a libcuda */
+	TRACE_NOTICE_PROCESS, /* trace all threads of a process: it launched, initialised CUDA, or
+				 was moved */
 };
 
 struct trace_notice {

@@ -88,7 +88,7 @@ static __always_inline void irq_entry(u32 kind, u32 nr)
 		return;
 	depth = READ_ONCE(nest->depth);
 	if (depth >= MAX_NESTED_IRQS) {
-		missed();
+		missed(TRACE_MISS_TOO_DEEP);
 		return;
 	}
 	/* Taken before it is filled: an interrupt in between takes the next one. */
@@ -152,7 +152,7 @@ static __always_inline bool pop_irq(struct irq_nest *nest, u32 kind, u32 nr,
 	if (frame->kind != kind || frame->nr != nr) {
 		/* Out of step, as after tracing began in the middle of one: start anew. */
 		WRITE_ONCE(nest->depth, 0);
-		missed();
+		missed(TRACE_MISS_UNPAIRED_IRQ);
 		return false;
 	}
 	WRITE_ONCE(nest->depth, depth - 1);

@@ -130,7 +130,7 @@ static __always_inline void switch_out(struct trace_thread *thread, struct task_
 	 * than that the kernel did not show the switch to it: see docs/tracing.md.
 	 */
 	if (r->reason != TRACE_ON_CPU && r->since_ns != r->start_ns)
-		missed();
+		missed(TRACE_MISS_UNSEEN_SWITCH);
 	if (r->reason == TRACE_ON_CPU) {
 		ran_ns = now - r->since_ns;
 		r->counters.on_cpu_ns += ran_ns;
@@ -230,7 +230,7 @@ static __always_inline void switch_in(struct trace_thread *thread, struct task_s
 		off_ns = now - r->since_ns;
 		wait_ns = account_off(thread, off_ns, now);
 	} else if (r->since_ns != r->start_ns) {
-		missed();
+		missed(TRACE_MISS_UNSEEN_SWITCH);
 	}
 	event = new_event(TRACE_SWITCH_IN);
 	if (event) {

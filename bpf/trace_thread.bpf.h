@@ -27,10 +27,10 @@ u64 window_since_ns; /* since when the window is open */
 u64 sampled_ns;	     /* all windows that were closed, together */
 s32 spawner;	     /* TID of ours whose new child is the command to trace; 0: none */
 
-u64 nr_missed;		/* events that could not even be counted by kind */
-u64 nr_lost_notices;	/* user space looks at every process instead */
-u64 nr_lost_preemptors; /* preemptions that found no room in the table */
-u64 nr_lost_irqs;	/* interrupts that found none in theirs */
+u64 nr_missed[TRACE_NR_MISSES]; /* events that could not even be counted by kind */
+u64 nr_lost_notices;		/* user space looks at every process instead */
+u64 nr_lost_preemptors;		/* preemptions that found no room in the table */
+u64 nr_lost_irqs;		/* interrupts that found none in theirs */
 
 struct interval_mark {
 	u64 at_ns;
@@ -106,9 +106,9 @@ struct {
 	__uint(max_entries, 64 * 1024);
 } notices SEC(".maps");
 
-static __always_inline void missed(void)
+static __always_inline void missed(u32 why)
 {
-	__sync_fetch_and_add(&nr_missed, 1);
+	__sync_fetch_and_add(&nr_missed[why], 1);
 }
 
 static __always_inline void notify(u32 what, s32 tgid)
@@ -255,7 +255,7 @@ static __always_inline void finish_thread(struct trace_thread *thread, struct ta
 	thread->record.sampled_ns = sampled_until(now) - thread->record.sampled_ns;
 	__builtin_memcpy(thread->record.comm, p->comm, TRACE_COMM_LEN);
 	if (bpf_map_update_elem(&finished, &key, &thread->record, BPF_ANY))
-		missed();
+		missed(TRACE_MISS_NO_MEMORY);
 	if (event) {
 		about_task(event, now, p);
 		clear_sched(&event->sched);

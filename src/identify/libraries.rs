@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,11 @@ use anyhow::{Context, Result};
 use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts};
 use log::{debug, warn};
 
+use crate::bpf::intf;
+
 use super::evidence;
 use super::libcuda::{self, EntryPoints};
+use super::marks;
 use super::processes::Looks;
 use super::quota::Quota;
 
@@ -111,10 +114,14 @@ impl Libraries {
             .flat_map(|entries| entries.flatten().map(|entry| entry.path()))
             .filter(|path| libcuda::is_libcuda(path.as_os_str().as_bytes()))
             .collect();
-        files
+        let found: Vec<_> = files
             .iter()
             .filter_map(|path| self.open(path, path, None))
-            .collect()
+            .collect();
+        // Of use before any process maps them.
+        self.installed
+            .extend(found.iter().map(|library| library.id));
+        found
     }
 
     /// Process `tgid` started a program at `now`: [`Libraries::look`] is to look at it now and then.
@@ -130,10 +137,10 @@ impl Libraries {
     }
 
     /// What the processes that are due for a look at `now` have mapped since the last one.
-    pub fn look(&mut self, now: Duration) -> Vec<Library> {
+    pub fn look(&mut self, now: Duration, mapped_file: MappedFile<'_>) -> Vec<Library> {
         let mut found = Vec::new();
         while let Some(tgid) = self.looks.next(now) {
-            found.extend(self.look_at(tgid, now, &|_, _| None));
+            found.extend(self.look_at(tgid, now, mapped_file));
         }
         found
     }
@@ -334,6 +341,18 @@ impl Library {
     }
 }
 
+/// What the BPF program `find_mapped_file` says: see [`MappedFile`].
+pub fn mapped_file(program: BorrowedFd<'_>, tgid: u32, address: u64) -> Option<FileId> {
+    let mut request = intf::gpuaware_mapped_file {
+        address,
+        inode: 0,
+        tgid: tgid.try_into().ok()?,
+        device: 0,
+    };
+    marks::ask_syscall_program(program, &mut request).ok()?;
+    (request.inode != 0).then_some((request.device.into(), request.inode))
+}
+
 fn by_fd(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
@@ -409,7 +428,7 @@ mod tests {
             for round in 1..20 {
                 let now = Duration::from_secs(round);
                 libraries.any_started(now);
-                libraries.look(now + Duration::from_millis(20));
+                libraries.look(now + Duration::from_millis(20), &|_, _| None);
                 libraries.take_unused(now);
             }
             stop.store(true, Ordering::Relaxed);

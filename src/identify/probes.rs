@@ -301,15 +301,7 @@ impl Probes {
 
 /// See [`libraries::MappedFile`].
 fn mapped_file(skel: &IdentifySkel<'_>, tgid: u32, address: u64) -> Option<FileId> {
-    let mut request = intf::gpuaware_mapped_file {
-        address,
-        inode: 0,
-        tgid: tgid.try_into().ok()?,
-        device: 0,
-    };
-    let program = skel.progs.find_mapped_file.as_fd();
-    marks::ask_syscall_program(program, &mut request).ok()?;
-    (request.inode != 0).then_some((request.device.into(), request.inode))
+    libraries::mapped_file(skel.progs.find_mapped_file.as_fd(), tgid, address)
 }
 
 fn is_of_trusted_user(tgid: u32, rules: &Rules) -> bool {

@@ -2,6 +2,7 @@
 //! The probes on calls into libcuda: on every libcuda in use, all together on or off.
 
 use std::ffi::OsStr;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -10,7 +11,7 @@ use log::{info, warn};
 
 use crate::bpf::trace::TraceSkel;
 use crate::identify::libcuda::LAUNCH_SYMBOLS;
-use crate::identify::libraries::{Libraries, Library};
+use crate::identify::libraries::{self, FileId, Libraries, Library};
 
 /// A libcuda and what is attached to it.
 struct Probed {
@@ -35,7 +36,7 @@ impl Calls {
             probed: Vec::new(),
             armed: false,
         };
-        let mut found = calls.libraries.find_all(&|_, _| None);
+        let mut found = calls.libraries.find_all(&mapped_file(skel));
         calls.libraries.any_started(Duration::ZERO);
         if let Some(path) = search_path {
             found.extend(calls.libraries.find_in(path));
@@ -54,9 +55,19 @@ impl Calls {
         self.libraries.any_started(now);
     }
 
-    /// Probes what was mapped for the first time. Returns how many libraries that are.
+    /// Probes what was mapped for the first time, and no longer what nobody maps any more. Returns how
+    /// many new libraries there are.
     pub fn look(&mut self, skel: &TraceSkel<'_>, now: Duration) -> usize {
-        let found = self.libraries.look(now);
+        let found = self.libraries.look(now, &mapped_file(skel));
+        let unused = self.libraries.take_unused(now);
+        if !unused.is_empty() {
+            let is_used = |probed: &Probed| !unused.contains(&probed.library.id);
+            self.probed.retain(is_used);
+            // There may be room for what was passed over.
+            for tgid in self.libraries.take_turned_away() {
+                self.libraries.started(tgid, now);
+            }
+        }
         let nr_found = found.len();
         self.add(skel, found);
         nr_found
@@ -96,6 +107,12 @@ impl Calls {
             }
         }
     }
+}
+
+/// See [`libraries::MappedFile`].
+fn mapped_file(skel: &TraceSkel<'_>) -> impl Fn(u32, u64) -> Option<FileId> {
+    let program = skel.progs.find_mapped_file.as_fd();
+    move |tgid, address| libraries::mapped_file(program, tgid, address)
 }
 
 impl Probed {

@@ -10,7 +10,6 @@ use anyhow::{Context, Result, anyhow, bail};
 use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject, Program, ProgramInput, libbpf_sys};
-use log::debug;
 use nix::errno::Errno;
 
 use crate::bpf::trace::{OpenTraceSkel, TraceSkel, TraceSkelBuilder};
@@ -18,6 +17,10 @@ use crate::bpf::trace_intf as intf;
 
 use super::schema::{Comm, Kind, Name};
 use super::threads::Thread;
+
+/// Why events are passed over, in the order of `enum trace_miss`.
+const MISSES: [&str; intf::trace_miss_TRACE_NR_MISSES as usize] =
+    ["no_memory", "too_deep", "unpaired_irq", "unseen_switch"];
 
 /// What must be known before loading.
 #[derive(Debug, Clone, Copy)]
@@ -273,25 +276,33 @@ impl<'obj> Kernel<'obj> {
         bss.map_or(0, |bss| read(&bss.nr_lost_notices))
     }
 
-    /// Events that the kernel passed by, so that not even their kind was counted: counted by the
-    /// programs themselves, or skipped because a program was interrupted by itself.
+    /// Events that the kernel passed by, so that not even their kind was counted, by why: counted by
+    /// the programs themselves, or skipped because a program was interrupted by itself.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn missed(&self) -> Result<u64> {
-        let mut ours = Vec::new();
+    pub fn missed(&self) -> Result<BTreeMap<String, u64>> {
+        let mut ours = BTreeMap::new();
         for program in self.programs() {
             let id = Program::id_from_fd(program.as_fd()).context("asking for a program's id")?;
-            ours.push(id);
+            ours.insert(id, program.name().to_string_lossy());
         }
-        let skipped: u64 = ProgInfoIter::default()
-            .filter(|info| ours.contains(&info.id))
-            .map(|info| info.recursion_misses)
-            .sum();
-        let bss = self.skel.maps.bss_data.as_deref();
-        let counted = bss.map_or(0, |bss| read(&bss.nr_missed));
-        debug!("missed: {counted} counted, {skipped} skipped");
-        Ok(counted + skipped)
+        let skipped = ProgInfoIter::default().filter_map(|info| {
+            let program = ours.get(&info.id)?;
+            Some((format!("skipped_{program}"), info.recursion_misses))
+        });
+        let counters = self
+            .skel
+            .maps
+            .bss_data
+            .iter()
+            .flat_map(|bss| &bss.nr_missed);
+        let counted = MISSES.iter().zip(counters);
+        Ok(counted
+            .map(|(why, counter)| ((*why).to_owned(), read(counter)))
+            .chain(skipped)
+            .filter(|(_, count)| *count > 0)
+            .collect())
     }
 
     /// Those that are loaded and may be skipped.

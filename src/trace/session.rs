@@ -30,8 +30,11 @@ use super::window::{Action, Windows};
 
 /// Longest pause between two looks at the kernel side: the ring buffer must not fill meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The same without events.
-const LOOK_EVERY_WITHOUT_EVENTS: Duration = Duration::from_millis(50);
+/// The same without events: each look may take a CPU from a thread that is traced.
+const LOOK_EVERY_WITHOUT_EVENTS: Duration = Duration::from_millis(200);
+/// The same for this long after programs have started or threads have ended, which are few places for.
+const LOOK_EVERY_WHEN_LIVELY: Duration = Duration::from_millis(50);
+const LIVELY_FOR: Duration = Duration::from_secs(1);
 /// Events taken from the ring buffer at a time.
 const BATCH: usize = 1 << 16;
 /// What the end of a file may take of its size limit.
@@ -121,6 +124,7 @@ struct Session<'a> {
     started: Option<Started>,
     ended: Ended,
     lost_notices_seen: u64,
+    lively_until: Duration,
 }
 
 /// What the ring buffers delivered.
@@ -157,6 +161,7 @@ impl<'a> Session<'a> {
             started: None,
             ended: Ended::default(),
             lost_notices_seen: 0,
+            lively_until: LIVELY_FOR,
         })
     }
 
@@ -216,17 +221,17 @@ impl<'a> Session<'a> {
 
     /// Moves events until there is a reason to end.
     fn follow(&mut self, shutdown: &AtomicBool) -> Result<EndedBy> {
-        let longest_pause = match self.plan.buffer_bytes {
-            Some(_) => LOOK_EVERY,
-            None => LOOK_EVERY_WITHOUT_EVENTS,
-        };
         loop {
             let more = self.take_batch()?;
             self.write_ready()?;
-            for thread in self.kernel.take_finished()? {
+            let finished = self.kernel.take_finished()?;
+            let now = self.elapsed()?;
+            if !finished.is_empty() || !self.inbox.borrow().notices.is_empty() {
+                self.lively_until = now + LIVELY_FOR;
+            }
+            for thread in finished {
                 self.ended.push(thread);
             }
-            let now = self.elapsed()?;
             self.follow_processes(now)?;
             self.step_windows(now)?;
             if let Some(ended_by) = self.reason_to_end(now, shutdown) {
@@ -235,12 +240,28 @@ impl<'a> Session<'a> {
             if !more {
                 // Attaching the probes took a while, which must not make their window longer.
                 let now = self.elapsed()?;
-                std::thread::sleep(self.pause(now, longest_pause));
+                let pause = self.pause(now);
+                match &self.started {
+                    Some(command) => command.wait(pause),
+                    None => std::thread::sleep(pause),
+                }
             }
         }
     }
 
-    fn pause(&self, now: Duration, longest: Duration) -> Duration {
+    /// Costs it no launches, and no thread's time, if a new program is noticed late?
+    fn may_be_late(&self) -> bool {
+        let follows_children_only =
+            matches!(self.plan.target, Target::Command(_) | Target::Processes(_));
+        self.plan.launches != Launches::All && follows_children_only
+    }
+
+    fn pause(&self, now: Duration) -> Duration {
+        let longest = match self.plan.buffer_bytes {
+            Some(_) => LOOK_EVERY,
+            None if now < self.lively_until || !self.may_be_late() => LOOK_EVERY_WHEN_LIVELY,
+            None => LOOK_EVERY_WITHOUT_EVENTS,
+        };
         let windows = self.windows.as_ref();
         let window = windows.map_or(longest, |windows| windows.next_step(now));
         let left = self.plan.duration.map(|end| end.saturating_sub(now));
@@ -310,7 +331,7 @@ impl<'a> Session<'a> {
         let notices = std::mem::take(&mut self.inbox.borrow_mut().notices);
         for notice in notices {
             match notice.what {
-                intf::trace_notice_what_TRACE_NOTICE_LAUNCHER => {
+                intf::trace_notice_what_TRACE_NOTICE_PROCESS => {
                     target::trace_process(&self.kernel, notice.tgid)?;
                 }
                 _ => self.calls.started(notice.tgid.unsigned_abs(), now),
@@ -418,6 +439,7 @@ impl<'a> Session<'a> {
                 *lost.entry(kind).or_default() += nr_lost;
             }
         }
+        let missed_by = self.kernel.missed()?;
         Ok(End {
             ended_by,
             end_ns,
@@ -425,7 +447,8 @@ impl<'a> Session<'a> {
             windows: self.nr_windows,
             counted,
             lost,
-            missed: self.kernel.missed()?,
+            missed: missed_by.values().sum(),
+            missed_by,
         })
     }
 }

@@ -63,9 +63,15 @@ fn an_xattr_classifies_children_follows_moves_and_can_be_taken_away() {
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&Policy::default(), place.pins(), &mut object).unwrap();
     assert_eq!(first_mark(&place, &process), None);
+    // Another scheduler is told of what changes, also where nothing but the task's cgroup does.
+    let (mut seen, mut has_class) = (None, false);
     let mut becomes = |class: Option<Class>| {
-        let reached = identify_until(&mut identify, IN_TIME, |_| {
-            first_mark(&place, &process).map(|mark| mark.class) == class
+        let reached = identify_until(&mut identify, IN_TIME, |identify| {
+            if let Some(marks) = identify.changed_marks(&mut seen).unwrap() {
+                has_class = marks.iter().any(|mark| mark.tgid == process.pid());
+            }
+            let found = first_mark(&place, &process).map(|mark| mark.class);
+            found == class && has_class == class.is_some()
         });
         assert!(reached, "not {class:?}: {:?}", first_mark(&place, &process));
     };

@@ -11,7 +11,8 @@ use scx_gpuaware::identify::marks::Mark;
 use scx_gpuaware::policy::Policy;
 
 use super::place::{Place, identify_until};
-use crate::process::{Process, lab_folder};
+use crate::process::{Process, alone_with_cuda, lab_folder, scx_gpuaware};
+use crate::tier;
 
 /// `gpu_launch` in mount and PID namespaces of its own, with a libcuda that `mounts` puts into
 /// `$folder/lib`; the namespaces alone see what is in `$folder`.
@@ -75,27 +76,61 @@ fn launchers_in_containers_are_found_by_the_file_that_they_map() {
     }
 }
 
+/// A folder with a libcuda of its own.
+fn image() -> tempfile::TempDir {
+    let image = tempfile::tempdir().unwrap();
+    let library = lab_folder().join("libcuda.so.1");
+    std::fs::copy(library, image.path().join("libcuda.so.1")).unwrap();
+    image
+}
+
+/// A container whose libraries are an overlay of its own over the image.
+fn of_image(image: &Path, folder: &Path) -> Process {
+    let mounts = "mkdir $folder/above $folder/work
+         options=lowerdir=$image,upperdir=$folder/above,workdir=$folder/work
+         mount -t overlay none -o $options $folder/lib;";
+    let mut command = container(folder, mounts);
+    command.env("image", image);
+    Process::start(command)
+}
+
+#[test]
+fn the_tracer_counts_launches_of_containers_of_one_image_once() {
+    if !tier::root() {
+        return;
+    }
+    let _alone = alone_with_cuda();
+    let (image, folder) = (image(), tempfile::tempdir().unwrap());
+    let mut containers = [(); 2].map(|()| of_image(image.path(), folder.path()));
+    std::thread::sleep(Duration::from_secs(2));
+    let mut tracer = scx_gpuaware(&["trace", "--duration", "1", "--all-launches"]);
+    let output = tracer.args(["--format", "json"]).output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{log}");
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let threads = summary["threads"].as_array().unwrap();
+    let launches = |thread: &serde_json::Value| thread["counters"]["launches"].as_u64();
+    let launching = threads.iter().filter(|thread| launches(thread) > Some(0));
+    assert_eq!(launching.count(), 2, "{log}");
+    let path = folder.path().display().to_string();
+    let probed = log
+        .lines()
+        .filter(|line| line.contains("probing") && line.contains(&path));
+    assert_eq!(probed.count(), 1, "{log}");
+    for container in &mut containers {
+        container.signal(nix::sys::signal::Signal::SIGKILL);
+        container.wait(Duration::from_secs(5));
+    }
+}
+
 #[test]
 fn containers_of_one_image_have_one_file() {
     let Some(place) = Place::new() else { return };
-    let image = tempfile::tempdir().unwrap();
-    std::fs::copy(
-        lab_folder().join("libcuda.so.1"),
-        image.path().join("libcuda.so.1"),
-    )
-    .unwrap();
-    let folder = tempfile::tempdir().unwrap();
+    let (image, folder) = (image(), tempfile::tempdir().unwrap());
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&Policy::default(), place.pins(), &mut object).unwrap();
     let before = identify.sightings().libraries;
-    let start = || {
-        let mounts = "mkdir $folder/above $folder/work
-             options=lowerdir=$image,upperdir=$folder/above,workdir=$folder/work
-             mount -t overlay none -o $options $folder/lib;";
-        let mut command = container(folder.path(), mounts);
-        command.env("image", image.path());
-        Process::start(command)
-    };
+    let start = || of_image(image.path(), folder.path());
     let mut containers = [start(), start(), start()];
     let all = identify_until(&mut identify, Duration::from_secs(3), |_| {
         place.pins().list().unwrap().len() == containers.len()

@@ -413,6 +413,9 @@ pub struct End {
     /// Events that were passed over without a kind: a probe that was interrupted by itself, no memory
     /// for a thread, a switch that the kernel did not show. 0 unless something is wrong.
     pub missed: u64,
+    /// The same by why, as docs/tracing.md lists it; files of earlier programs lack it.
+    #[serde(default)]
+    pub missed_by: BTreeMap<String, u64>,
 }
 
 /// Kinds to come are passed over, as their records are.

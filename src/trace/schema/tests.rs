@@ -87,6 +87,7 @@ fn lines_of_all_three_sorts_survive_a_round_trip() {
         counted: BTreeMap::from([(Kind::Launch, 5)]),
         lost: BTreeMap::from([(Kind::Launch, 2)]),
         missed: 1,
+        missed_by: BTreeMap::from([("too_deep".to_owned(), 1)]),
     };
     assert!((end.sampled_fraction(&header) - 0.25).abs() < 1e-12);
     assert_eq!(end.nr_lost(), 3);

@@ -248,9 +248,8 @@ fn lost(outcome: &Outcome) -> String {
             format!("{count} of {counted} {}", kind.name())
         })
         .collect();
-    if end.missed > 0 {
-        parts.push(format!("{} of unknown kind", end.missed));
-    }
+    let missed = end.missed_by.iter();
+    parts.extend(missed.map(|(why, count)| format!("{count} {why}")));
     parts.join(", ")
 }
 

@@ -41,6 +41,7 @@ fn outcome(launches: Launches) -> Outcome {
             counted: BTreeMap::from([(Kind::Launch, 500)]),
             lost: BTreeMap::new(),
             missed: 0,
+            missed_by: BTreeMap::new(),
         },
         threads: vec![thread],
         irqs: Vec::new(),
@@ -125,10 +126,12 @@ fn losses_are_shown_by_kind() {
     let mut outcome = outcome(Launches::All);
     assert!(text(&outcome).contains("lost       nothing"));
     outcome.end.lost.insert(Kind::Launch, 7);
-    outcome.end.missed = 1;
+    outcome.end.missed = 3;
+    let missed = [("too_deep", 1), ("unseen_switch", 2)];
+    outcome.end.missed_by = missed.map(|(why, count)| (why.to_owned(), count)).into();
     let text = text(&outcome);
     assert!(
-        text.contains("7 of 500 launch, 1 of unknown kind"),
+        text.contains("7 of 500 launch, 1 too_deep, 2 unseen_switch"),
         "{text}"
     );
 }
