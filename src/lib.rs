@@ -4,12 +4,13 @@
 //!
 //! Imports run downward only: `cli` -> `top` -> {`sched`, `doctor`, `trace`} -> `identify` ->
 //! {`policy`, `topology`}. `bpf` holds what the build generated; only `sched`, `identify` and
-//! `trace` use it.
+//! `trace` use it. `pidfd` belongs to nobody.
 
 mod bpf;
 pub mod cli;
 pub mod doctor;
 pub mod identify;
+mod pidfd;
 pub mod policy;
 pub mod sched;
 pub mod top;

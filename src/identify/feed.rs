@@ -3,8 +3,7 @@
 //! scheduler's. scx_layered's task hints are such a map. Owns no opinion on who has which class.
 
 use std::collections::HashSet;
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -12,6 +11,7 @@ use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, MapType};
 use nix::libc;
 
 use crate::bpf::intf;
+use crate::pidfd;
 
 use super::Class;
 
@@ -80,7 +80,7 @@ impl Feed {
             let Some(number) = class.and_then(|class| self.numbers.of(class)) else {
                 continue;
             };
-            if let Some(thread) = pidfd(record.tid)? {
+            if let Some(thread) = thread(record.tid)? {
                 let mut value = vec![0; self.map.value_size() as usize];
                 value[..8].copy_from_slice(&number.to_ne_bytes());
                 let key = thread.as_raw_fd().to_ne_bytes();
@@ -89,7 +89,7 @@ impl Feed {
             }
         }
         for &tid in self.told.difference(&told) {
-            if let Some(thread) = pidfd(tid)? {
+            if let Some(thread) = thread(tid)? {
                 self.unless_gone(self.map.delete(&thread.as_raw_fd().to_ne_bytes()))?;
             }
         }
@@ -112,24 +112,15 @@ impl Feed {
 }
 
 /// `None`: the thread is gone.
-fn pidfd(tid: i32) -> Result<Option<OwnedFd>> {
-    // PIDFD_THREAD
-    let flags = libc::O_EXCL;
-    // SAFETY: the system call takes two numbers and touches no memory of this process.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, tid, flags) };
-    if fd < 0 {
-        let error = io::Error::last_os_error();
-        return match error.raw_os_error() {
-            Some(libc::ESRCH) => Ok(None),
-            Some(libc::EINVAL) => {
-                bail!("pidfd_open of thread {tid}: {error}: expected Linux 6.9 or newer")
-            }
-            _ => Err(error).with_context(|| format!("pidfd_open of thread {tid}")),
-        };
+fn thread(tid: i32) -> Result<Option<OwnedFd>> {
+    match pidfd::of_thread(tid) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            bail!("pidfd_open of thread {tid}: {error}: expected Linux 6.9 or newer")
+        }
+        Err(error) => Err(error).with_context(|| format!("pidfd_open of thread {tid}")),
     }
-    let fd = i32::try_from(fd).context("a file descriptor that is none")?;
-    // SAFETY: the kernel has just made it for this process, and nobody else knows it.
-    Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
 #[cfg(test)]

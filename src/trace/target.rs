@@ -3,16 +3,19 @@
 //! they start.
 
 use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::identify::cgroups;
+use crate::pidfd;
 
 use super::kernel::Kernel;
 
@@ -144,6 +147,8 @@ fn trace_cgroup(kernel: &Kernel<'_>, folder: &Path) -> Result<()> {
 /// A command that was started. Told to end when dropped.
 pub struct Started {
     child: Child,
+    /// `None`: the kernel gives none.
+    pidfd: Option<OwnedFd>,
 }
 
 impl Started {
@@ -159,7 +164,21 @@ impl Started {
         let child = Command::new(program).args(args).spawn();
         kernel.set_spawner(0);
         let child = child.with_context(|| format!("starting {}", program.to_string_lossy()))?;
-        Ok(Self { child })
+        let pidfd = i32::try_from(child.id()).ok();
+        let pidfd = pidfd.and_then(|pid| pidfd::of_process(pid).ok());
+        Ok(Self { child, pidfd })
+    }
+
+    /// Waits for its end, a signal to us, or until `time` is up.
+    pub fn wait(&self, time: Duration) {
+        let Some(pidfd) = &self.pidfd else {
+            return std::thread::sleep(time);
+        };
+        let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
+        // Rounded up: one that ends too soon would turn in circles.
+        let timeout = PollTimeout::try_from(time + Duration::from_micros(999));
+        // EINTR is the signal.
+        let _ = poll(&mut fds, timeout.unwrap_or(PollTimeout::MAX));
     }
 
     /// How it ended, if it has.
