@@ -22,7 +22,7 @@ use super::{Failure, read_policy, shutdown_flag};
 
 /// Held while one runs; the kernel lets go of it however that ends.
 const LOCK: &str = "/run/scx_gpuaware/feed.lock";
-/// Marks are read so often: all tasks of the machine are walked for it.
+/// Changes are looked for so often.
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// Whom to tell, and in which numbers.
@@ -60,13 +60,16 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     let mut feed = Feed::open(&options.map, numbers)?;
     let pins = Pins::default();
     let mut object = MaybeUninit::uninit();
-    let mut identify = Identify::start(&policy.policy, pins.clone(), &mut object)?;
+    let mut identify = Identify::start(&policy.policy, pins, &mut object)?;
+    let mut seen = None;
     info!("feeding {}", options.map.display());
     let mut next = Instant::now();
     while !shutdown.load(Ordering::Relaxed) {
         let wait = identify.step()?;
         if Instant::now() >= next {
-            feed.tell(&pins.records()?)?;
+            if let Some(marks) = identify.changed_marks(&mut seen)? {
+                feed.tell(&marks)?;
+            }
             next = Instant::now() + PERIOD;
         }
         std::thread::sleep(wait.min(PERIOD));

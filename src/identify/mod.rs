@@ -237,6 +237,27 @@ impl<'obj> Identify<'obj> {
         self.pins.count()
     }
 
+    /// The marks of all threads that have a class, if one may have changed since `seen`, which is then
+    /// up to date; it begins as `None`. Walks all tasks of the machine for it.
+    ///
+    /// # Errors
+    /// The kernel does not list them.
+    pub fn changed_marks(
+        &self,
+        seen: &mut Option<u64>,
+    ) -> Result<Option<Vec<intf::gpuaware_mark_record>>> {
+        let now = store::generation(&self.skel)?;
+        // Nothing counts the threads that a tagged cgroup gets and loses, and those that begin by a name
+        // that matches.
+        let counted = self.names.is_none() && !store::has_tags(&self.skel);
+        if *seen == Some(now) && counted {
+            return Ok(None);
+        }
+        let marks = self.pins.records()?;
+        *seen = Some(now);
+        Ok(Some(marks))
+    }
+
     /// One round of work: looks at new processes, arms or disarms the probes, follows cgroups.
     /// Returns how long the caller may wait before the next round.
     ///

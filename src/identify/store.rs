@@ -137,17 +137,33 @@ pub fn tags(
 /// # Errors
 /// The kernel refuses a change of the map.
 pub fn bump_generation(skel: &IdentifySkel<'_>) -> Result<()> {
-    let map = &skel.maps.class_generation;
-    let key = 0u32.to_ne_bytes();
-    let now = map
-        .lookup(&key, MapFlags::ANY)
-        .context("reading the class generation")?
-        .and_then(|bytes| bytes.try_into().ok())
-        .map_or(0, u64::from_ne_bytes);
     // BPF programs add to it atomically; a step of 2^32 cannot meet a value that a task has seen.
-    let next = now.wrapping_add(1 << 32);
-    map.update(&key, &next.to_ne_bytes(), MapFlags::ANY)
+    let next = generation(skel)?.wrapping_add(1 << 32);
+    let key = 0u32.to_ne_bytes();
+    skel.maps
+        .class_generation
+        .update(&key, &next.to_ne_bytes(), MapFlags::ANY)
         .context("changing the class generation")
+}
+
+/// Another number whenever some thread may have another class, other than by its cgroup.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn generation(skel: &IdentifySkel<'_>) -> Result<u64> {
+    let found = skel
+        .maps
+        .class_generation
+        .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
+        .context("reading the class generation")?;
+    Ok(found
+        .and_then(|bytes| bytes.try_into().ok())
+        .map_or(0, u64::from_ne_bytes))
+}
+
+/// Has any cgroup a class?
+pub fn has_tags(skel: &IdentifySkel<'_>) -> bool {
+    skel.maps.cgroup_tags.keys().next().is_some()
 }
 
 fn clear(map: &impl MapCore) -> Result<()> {

@@ -64,6 +64,15 @@ fn number_of(pin: &Path, tid: i32) -> Option<u64> {
     })
 }
 
+/// Tells what has changed. Had anything?
+fn tell_changes(identify: &Identify<'_>, feed: &mut Feed, seen: &mut Option<u64>) -> bool {
+    let changed = identify.changed_marks(seen).unwrap();
+    if let Some(marks) = &changed {
+        feed.tell(marks).unwrap();
+    }
+    changed.is_some()
+}
+
 #[test]
 fn another_scheduler_learns_who_launches_and_what_is_taken_back() {
     let Some(place) = Place::new() else { return };
@@ -77,12 +86,13 @@ fn another_scheduler_learns_who_launches_and_what_is_taken_back() {
     let mut command = gpu_launch("--profile eager --threads 2 --idle-threads 1 --duration 4");
     command.stdout(Stdio::null());
     let workload = Process::start(command);
-    let found = identify_until(&mut identify, Duration::from_secs(3), |_| {
-        feed.tell(&pins.records().unwrap()).unwrap();
+    let mut seen = None;
+    let found = identify_until(&mut identify, Duration::from_secs(3), |identify| {
+        tell_changes(identify, &mut feed, &mut seen);
         marks_of(&pins, workload.pid()).len() == 2
     });
     assert!(found, "{:?}", pins.list());
-    feed.tell(&pins.records().unwrap()).unwrap();
+    tell_changes(&identify, &mut feed, &mut seen);
     let launchers: Vec<i32> = marks_of(&pins, workload.pid())
         .iter()
         .map(|mark| mark.tid)
@@ -98,8 +108,9 @@ fn another_scheduler_learns_who_launches_and_what_is_taken_back() {
 
     let handoff = Some(scx_gpuaware::identify::Class::Handoff);
     pins.mark(launchers[0], handoff).unwrap();
-    feed.tell(&pins.records().unwrap()).unwrap();
+    assert!(tell_changes(&identify, &mut feed, &mut seen));
     assert_eq!(number_of(&pin, launchers[0]), Some(NUMBERS.handoff));
+    assert!(!tell_changes(&identify, &mut feed, &mut seen), "once");
 
     feed.tell(&[]).unwrap();
     for &tid in &launchers {
