@@ -301,6 +301,8 @@ impl Thread {
 #[derive(Debug, Default)]
 pub struct Ended {
     threads: Vec<Thread>,
+    /// How many of these stand for several.
+    sums: usize,
 }
 
 impl Ended {
@@ -313,24 +315,30 @@ impl Ended {
             self.threads.push(thread);
             return;
         }
-        let like = |other: &&mut Thread| {
-            other.tid == 0 && other.tgid == thread.tgid && other.comm == thread.comm
-        };
-        // Where processes come and go by the thousand, their names are all that is left.
-        let same_name = |other: &&mut Thread| other.tid == 0 && other.comm == thread.comm;
-        let sum = match self.threads.iter_mut().find(like) {
-            Some(sum) => Some(sum),
-            None => self.threads.iter_mut().find(same_name),
-        };
-        match sum {
-            Some(sum) => {
-                if sum.tgid != thread.tgid {
-                    sum.tgid = 0;
-                }
-                sum.add(&thread);
-            }
-            None => self.threads.push(Thread { tid: 0, ..thread }),
+        let mut thread = thread;
+        if self.sums >= Self::MOST && self.sum_of(&thread).is_none() {
+            // Names with a number in them, say.
+            thread.comm = Comm::new("(others)");
         }
+        if let Some(sum) = self.sum_of(&thread) {
+            if sum.tgid != thread.tgid {
+                sum.tgid = 0;
+            }
+            sum.add(&thread);
+            return;
+        }
+        self.sums += 1;
+        self.threads.push(Thread { tid: 0, ..thread });
+    }
+
+    /// What it is put together with.
+    fn sum_of(&mut self, thread: &Thread) -> Option<&mut Thread> {
+        let has_name = |sum: &Thread| sum.tid == 0 && sum.comm == thread.comm;
+        let mut sums = self.threads.iter();
+        let like = sums.position(|sum| has_name(sum) && sum.tgid == thread.tgid);
+        // Where processes come and go by the thousand, their names are all that is left.
+        let at = like.or_else(|| self.threads.iter().position(has_name))?;
+        self.threads.get_mut(at)
     }
 
     /// All of them.
@@ -384,6 +392,27 @@ mod tests {
         assert_eq!(hist.bound_ns(0.5), Some(8));
         assert_eq!(hist.bound_ns(0.99), Some(1024));
         assert_eq!(hist.bound_ns(1.0), None);
+    }
+
+    #[test]
+    fn so_do_their_names() {
+        let mut ended = Ended::default();
+        let mut thread = Thread::settled(&record(intf::trace_reason_TRACE_EXITED, 0), 9_000, 0);
+        thread.counters.blocked = 1;
+        for tid in 1..=10_000 {
+            thread.tid = tid;
+            thread.comm = Comm::new(&format!("pool-{tid}"));
+            ended.push(thread.clone());
+        }
+        let threads = ended.into_threads();
+        assert_eq!(threads.len(), 2 * Ended::MOST + 1);
+        let others = threads.last().unwrap();
+        assert_eq!(
+            (others.comm.as_str(), others.threads),
+            ("(others)", 10_000 - 8_192)
+        );
+        let blocked: u64 = threads.iter().map(|thread| thread.counters.blocked).sum();
+        assert_eq!(blocked, 10_000);
     }
 
     #[test]

@@ -39,7 +39,9 @@ impl Manner {
 pub struct Analyzer {
     manner: Manner,
     order: Order,
-    pub(super) threads: HashMap<Tid, Thread>,
+    threads: HashMap<Tid, Thread>,
+    /// Those that have launched and ended.
+    ended: Vec<(Tid, Thread)>,
     pub(super) pairs: HashMap<i32, Pairs>,
     pub(super) irqs: Irqs,
     pub(super) slices: Slices,
@@ -72,6 +74,7 @@ impl Analyzer {
             manner,
             order: Order::new(WINDOW),
             threads: HashMap::new(),
+            ended: Vec::new(),
             pairs: HashMap::new(),
             irqs: Irqs::default(),
             slices: Slices::default(),
@@ -164,10 +167,11 @@ impl Analyzer {
         match event.what {
             What::WindowOpen => return self.open_window(),
             What::WindowClose => return self.close_window(),
+            What::Exit => return self.exited(event.tid),
             _ => {}
         }
         let known = self.threads.contains_key(&event.tid);
-        if !known && self.threads.len() >= MAX_THREADS {
+        if !known && self.threads.len() + self.ended.len() >= MAX_THREADS {
             self.not_followed.0 += 1;
             return;
         }
@@ -185,9 +189,30 @@ impl Analyzer {
             What::On(_) => self.on(&event),
             What::IrqEnter(irq) => self.irq_enter(&event, irq),
             What::IrqExit { .. } => self.irq_exit(&event),
-            What::WindowOpen | What::WindowClose => {}
+            What::Exit | What::WindowOpen | What::WindowClose => {}
         }
         self.note_in_pairs(&event);
+    }
+
+    /// What comes with the same id is another thread, which has not launched.
+    fn exited(&mut self, tid: Tid) {
+        if let Some(pairs) = self.pairs.get_mut(&tid) {
+            pairs.interrupt();
+        }
+        let thread = self.threads.remove(&tid);
+        self.ended
+            .extend(thread.filter(Thread::launches).map(|thread| (tid, thread)));
+    }
+
+    /// The threads that live, then those that have launched and ended.
+    fn all_threads(&self) -> impl Iterator<Item = (Tid, &Thread)> {
+        let threads = self.threads.iter().map(|(&tid, thread)| (tid, thread));
+        threads.chain(self.ended.iter().map(|(tid, thread)| (*tid, thread)))
+    }
+
+    /// The threads that have launched, those that have ended too.
+    pub fn launching(&self) -> impl Iterator<Item = (Tid, &Thread)> {
+        self.all_threads().filter(|(_, thread)| thread.launches())
     }
 
     /// Whether a row counts beside launches: once its thread has launched. cuda_sched_trace records
@@ -366,9 +391,10 @@ impl Analyzer {
 
     /// The name of a thread, or of a process by its main thread or any other.
     pub fn name_of(&self, key: i32, names: &Names) -> String {
-        let main = self.threads.get(&key);
-        let any = || self.threads.values().find(|thread| thread.tgid == key);
-        main.or_else(any)
-            .map_or_else(String::new, |thread| names.text(thread.comm).to_owned())
+        let main = self.all_threads().find(|&(tid, _)| tid == key);
+        let any = || self.all_threads().find(|(_, thread)| thread.tgid == key);
+        main.or_else(any).map_or_else(String::new, |(_, thread)| {
+            names.text(thread.comm).to_owned()
+        })
     }
 }

@@ -108,11 +108,7 @@ pub fn ours(analyzer: &Analyzer, total: &Tallies, given: &Given, names: &Names) 
     let tokens = tokens.filter(|&tokens| tokens > 0.0);
     let tells_why = given.manner.tells_why();
     let rates = |units: f64| rates(total, tells_why, units);
-    let launching = analyzer
-        .threads
-        .values()
-        .filter(|thread| thread.launches())
-        .count();
+    let launching = analyzer.launching().count();
     Ours {
         launches,
         graph_launches: windows.launches_by(Api::Graph),
@@ -235,16 +231,12 @@ fn give_back(tally: &Tally, tells_why: bool, counted_s: f64) -> GiveBack {
 
 fn threads(analyzer: &Analyzer, total: &Tallies, names: &Names) -> Vec<ThreadRow> {
     let sampled = analyzer.manner().sampled;
-    let mut launching: Vec<(&i32, &Thread)> = analyzer
-        .threads
-        .iter()
-        .filter(|(_, thread)| thread.launches())
-        .collect();
-    launching.sort_by_key(|&(&tid, thread)| (std::cmp::Reverse(thread.launches), tid));
+    let mut launching: Vec<(i32, &Thread)> = analyzer.launching().collect();
+    launching.sort_by_key(|&(tid, thread)| (std::cmp::Reverse(thread.launches), tid));
     launching.truncate(TOP_THREADS);
     launching
         .into_iter()
-        .map(|(&tid, thread)| {
+        .map(|(tid, thread)| {
             let ms = |causes: &[Cause]| thread.lost_ns.sum(causes) as f64 / 1e6;
             ThreadRow {
                 tid,

@@ -106,6 +106,8 @@ pub enum What {
         /// How long without them; where the tracer does not know, entries and exits tell.
         self_ns: Option<u64>,
     },
+    /// It ended: its id may come back as another's.
+    Exit,
     /// From here on launches are recorded.
     WindowOpen,
     /// From here on they are not.

@@ -271,8 +271,8 @@ fn lost_kinds(facts: &Facts) -> String {
 
 fn manner_remarks(analyzer: &Analyzer) -> Vec<String> {
     let mut remarks = Vec::new();
-    let launching = analyzer.threads.values().filter(|thread| thread.launches());
-    let (all, unseen) = launching.fold((0, 0), |(all, unseen), thread| {
+    let launching = analyzer.launching();
+    let (all, unseen) = launching.fold((0, 0), |(all, unseen), (_, thread)| {
         (all + 1, unseen + u64::from(thread.switches == 0))
     });
     if analyzer.manner().legacy {

@@ -3,6 +3,10 @@
 //! state (running, runnable, preempted, yielded, blocked), one with interrupts on top of it, and a
 //! counter of how long it waited for a CPU. Windows of launches and losses have tracks of their own.
 
+#[cfg(test)]
+mod tests;
+mod tracks;
+
 use std::collections::HashMap;
 use std::io::Write;
 
@@ -10,11 +14,11 @@ use anyhow::{Context, Result};
 use prost::Message;
 
 use super::perfetto_proto::{
-    CounterDescriptor, DebugAnnotation, ProcessDescriptor, ThreadDescriptor, Trace, TracePacket,
-    TrackDescriptor, TrackEvent, Type, UNIT_COUNT, UNIT_TIME_NS,
+    CounterDescriptor, DebugAnnotation, Trace, TracePacket, TrackDescriptor, TrackEvent, Type,
+    UNIT_COUNT,
 };
 use super::{Counted, Sink};
-use crate::trace::schema::{End, Header, Kind, Reason, Record};
+use crate::trace::schema::{Comm, End, Header, Kind, Reason, Record};
 
 /// Ids of tracks that belong to no thread.
 const WINDOWS: u64 = 1;
@@ -40,12 +44,17 @@ fn uuid(sort: Sort, serial: u64) -> u64 {
 struct Process {
     serial: u64,
     threads: usize,
+    since_ns: u64,
+    /// What it was called then.
+    comm: Comm,
+    is_named: bool,
 }
 
 /// What is open on the tracks of a thread.
 struct Open {
     serial: u64,
     tgid: i32,
+    comm: Comm,
     /// Whether its state is known: a slice of it has begun.
     in_state: bool,
     calls: u32,
@@ -192,73 +201,6 @@ impl<W: Write> Perfetto<W> {
         self.serials
     }
 
-    /// Describes the thread of a record and its process, once.
-    fn introduce(&mut self, record: &Record) -> Result<()> {
-        let (tid, tgid) = (record.tid, record.tgid);
-        if self.threads.contains_key(&tid) {
-            return Ok(());
-        }
-        let process = self.process(record)?;
-        let serial = self.serial();
-        let open = Open {
-            serial,
-            tgid,
-            in_state: false,
-            calls: 0,
-        };
-        self.threads.insert(tid, open);
-        let thread = uuid(Sort::Calls, serial);
-        self.descriptor(TrackDescriptor {
-            uuid: Some(thread),
-            parent_uuid: Some(process),
-            thread: Some(ThreadDescriptor {
-                pid: Some(tgid),
-                tid: Some(tid),
-                thread_name: Some(record.comm.to_string()),
-            }),
-            ..TrackDescriptor::default()
-        })?;
-        self.track(uuid(Sort::State, serial), Some(thread), "state", None)?;
-        self.track(uuid(Sort::Irqs, serial), Some(thread), "interrupts", None)?;
-        let wait = uuid(Sort::Wait, serial);
-        self.track(wait, Some(thread), "wait for a CPU", Some(UNIT_TIME_NS))
-    }
-
-    /// The track of a record's process, which has one thread more now.
-    fn process(&mut self, record: &Record) -> Result<u64> {
-        if let Some(process) = self.processes.get_mut(&record.tgid) {
-            process.threads += 1;
-            return Ok(uuid(Sort::Process, process.serial));
-        }
-        let serial = self.serial();
-        let process = Process { serial, threads: 1 };
-        self.processes.insert(record.tgid, process);
-        let track = uuid(Sort::Process, serial);
-        self.descriptor(TrackDescriptor {
-            uuid: Some(track),
-            process: Some(ProcessDescriptor {
-                pid: Some(record.tgid),
-                process_name: Some(record.comm.to_string()),
-            }),
-            ..TrackDescriptor::default()
-        })?;
-        Ok(track)
-    }
-
-    /// The thread is gone: its id, and its process's, may come back as others'.
-    fn forget(&mut self, tid: i32) {
-        let Some(open) = self.threads.remove(&tid) else {
-            return;
-        };
-        if let Some(process) = self.processes.get_mut(&open.tgid) {
-            process.threads -= 1;
-            if process.threads == 0 {
-                self.processes.remove(&open.tgid);
-            }
-        }
-    }
-
-    /// A track of a thread that was introduced.
     fn of(&self, sort: Sort, tid: i32) -> u64 {
         uuid(sort, self.threads.get(&tid).map_or(0, |open| open.serial))
     }
@@ -425,8 +367,7 @@ impl<W: Write> Sink for Perfetto<W> {
             }
             Kind::ThreadExit => {
                 self.end_state(record)?;
-                self.forget(record.tid);
-                Ok(())
+                self.forget(record.tid)
             }
             Kind::ThreadStart => Ok(()),
             _ => self.call(record),
@@ -434,12 +375,21 @@ impl<W: Write> Sink for Perfetto<W> {
     }
 
     fn end(mut self: Box<Self>, end: &End) -> Result<()> {
+        let unnamed = self.processes.iter().filter(|(_, it)| !it.is_named);
+        let unnamed: Vec<_> = unnamed.map(|(&id, it)| (id, it.serial, it.comm)).collect();
+        for (tgid, serial, comm) in unnamed {
+            let main = self.threads.get(&tgid).map(|open| open.comm);
+            self.describe_process(tgid, serial, Some(main.unwrap_or(comm)))?;
+        }
         self.counter(end.end_ns, LOST, end.nr_lost())?;
+        let missed = end.missed_by.iter();
+        let missed = missed.map(|(why, &count)| number(&format!("missed {why}"), Some(count)));
         let lost: Vec<_> = end
             .lost
             .iter()
             .map(|(kind, &count)| number(&format!("lost {}", kind.name()), Some(count)))
             .chain([number("missed", Some(end.missed))])
+            .chain(missed)
             .collect();
         let name = format!("end: {} events lost", end.nr_lost());
         self.named(Type::Instant, end.end_ns, SESSION, &name, lost)?;
@@ -448,42 +398,5 @@ impl<W: Write> Sink for Perfetto<W> {
 
     fn nr_bytes(&self) -> u64 {
         self.out.bytes
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::trace::schema::Launches;
-
-    #[test]
-    fn what_has_ended_is_forgotten() {
-        let header = Header {
-            schema: 1,
-            program: "0".to_owned(),
-            clock: "CLOCK_MONOTONIC".to_owned(),
-            start_ns: 0,
-            start_unix_ns: 0,
-            kernel: "6.18".to_owned(),
-            scheduler: None,
-            cpus: 2,
-            target: "cgroup /".to_owned(),
-            launches: Launches::All,
-        };
-        let (out, bytes) = (std::io::sink(), 0);
-        let mut file = Perfetto::begin(Counted { out, bytes }, &header).unwrap();
-        for id in 1..1000 {
-            for event in [Kind::ThreadStart, Kind::SwitchIn, Kind::ThreadExit] {
-                let (tid, tgid) = (id, id / 2);
-                let record = Record::new(1000, event);
-                file.record(&Record {
-                    tid,
-                    tgid,
-                    ..record
-                })
-                .unwrap();
-            }
-        }
-        assert!(file.threads.is_empty() && file.processes.is_empty());
     }
 }

@@ -54,6 +54,7 @@ fn end() -> End {
         counted: BTreeMap::from([(Kind::Launch, 5)]),
         lost: BTreeMap::from([(Kind::Launch, 4)]),
         missed: 0,
+        missed_by: BTreeMap::new(),
     }
 }
 

@@ -293,11 +293,10 @@ fn what(kind: Kind, row: &Row, names: &mut Names) -> Result<Option<What>, String
         Kind::VectorIrq => irq(IrqKind::Vector, row, names)?,
         Kind::WindowOpen => What::WindowOpen,
         Kind::WindowClose => What::WindowClose,
-        Kind::GraphLaunchExit
-        | Kind::Wakeup
-        | Kind::Migrate
-        | Kind::ThreadStart
-        | Kind::ThreadExit => return Ok(None),
+        Kind::ThreadExit => What::Exit,
+        Kind::GraphLaunchExit | Kind::Wakeup | Kind::Migrate | Kind::ThreadStart => {
+            return Ok(None);
+        }
     }))
 }
 

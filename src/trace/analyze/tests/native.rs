@@ -35,6 +35,7 @@ fn end(window_us: u64, lost: &[(Kind, u64)]) -> End {
         counted: BTreeMap::new(),
         lost: lost.iter().copied().collect(),
         missed: 0,
+        missed_by: BTreeMap::new(),
     }
 }
 
@@ -179,6 +180,28 @@ fn our_figures_of_our_trace_by_hand() {
     near(give.lost_ms.unwrap(), 0.690);
     near(give.by_scheduling_percent.unwrap(), 600.0 / 690.0 * 100.0);
     near(give.at_most_ms_per_s.unwrap(), 30.0);
+}
+
+#[test]
+fn a_thread_with_the_id_of_one_that_launched_is_another() {
+    let of_next = |record: Record| Record {
+        comm: Comm::new("next"),
+        ..record
+    };
+    let mut records = records();
+    records.extend([
+        record(6000, Kind::ThreadExit),
+        of_next(switch_out(7000, Reason::Preempted, "hog")),
+        of_next(switch_in(8000, Reason::Preempted, 1000, 1000)),
+        of_next(record(9000, Kind::Launch)),
+    ]);
+    let read = analysis(&ndjson(Launches::All, &records, Some(end(20_000, &[]))));
+    // Its switches come before its launch, and no interval is between the launches of two.
+    near(read.study.sched_per_1k.unwrap(), 8.0 / 5.0 * 1000.0);
+    assert_eq!(read.study.busiest.unwrap().pairs.pairs, 3);
+    let threads = read.ours.threads.iter();
+    let threads: Vec<_> = threads.map(|it| (it.tid, &*it.comm, it.launches)).collect();
+    assert_eq!(threads, [(11, "engine, core", 4), (11, "next", 1)]);
 }
 
 #[test]
