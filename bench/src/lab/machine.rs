@@ -122,7 +122,7 @@ pub fn arguments(lab: &Lab, accel: Accel, parts: &Parts) -> Vec<String> {
     for (guest, host) in parts.rw_mounts {
         args.push(format!("--rwdir={}={}", text(guest), text(host)));
     }
-    args.extend(kernel_parameters(lab).map(|word| format!("--kopt={word}")));
+    args.extend(kernel_parameters(lab, accel).map(|word| format!("--kopt={word}")));
     // --qemu-opts takes all that follows.
     args.push("--qemu-opts".to_owned());
     args.extend(qemu_options(accel, parts));
@@ -180,10 +180,15 @@ fn numa(lab: &Lab) -> Vec<String> {
         .collect()
 }
 
-fn kernel_parameters(lab: &Lab) -> impl Iterator<Item = &str> {
+fn kernel_parameters(lab: &Lab, accel: Accel) -> impl Iterator<Item = &str> {
+    // The emulated TSC is the host's, one for all CPUs. The kernel compares it with the HPET, which QEMU's
+    // main loop answers for when it gets to it, and gives the TSC up on a busy host: from then on reading the
+    // clock is a system call, and a launcher that reads it is a fifth slower until the guest ends.
+    let clock = (accel == Accel::Emulation).then_some("tsc=reliable");
     // An oops ends the guest, so that it is reported as what it is and not as a time limit.
     ["loglevel=4", "oops=panic"]
         .into_iter()
+        .chain(clock)
         .chain(lab.boot_args.iter().map(String::as_str))
 }
 
@@ -337,6 +342,8 @@ mod tests {
             kopts,
             ["loglevel=4", "oops=panic", "loglevel=7", "isolcpus=1"]
         );
+        let emulated = arguments(&lab, Accel::Emulation, &parts(&[], None));
+        assert!(emulated.contains(&"--kopt=tsc=reliable".to_owned()));
     }
 
     #[test]

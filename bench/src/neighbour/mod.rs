@@ -202,7 +202,9 @@ pub struct Running {
     parts: Vec<Part>,
     /// After the programs: it must be empty to be removed.
     _cgroup: Option<Cgroup>,
-    _steering: Option<rps::Steering>,
+    steering: Option<rps::Steering>,
+    /// What it had brought about as the measured window began.
+    steered: u64,
     disk: Option<PathBuf>,
     window_began: Instant,
 }
@@ -232,7 +234,8 @@ impl Running {
         Ok(Self {
             parts,
             _cgroup: cgroup,
-            _steering: steering,
+            steering,
+            steered: 0,
             disk: place.disk.map(Path::to_owned),
             window_began: Instant::now(),
         })
@@ -242,6 +245,9 @@ impl Running {
     pub fn window_begins(&mut self) -> Result<()> {
         for part in &mut self.parts {
             part.window_start = part.evidence(self.disk.as_deref())?;
+        }
+        if let Some(steering) = &self.steering {
+            self.steered = steering.evidence()?;
         }
         self.window_began = Instant::now();
         Ok(())
@@ -263,6 +269,11 @@ impl Running {
                 );
             }
             ends.push(end);
+        }
+        if let Some(steering) = &self.steering
+            && steering.evidence()? <= self.steered
+        {
+            bail!("no packet was received on the launcher's CPUs in the measured window");
         }
         for part in &mut self.parts {
             part.process.signal(Signal::SIGINT)?;

@@ -3,6 +3,7 @@
 //! handled on given CPUs, each burst by an inter-processor interrupt and a softirq there. It needs no
 //! hardware that interrupts.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
@@ -12,12 +13,14 @@ use crate::cpus;
 use crate::watchdog::{Duty, Guarded};
 
 const FILE: &str = "/sys/class/net/lo/queues/rx-0/rps_cpus";
+const STAT: &str = "/proc/net/softnet_stat";
 
 /// Dropping it puts back what was there.
 #[derive(Debug)]
 pub(super) struct Steering {
     file: PathBuf,
     before: String,
+    cpus: BTreeSet<usize>,
     _guarded: Guarded,
 }
 
@@ -25,10 +28,18 @@ impl Steering {
     /// From now on the CPUs of the list receive what comes over loopback.
     pub(super) fn to(list: &str) -> Result<Self> {
         let cpus = cpus::parse_list(list).map_err(anyhow::Error::msg)?;
-        Self::write(PathBuf::from(FILE), &cpus::format_mask(&cpus))
+        Self::write(PathBuf::from(FILE), cpus)
     }
 
-    fn write(file: PathBuf, mask: &str) -> Result<Self> {
+    /// How often these CPUs were interrupted to receive what others had, by the kernel's count.
+    pub(super) fn evidence(&self) -> Result<u64> {
+        let text = fs::read_to_string(STAT).with_context(|| format!("cannot read {STAT}"))?;
+        received_for_others(&text, &self.cpus)
+            .with_context(|| format!("cannot make sense of {STAT}"))
+    }
+
+    fn write(file: PathBuf, cpus: BTreeSet<usize>) -> Result<Self> {
+        let mask = cpus::format_mask(&cpus);
         let shown = file.display();
         let before = fs::read_to_string(&file).with_context(|| {
             format!("cannot read {shown}: the neighbour irq needs a kernel with CONFIG_RPS")
@@ -37,11 +48,12 @@ impl Steering {
             path: file.clone(),
             text: before.clone(),
         });
-        fs::write(&file, mask)
+        fs::write(&file, &mask)
             .with_context(|| format!("cannot write {shown}: the neighbour irq needs root"))?;
         Ok(Self {
             file,
             before,
+            cpus,
             _guarded: guarded,
         })
     }
@@ -58,20 +70,51 @@ impl Drop for Steering {
     }
 }
 
+/// The column `received_rps` of /proc/net/softnet_stat: a line for each online CPU, hexadecimal; the CPU's number
+/// is in the 13th column.
+fn received_for_others(text: &str, cpus: &BTreeSet<usize>) -> Option<u64> {
+    let mut sum = 0;
+    for line in text.lines() {
+        let column = |at| {
+            let word = line.split_whitespace().nth(at)?;
+            u64::from_str_radix(word, 16).ok()
+        };
+        if cpus.contains(&usize::try_from(column(12)?).ok()?) {
+            sum += column(9)?;
+        }
+    }
+    Some(sum)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_what_the_steered_cpus_received_for_others() {
+        let line = |rps: &str, cpu: &str| format!("0000ff {}{rps} 0 0 {cpu} 0 0\n", "0 ".repeat(8));
+        let text = [line("1f", "0"), line("0a", "2"), line("05", "3")].concat();
+        let of = |cpus: &[usize]| received_for_others(&text, &cpus.iter().copied().collect());
+        assert_eq!(
+            (of(&[2, 3]), of(&[0]), of(&[1])),
+            (Some(15), Some(31), Some(0))
+        );
+        assert_eq!(received_for_others("1 2 3\n", &BTreeSet::new()), None);
+    }
 
     #[test]
     fn what_was_there_is_put_back() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("rps_cpus");
         fs::write(&file, "0\n").unwrap();
-        let steering = Steering::write(file.clone(), "00000002").unwrap();
-        assert_eq!(fs::read_to_string(&file).unwrap(), "00000002");
+        let steering = Steering::write(file.clone(), [1].into()).unwrap();
+        assert_eq!(
+            fs::read_to_string(&file).unwrap(),
+            cpus::format_mask(&[1].into())
+        );
         drop(steering);
         assert_eq!(fs::read_to_string(&file).unwrap(), "0\n");
-        let error = Steering::write(dir.path().join("none"), "1").unwrap_err();
+        let error = Steering::write(dir.path().join("none"), [0].into()).unwrap_err();
         assert!(error.to_string().contains("CONFIG_RPS"), "{error}");
     }
 }
