@@ -43,6 +43,7 @@ struct End {
     counted: BTreeMap<String, u64>,
     lost: BTreeMap<String, u64>,
     missed: u64,
+    missed_by: BTreeMap<String, u64>,
 }
 
 #[derive(Deserialize)]
@@ -119,6 +120,7 @@ fn seen(header: &Header, end: &End, bytes: u64, launchers: Option<Launchers>) ->
         counted: end.counted.values().sum(),
         lost: end.lost.values().sum(),
         missed: end.missed,
+        missed_by: end.missed_by.clone(),
         bytes,
         launchers,
     }
@@ -193,7 +195,8 @@ mod tests {
                 "blocked": 2, "window_switches": 3, "launches": if tid == 9 {0} else {7}, "graph_launches": 0}})
         };
         let text = serde_json::json!({"header": {"start_ns": 1_000_000_000_u64, "cpus": 2},
-            "end": {"end_ns": 3_500_000_000_u64, "counted": {"launch": 5, "switch_in": 6}, "lost": {"launch": 2}, "missed": 1},
+            "end": {"end_ns": 3_500_000_000_u64, "counted": {"launch": 5, "switch_in": 6}, "lost": {"launch": 2}, "missed": 1,
+                "missed_by": {"too_deep": 1}},
             "threads": [thread(7, 10), thread(8, 20), thread(9, 5)]})
         .to_string();
         let seen = found(Trace::Summary, &text, &[7, 9]).unwrap();
@@ -201,6 +204,7 @@ mod tests {
             (seen.seconds, seen.counted, seen.lost, seen.missed),
             (2.5, 11, 2, 1)
         );
+        assert_eq!(seen.missed_by["too_deep"], 1);
         let launchers = seen.launchers.unwrap();
         assert_eq!((launchers.switches(), launchers.irq_ns()), (21, 12));
         assert_eq!((launchers.traced_ns, launchers.preempted_ns), (200, 80));
@@ -224,7 +228,7 @@ mod tests {
     fn reads_head_and_end_of_events() {
         let head = "# scx_gpuaware trace {\"schema\":1,\"start_ns\":0}\n";
         let rows = "1,launch,0,7\n".repeat(2000);
-        let end = "# end {\"ended_by\":\"command\",\"end_ns\":2000000000,\"counted\":{\"launch\":2005},\"lost\":{\"launch\":5},\"missed\":0}\n";
+        let end = "# end {\"ended_by\":\"command\",\"end_ns\":2000000000,\"counted\":{\"launch\":2005},\"lost\":{\"launch\":5},\"missed\":0,\"missed_by\":{}}\n";
         let seen = found(Trace::Events, &format!("{head}{rows}{end}"), &[]).unwrap();
         assert_eq!((seen.seconds, seen.counted, seen.lost), (2.0, 2005, 5));
         assert!(seen.launchers.is_none() && seen.bytes > END_BYTES);

@@ -73,6 +73,19 @@ fn what_is_slower_fails_and_what_is_faster_or_the_same_does_not() {
 }
 
 #[test]
+fn where_nothing_can_be_judged_that_is_no_success() {
+    let bench = at_speed(100);
+    let output = bench.path("two");
+    let words = [ON_HOST, &["--rounds", "2"]].concat();
+    let (code, log) = end_of(bench.run(&output, &words));
+    assert_eq!(code, 0, "{log}");
+    let (code, text) = compare(&output, &output, &[]);
+    assert_eq!(code, 2, "{text}");
+    assert!(text.contains("error: nothing could be judged"), "{text}");
+    assert!(text.contains("run both with --rounds 3 or more"), "{text}");
+}
+
+#[test]
 fn what_cannot_be_compared_is_bad_usage() {
     let bench = at_speed(100);
     let run = measured(&bench, "run", &[]);

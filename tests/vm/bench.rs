@@ -8,7 +8,7 @@ use crate::bench::{Bench, ON_HOST, SmallDisk, cell, end_of, failure, script_that
 use crate::process::{Process, code};
 use crate::tier;
 
-use super::machine::loaded;
+use super::machine::{Scheduler, loaded};
 
 #[test]
 #[ignore = "runs in the lab: make test"]
@@ -39,6 +39,27 @@ fn a_scheduler_that_is_thrown_out_fails_its_cell_and_the_next_one_starts_it_agai
     );
     assert_eq!(failure(&output, "r02-plain-none-w"), "", "{log}");
     assert_eq!(loaded(), None);
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn an_arm_for_the_kernels_own_scheduler_fails_under_another() {
+    if !tier::vm() {
+        return;
+    }
+    let scheduler = Scheduler::start(&[]);
+    let bench = Bench::new(&script_that(":"), "[\"none\"]", "");
+    let output = bench.path("out");
+    let (code, log) = end_of(bench.run(&output, ON_HOST));
+    assert_eq!(code, 1, "{log}");
+    let reason = failure(&output, "r01-plain-none-w");
+    assert!(
+        reason.starts_with("the sched_ext scheduler gpuaware is loaded"),
+        "{reason}"
+    );
+    scheduler.stop();
+    let (code, log) = end_of(bench.resume(&output));
+    assert_eq!(code, 0, "{log}");
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn gate(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("expected percent above 0, up to 50, got {text:?}"))
 }
 
-/// Exit code 1 when something became worse.
+/// Exit code 1 when something became worse, 2 when nothing could be judged.
 pub fn main(options: &CompareOptions) -> Result<ExitCode> {
     let (before, before_cells) = read(&options.before)?;
     let (after, after_cells) = read(&options.after)?;
@@ -62,6 +62,11 @@ pub fn main(options: &CompareOptions) -> Result<ExitCode> {
         &arms,
     );
     print!("{}", table(&changes).to_text());
+    if changes.iter().all(|c| c.verdict == Verdict::TooFewRounds) {
+        let why = "nothing could be judged: no row has three rounds that both runs measured; \
+                   run both with --rounds 3 or more";
+        return Err(DataError::Usage(why.to_owned()).into());
+    }
     let count = |verdict| changes.iter().filter(|c| c.verdict == verdict).count();
     let worse = count(Verdict::Worse);
     println!(

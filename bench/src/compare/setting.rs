@@ -49,6 +49,16 @@ pub fn differences(before: &Setting, after: &Setting) -> Differences {
                 a.matrix.seconds.to_string(),
                 b.matrix.seconds.to_string(),
             ),
+            fatal(
+                "stress-ng's settings",
+                format!("{:?}", a.matrix.stress_ng),
+                format!("{:?}", b.matrix.stress_ng),
+            ),
+            fatal(
+                "bpf_stats",
+                a.matrix.bpf_stats.to_string(),
+                b.matrix.bpf_stats.to_string(),
+            ),
             fatal("scratch disk", disk(&a.matrix), disk(&b.matrix)),
         ]
         .into_iter()

@@ -186,12 +186,19 @@ impl RunDir {
     }
 
     /// Writes the cell. Where the disk is full the reserve makes room for the reason, so that the cell is marked.
+    ///
+    /// An earlier measurement of the same cell is worth more than the reason why there is no second one.
     pub fn write_cell(&self, cell: &Cell) -> Result<()> {
         let file = self.cell_file(&cell.key);
+        if let (Some(failure), true) = (&cell.failure, file.exists()) {
+            let mut earlier: Cell = read_json(&file)?;
+            let failure = format!("measured again, which failed: {failure}");
+            earlier.disturbed.push(failure);
+            return write_json(&file, &earlier);
+        }
         let Err(error) = write_json(&file, cell) else {
             return Ok(());
         };
-        // An earlier measurement of the same cell is worth more than the reason why there is no second one.
         if self.drop_reserve() && !file.exists() {
             let failed = Cell {
                 failure: Some(format!("{error:#}")),
@@ -335,6 +342,25 @@ mod tests {
         let back = run.cells().unwrap();
         assert_eq!(back.len(), 1);
         assert_eq!(back[0].key, cell.key);
+    }
+
+    #[test]
+    fn a_repetition_that_fails_leaves_what_was_measured() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(dir.path()).unwrap();
+        let mut disturbed = samples::cell(1, "eevdf", Neighbour::None, 100.0);
+        disturbed.disturbed.push("steal".to_owned());
+        run.write_cell(&disturbed).unwrap();
+        let failed = Cell {
+            measurement: None,
+            failure: Some("iperf3 died".to_owned()),
+            ..samples::cell(1, "eevdf", Neighbour::None, 100.0)
+        };
+        run.write_cell(&failed).unwrap();
+        let cell = run.cells().unwrap().remove(0);
+        let wanted = ["steal", "measured again, which failed: iperf3 died"];
+        assert_eq!(cell.disturbed, wanted);
+        assert!(cell.measurement.is_some() && cell.failure.is_none());
     }
 
     #[test]

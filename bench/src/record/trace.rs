@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the tracer found in a cell.
 
+use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,9 @@ pub struct TraceSeen {
     pub counted: u64,
     pub lost: u64,
     pub missed: u64,
+    /// The last by why.
+    #[serde(default)]
+    pub missed_by: BTreeMap<String, u64>,
     /// Size of the tracer's file.
     pub bytes: u64,
     /// The launching threads together; a summary has them if any was seen to launch, events do not.

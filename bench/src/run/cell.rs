@@ -21,7 +21,7 @@ use crate::neighbour::{self, Neighbour, StressNg};
 use crate::process::Supervised;
 use crate::procstat::Snapshot;
 use crate::record::{BpfCost, MarksSeen, Measurement, Surroundings, WorkloadReport};
-use crate::run::scheduler::Attached;
+use crate::run::scheduler::{Attached, KernelsOwn};
 use crate::tracer::Tracer;
 use crate::workload;
 
@@ -85,6 +85,7 @@ pub fn measure(
     if let Some(attached) = scheduler.as_deref_mut() {
         attached.check()?;
     }
+    let kernels_own = scheduler.is_none().then(KernelsOwn::begin).transpose()?;
     let mut neighbours = neighbour::Running::start(
         settings.neighbour,
         &settings.arm.neighbours,
@@ -138,6 +139,9 @@ pub fn measure(
     let answer = ask_for_marks(settings)?;
     let workload = running.report()?;
     let trace = tracer.map(|tracer| tracer.found(&workload)).transpose()?;
+    if let Some(kernels_own) = kernels_own {
+        kernels_own.check()?;
+    }
     let scheduler = match scheduler {
         Some(attached) => Some(attached.check()?.clone()),
         None => None,

@@ -28,10 +28,7 @@ pub fn of_this_machine() -> Facts {
         "kernel parameters",
         read("/proc/cmdline").map(|line| relevant_parameters(&line)),
     );
-    put(
-        "clocksource",
-        read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
-    );
+    put("clocksource", clocksource());
     put("virtualisation", virtualisation());
     put("memory", memory());
     put(
@@ -66,6 +63,7 @@ pub fn of_the_host(target_dir: &Path) -> Facts {
     let scheduler = target_dir.join("release/scx_gpuaware");
     put("scx_gpuaware", program::version(scheduler));
     put("programs", fingerprint(target_dir));
+    put("peers", peers());
     put("git revision", revision());
     put("load average", read("/proc/loadavg"));
     facts
@@ -91,6 +89,7 @@ pub const SETTLED: &[&str] = &[
     "qemu",
     "scx_gpuaware",
     "programs",
+    "peers",
 ];
 /// What is worth a note, but no reason to refuse: data and programs are compared themselves.
 pub const NOTED: &[&str] = &["git revision"];
@@ -133,6 +132,24 @@ fn fingerprint(target_dir: &Path) -> Option<String> {
         }
     }
     found.then(|| format!("{hash:016x}"))
+}
+
+/// The versions of the schedulers that arms name and that are installed apart; of none: empty.
+fn peers() -> Option<String> {
+    const NAMES: [&str; 4] = ["scx_bpfland", "scx_cosmos", "scx_lavd", "scx_layered"];
+    let versions = NAMES.map(|name| program::find(name).and_then(program::version));
+    Some(
+        versions
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(", "),
+    )
+}
+
+/// What the kernel takes the time from. It may change while the machine runs.
+pub fn clocksource() -> Option<String> {
+    read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 }
 
 /// The load of the last minute.

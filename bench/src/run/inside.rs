@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::arm::Arm;
 use crate::bpf;
@@ -35,6 +35,8 @@ struct Stage<'a> {
     progress: Progress,
     budget: Budget,
     places: Places,
+    /// What the kernel took the time from at first.
+    clock: Option<String>,
 }
 
 /// Something that the arm needs is not there: a result, and no fault of the run.
@@ -77,6 +79,7 @@ pub fn block(run: &RunDir, index: usize, target_dir: &Path, disk: Option<&Path>)
         progress: Progress::new(&plan, run, index),
         budget: Budget::new(plan.matrix.cells(), spent),
         places: Places::of_this_machine(target_dir),
+        clock: facts::clocksource(),
     };
     let _counting = plan
         .matrix
@@ -229,7 +232,9 @@ impl Stage<'_> {
             stress_ng: &self.plan.matrix.stress_ng,
             bpf_stats: self.plan.matrix.bpf_stats,
         };
-        cell::measure(&settings, attached, phases)
+        let measurement = cell::measure(&settings, attached, phases)?;
+        same_clock(self.clock.as_deref(), facts::clocksource().as_deref())?;
+        Ok(measurement)
     }
 
     fn cell(
@@ -307,6 +312,20 @@ fn keep_settings(arm: &Arm, files: &Path, file: &Path) {
     }
 }
 
+/// An error if the kernel gave its clock up since the block began: where another is read by system calls,
+/// whoever asks for the time is slower than before, and no cell is comparable with those before.
+fn same_clock(began: Option<&str>, now: Option<&str>) -> Result<()> {
+    if began == now {
+        return Ok(());
+    }
+    let word = |clock: Option<&str>| clock.unwrap_or("not known").to_owned();
+    bail!(
+        "the kernel's clock is {} now, it was {} when the boot's cells began",
+        word(now),
+        word(began)
+    )
+}
+
 /// Milliseconds since 1970.
 pub fn unix_ms() -> u64 {
     SystemTime::now()
@@ -346,5 +365,16 @@ mod tests {
         );
         let there: Arm = toml::from_str("description = \"x\"\nneeds = [\"program:sh\"]\n").unwrap();
         assert_eq!(missing(&there, "1"), None);
+    }
+
+    #[test]
+    fn a_clock_that_was_given_up_is_an_error() {
+        assert!(same_clock(Some("tsc"), Some("tsc")).is_ok());
+        assert!(same_clock(None, None).is_ok());
+        let error = same_clock(Some("tsc"), Some("hpet")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the kernel's clock is hpet now, it was tsc when the boot's cells began"
+        );
     }
 }

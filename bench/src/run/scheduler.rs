@@ -139,6 +139,41 @@ impl Attached {
     }
 }
 
+/// The kernel's own scheduler around a cell of an arm that has no other.
+#[derive(Debug)]
+pub struct KernelsOwn {
+    /// Absent in kernels without sched_ext.
+    enable_seq: Option<u64>,
+}
+
+impl KernelsOwn {
+    /// An error if a sched_ext scheduler is loaded.
+    pub fn begin() -> Result<Self> {
+        Self::none_but_the_kernels()?;
+        Ok(Self {
+            enable_seq: enable_seq().ok(),
+        })
+    }
+
+    /// An error if one is or was loaded since.
+    pub fn check(&self) -> Result<()> {
+        Self::none_but_the_kernels()?;
+        if enable_seq().ok() != self.enable_seq {
+            bail!("a sched_ext scheduler came and went during the cell");
+        }
+        Ok(())
+    }
+
+    fn none_but_the_kernels() -> Result<()> {
+        match current_ops() {
+            Some(ops) => bail!(
+                "the sched_ext scheduler {ops} is loaded: this arm is for the kernel's own, stop it first"
+            ),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The program that runs beside a scheduler, if its arm has one.
 #[derive(Debug)]
 struct Companion {

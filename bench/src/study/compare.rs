@@ -31,6 +31,10 @@ pub enum Figure {
     Speed,
     /// The highest percentile that the rounds of both runs have the samples for.
     Tail(Latency, u32),
+    /// Of a server's requests offered, how many were answered.
+    Answered,
+    /// Cells that failed: one more than before is worse, without any statistics.
+    Failures,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +73,8 @@ impl Figure {
     pub fn name(self) -> String {
         let (latency, percent) = match self {
             Self::Speed => return "tokens/s".to_owned(),
+            Self::Answered => return "answered".to_owned(),
+            Self::Failures => return "failed cells".to_owned(),
             Self::Tail(latency, percent) => (latency, percent),
         };
         let of = match latency {
@@ -81,8 +87,8 @@ impl Figure {
 
     fn is_better(self, ratio: f64) -> bool {
         match self {
-            Self::Speed => ratio > 1.0,
-            Self::Tail(..) => ratio < 1.0,
+            Self::Speed | Self::Answered => ratio > 1.0,
+            Self::Tail(..) | Self::Failures => ratio < 1.0,
         }
     }
 }
@@ -101,6 +107,7 @@ pub fn compare(gate: f64, before: &Run, after: &Run, arms: &[String]) -> Vec<Cha
         measured(after.plan, after.cells),
     );
     let mut rows: Vec<(Change, Vec<f64>)> = Vec::new();
+    let mut failures = Vec::new();
     for (workload, neighbour, arm) in b
         .each_row()
         .filter(|(.., arm)| arms.iter().any(|a| a == arm))
@@ -120,11 +127,40 @@ pub fn compare(gate: f64, before: &Run, after: &Run, arms: &[String]) -> Vec<Cha
             };
             rows.push((row, ratios));
         }
+        failures.extend(more_failures(before, after, row));
     }
     let comparisons = rows.iter().filter(|(_, r)| r.len() >= MIN_ROUNDS).count();
     rows.into_iter()
         .map(|(row, ratios)| judge(row, &ratios, gate / comparisons.max(1) as f64))
+        .chain(failures)
         .collect()
+}
+
+/// Cells of a row that failed after the change and did not before it. Who got through is no measure of a change
+/// after which others do not.
+fn more_failures(before: &Run, after: &Run, row: RowOf) -> Option<Change> {
+    let (workload, neighbour, arm) = row;
+    let failed = |run: &Run| {
+        let of_row = |cell: &&Cell| {
+            cell.key.workload == workload
+                && cell.key.neighbour == neighbour
+                && cell.key.arm == arm
+                && cell.measurement.is_none()
+                && !cell.cannot_run
+        };
+        run.cells.iter().filter(of_row).count()
+    };
+    let (before, after) = (failed(before), failed(after));
+    (after > before).then(|| Change {
+        workload: workload.to_owned(),
+        neighbour,
+        arm: arm.to_owned(),
+        figure: Figure::Failures,
+        rounds: after,
+        ratio: None,
+        interval: None,
+        verdict: Verdict::Worse,
+    })
 }
 
 fn judge(mut row: Change, ratios: &[f64], error: f64) -> Change {
@@ -163,6 +199,9 @@ fn figures(a: &Cells, b: &Cells, row: RowOf) -> Vec<Figure> {
     let rounds = [a, b].map(|cells| cells.rounds(workload, neighbour, arm));
     let both: Vec<&Measurement> = rounds.iter().flat_map(|r| r.values().copied()).collect();
     let mut figures = vec![Figure::Speed];
+    if both.iter().any(|m| m.workload.client().is_some()) {
+        figures.push(Figure::Answered);
+    }
     for latency in [Latency::Token, Latency::Ttft, Latency::Tpot] {
         let counts = both.iter().map(|m| latency.samples(m).len());
         let fewest = counts.min().unwrap_or(0);
@@ -220,6 +259,12 @@ fn values(cells: &Cells, (workload, neighbour, arm): RowOf, figure: Figure) -> B
         Figure::Speed if neighbour == Neighbour::None => each(&|m| Some(m.workload.tokens_per_s())),
         Figure::Speed => cells.shares(workload, neighbour, arm),
         Figure::Tail(latency, percent) => each(&|m| latency.percentile(m, percent)),
+        Figure::Answered => each(&|m| {
+            let client = m.workload.client()?;
+            Some(client.completed as f64 / client.offered as f64)
+        }),
+        // Counted, not compared.
+        Figure::Failures => BTreeMap::new(),
     }
 }
 
@@ -321,6 +366,39 @@ mod tests {
             .find(|c| c.figure == Figure::Tail(Latency::Ttft, 90));
         assert_eq!(ttft.unwrap().verdict, Verdict::TooFewRounds);
         assert_eq!(Figure::Tail(Latency::Ttft, 99).name(), "p99 TTFT");
+    }
+
+    #[test]
+    fn requests_that_are_not_answered_any_more_are_worse() {
+        let mut half = served(500, 1.0);
+        for cell in &mut half {
+            let measurement = cell.measurement.as_mut().unwrap();
+            let mut report = serde_json::to_value(&measurement.workload).unwrap();
+            report["client"]["completed"] = 250.into();
+            measurement.workload = serde_json::from_value(report).unwrap();
+        }
+        let changes = changes(&served(500, 1.0), &half, "gpuaware");
+        let answered = changes.iter().find(|c| c.figure == Figure::Answered);
+        let answered = answered.filter(|c| c.rounds == 3).unwrap();
+        assert_eq!(
+            (answered.verdict, answered.ratio),
+            (Verdict::Worse, Some(0.5))
+        );
+    }
+
+    #[test]
+    fn cells_that_fail_now_are_worse_whatever_the_others_do() {
+        let (before, mut after) = (run(1, 1.0), run(2, 1.0));
+        let failed = after.iter_mut().find(|cell| cell.key.arm == "gpuaware");
+        let failed = failed.unwrap();
+        (failed.measurement, failed.failure) = (None, Some("thrown out".to_owned()));
+        let worse = |before: &[Cell], after: &[Cell]| {
+            let changes = changes(before, after, "gpuaware");
+            let worse = changes.iter().filter(|c| c.verdict == Verdict::Worse);
+            worse.map(|c| (c.figure, c.rounds)).collect::<Vec<_>>()
+        };
+        assert_eq!(worse(&before, &after), [(Figure::Failures, 1)]);
+        assert_eq!(worse(&after, &before), [], "repaired");
     }
 
     #[test]

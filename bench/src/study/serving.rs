@@ -92,7 +92,8 @@ fn latency(rounds: &Rounds, clean: &Rounds, figure: Figure) -> Latency {
         .iter()
         .map(|(above, below)| (above.as_slice(), below.as_slice()))
         .collect();
-    let below: usize = pairs.iter().map(|(_, below)| below.len()).sum();
+    let paired = |of: fn(&(&[f64], &[f64])) -> usize| pairs.iter().map(of).sum::<usize>();
+    let fewest = paired(|(above, _)| above.len()).min(paired(|(_, below)| below.len()));
     let enough = samples >= P99_MIN_SAMPLES;
     Latency {
         samples,
@@ -100,7 +101,7 @@ fn latency(rounds: &Rounds, clean: &Rounds, figure: Figure) -> Latency {
         p99_ms: enough
             .then(|| stats::pooled_percentile(&own, 99.0))
             .flatten(),
-        p99_of_clean: (enough && below >= P99_MIN_SAMPLES)
+        p99_of_clean: (fewest >= P99_MIN_SAMPLES)
             .then(|| stats::pooled_percentile_ratio(&pairs, 99.0))
             .flatten(),
         mean_of_clean: stats::median_of_rounds(

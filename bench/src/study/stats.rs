@@ -174,6 +174,18 @@ mod tests {
     }
 
     #[test]
+    fn an_interval_leaves_out_what_is_reached_too_seldom() {
+        let rounds = [10.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0];
+        // The median of seven drawn ones is the least with probability P(at least 4 of 7 draws are it) = 0.0101,
+        // one of the two least with 0.103: 2.5 % lie at the second.
+        let estimate = median_of_rounds(&rounds).unwrap();
+        assert_eq!(
+            (estimate.value, estimate.interval),
+            (13.0, Some([11.0, 15.0]))
+        );
+    }
+
+    #[test]
     fn a_constant_has_an_interval_without_width() {
         let estimate = median_of_rounds(&[5.0; 5]).unwrap();
         assert_eq!(estimate.interval, Some([5.0, 5.0]));

@@ -92,6 +92,27 @@ fn p99_is_refused_below_459_samples() {
 }
 
 #[test]
+fn p99_takes_459_samples_and_not_one_less() {
+    let p99 = |tokens: [usize; 3]| {
+        let of_round = |(at, &tokens): (usize, &usize)| {
+            let mut cell = cell(at as u32 + 1, "eevdf", Neighbour::None, 100.0);
+            let measurement = cell.measurement.as_mut().unwrap();
+            let WorkloadReport::GpuLaunch(launch) = &mut measurement.workload else {
+                panic!("a sample of another workload");
+            };
+            launch.token_us.truncate(tokens);
+            cell
+        };
+        let cells: Vec<Cell> = tokens.iter().enumerate().map(of_round).collect();
+        let summary = study(&plan(), &cells);
+        let row = find(&summary, "eevdf", Neighbour::None);
+        (row.token_samples, row.token_p99_ms.is_some())
+    };
+    assert_eq!(p99([153, 153, 153]), (459, true));
+    assert_eq!(p99([153, 153, 152]), (458, false));
+}
+
+#[test]
 fn work_is_relative_to_the_baseline_by_kind_and_in_the_mean() {
     let kinds = |stress: f64, net: f64, disk: f64| {
         [

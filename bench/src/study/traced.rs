@@ -173,6 +173,7 @@ mod tests {
             counted: 1000,
             lost: 1,
             missed: 2,
+            missed_by: [("too_deep".to_owned(), 2)].into(),
             bytes: 4 << 20,
             launchers,
         });

@@ -19,7 +19,7 @@ use crate::record::{LlmClient, LlmServing};
 pub(super) const LISTENING: &str = "llm_server: listening on ";
 pub(super) const MEASURING: &str = "llm_client: measuring";
 /// What open answers get after the last request; what takes longer has failed.
-const DRAIN_S: f64 = 20.0;
+pub(super) const DRAIN_S: f64 = 20.0;
 
 pub(super) fn server(workload: &LlmServer, prefix: &[String], target: &Path) -> Result<Command> {
     let mut line: Vec<OsString> = prefix.iter().map(OsString::from).collect();

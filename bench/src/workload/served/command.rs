@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::cpus;
 use crate::matrix::{Client, Requests, Served, Server};
-use crate::workload::Place;
+use crate::workload::{Place, llm_server};
 
 /// What the clients write into the folder that they are given.
 pub const VLLM_BENCH_RESULT: &str = "vllm-bench.json";
@@ -81,6 +81,7 @@ fn llm_client(
     line.flag("--length-scale", asked.length_scale);
     line.flag("--warmup-requests", asked.warmup_requests);
     line.flag("--duration", seconds);
+    line.flag("--drain", llm_server::DRAIN_S);
     line.flag("--seed", seed);
     for objective in objectives(asked) {
         line.flag("--goodput", objective);
@@ -243,7 +244,7 @@ mod tests {
         assert!(
             text.ends_with(
                 "chrt --fifo 1 /t/release/llm_client --base-url http://127.0.0.1:9 --model m --request-rate 4 \
-                 --length-scale 1 --warmup-requests 4 --duration 2.5 --seed 3 --goodput ttft:200"
+                 --length-scale 1 --warmup-requests 4 --duration 2.5 --drain 20 --seed 3 --goodput ttft:200"
             ),
             "{text}"
         );

@@ -24,6 +24,8 @@ use crate::record::{LlmClient, LlmServer, LlmServing};
 
 /// Loading a model takes minutes.
 const START_TIMEOUT: Duration = Duration::from_secs(900);
+/// For requests that hang: clients that are not ours wait for all answers, however long that takes.
+const DRAIN_S_OF_OTHERS: f64 = 120.0;
 const POLL: Duration = Duration::from_millis(250);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// What the clients say just before their first measured request.
@@ -86,8 +88,14 @@ impl Running {
 
     pub fn wait_until_measured(&mut self, seconds: f64) -> Result<()> {
         let server = &mut self.server;
-        self.client
-            .wait_for_end(seconds, || server.as_mut().map_or(Ok(()), Child::must_live))
+        let patience = match self.served.client {
+            // Gives up what is not answered in time, by itself.
+            Client::Llm => 0.0,
+            Client::VllmBench | Client::Aiperf => DRAIN_S_OF_OTHERS,
+        };
+        self.client.wait_for_end(seconds + patience, || {
+            server.as_mut().map_or(Ok(()), Child::must_live)
+        })
     }
 
     /// The client's account, and of the server what the kernel knows: it counts no launches itself.
