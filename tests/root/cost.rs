@@ -140,6 +140,7 @@ fn what_sweeping_costs_after_a_minute() {
     let results =
         serde_json::json!({ "on_tokens_per_s_launches_probed": rates, "percent": percent });
     record("probing-cost-after-a-minute", &results);
+    assert!(mean - around > -0.2, "{mean} +-{around}");
 }
 
 #[test]

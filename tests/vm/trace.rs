@@ -169,6 +169,10 @@ fn a_cgroup_is_traced_with_what_is_in_it_below_it_and_moved_into_it() {
         process
     };
     let [outside, deep, late] = [(); 3].map(|()| spinner());
+    // Its main thread launches nothing.
+    let mut several = gpu_launch("--profile eager --duration 60");
+    several.stdout(Stdio::null());
+    let several = Process::start(several);
     // The tracer says that it probes this one's libcuda: tracing has begun then.
     let mut inside = gpu_launch("--profile eager --duration 60");
     inside.stdout(Stdio::null());
@@ -182,6 +186,7 @@ fn a_cgroup_is_traced_with_what_is_in_it_below_it_and_moved_into_it() {
     tracer.wait_for_line("probing", Duration::from_secs(60));
     std::thread::sleep(Duration::from_secs(1));
     group.add(&late);
+    group.add(&several);
     assert_eq!(code(tracer.wait(Duration::from_secs(60))), 0);
     let (header, records) = read(&file);
     assert!(header.target.starts_with("cgroup "), "{}", header.target);
@@ -192,9 +197,18 @@ fn a_cgroup_is_traced_with_what_is_in_it_below_it_and_moved_into_it() {
         .collect();
     assert_eq!(
         traced,
-        BTreeSet::from([inside.pid(), deep.pid(), late.pid()]),
+        BTreeSet::from([inside.pid(), deep.pid(), late.pid(), several.pid()]),
         "not {}",
         outside.pid()
+    );
+    let launching = |record: &Record| {
+        record.tgid == several.pid()
+            && record.tid != several.pid()
+            && record.event == Kind::SwitchIn
+    };
+    assert!(
+        records.iter().any(launching),
+        "all threads of who is moved in"
     );
     let first = |pid: i32| records.iter().find(|record| record.tgid == pid).unwrap();
     assert!(first(late.pid()).time_ns > first(inside.pid()).time_ns + 500_000_000);

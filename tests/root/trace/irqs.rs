@@ -6,18 +6,19 @@ use scx_gpuaware::trace::schema::{Kind, Record};
 use super::known::trace;
 use super::{alone, assert_close, assert_none_lost};
 
+fn is_irq(record: &&Record) -> bool {
+    matches!(
+        record.event,
+        Kind::HardIrq | Kind::SoftIrq | Kind::VectorIrq
+    )
+}
+
 #[test]
 fn nested_interrupts_count_once() {
     let Some(_alone) = alone() else { return };
     let traced = trace("", "udp:2000");
     traced.assert_consistent();
     assert_none_lost(&traced);
-    let is_irq = |record: &&Record| {
-        matches!(
-            record.event,
-            Kind::HardIrq | Kind::SoftIrq | Kind::VectorIrq
-        )
-    };
     let irqs: Vec<_> = traced.within(traced.phase("udp")).filter(is_irq).collect();
     let span = |irq: &Record| irq.time_ns - irq.duration_ns.unwrap()..irq.time_ns;
     let mut nr_nested = 0;
@@ -59,4 +60,69 @@ fn nested_interrupts_count_once() {
         (sending_ns / 10..sending_ns).contains(&ns),
         "{ns} of {sending_ns}"
     );
+}
+
+#[test]
+fn interrupts_of_a_device_are_as_many_as_the_kernel_counts() {
+    let Some(_alone) = alone() else { return };
+    let traced = trace("", "disk:1000");
+    traced.assert_consistent();
+    assert_none_lost(&traced);
+    let phase = traced.phase("disk");
+    let (from_ns, to_ns, wanted) = phase.spans[0];
+    assert!(wanted >= 1000, "one for each block: {wanted}");
+    let irqs: Vec<_> = traced
+        .within(phase)
+        .filter(|record| record.event == Kind::HardIrq)
+        .filter(|record| (from_ns..to_ns).contains(&record.time_ns))
+        .collect();
+    assert_eq!(irqs.len() as u64, wanted);
+    for irq in irqs {
+        assert!(irq.irq.is_some() && irq.irq_name.is_some(), "{irq:?}");
+    }
+}
+
+#[test]
+fn interrupts_last_as_long_as_a_thread_that_looks_at_the_clock_is_away() {
+    let Some(_alone) = alone() else { return };
+    let traced = trace("", "gaps:1000:2000");
+    traced.assert_consistent();
+    assert_none_lost(&traced);
+    let phase = traced.phase("gaps");
+    let irqs: Vec<_> = traced.within(phase).filter(is_irq).collect();
+    let mut shares: Vec<f64> = Vec::new();
+    for &(from_ns, to_ns, _) in &phase.spans {
+        let inside = irqs.iter().filter(|irq| {
+            let begin_ns = irq.time_ns - irq.duration_ns.unwrap();
+            from_ns <= begin_ns && irq.time_ns <= to_ns
+        });
+        let own_ns: u64 = inside.map(|irq| irq.self_ns.unwrap()).sum();
+        assert!(own_ns <= to_ns - from_ns, "{own_ns} in {from_ns}..{to_ns}");
+        // The others are a host's doing, or another thread's.
+        if own_ns > 0 {
+            shares.push(own_ns as f64 / (to_ns - from_ns) as f64);
+        }
+    }
+    assert!(shares.len() > 100, "{}", shares.len());
+    shares.sort_by(f64::total_cmp);
+    // Getting in and out, and what records it, is the rest.
+    let median = shares[shares.len() / 2];
+    eprintln!("interrupts are {:.0} % of a gap", median * 100.0);
+    assert!((0.2..1.0).contains(&median), "{median}");
+    // And none is where the thread was not away.
+    let in_a_gap = |irq: &&&Record| {
+        let begin_ns = irq.time_ns - irq.duration_ns.unwrap();
+        let at = phase.spans.partition_point(|span| span.1 <= begin_ns);
+        let gap = phase.spans.get(at);
+        gap.is_some_and(|gap| gap.0 <= begin_ns && irq.time_ns <= gap.1)
+    };
+    let first = phase.spans[0].0;
+    let last = phase.spans[phase.spans.len() - 1].1;
+    let long: Vec<_> = irqs
+        .iter()
+        .filter(|irq| irq.duration_ns.unwrap() >= 2000)
+        .filter(|irq| (first..last).contains(&(irq.time_ns - irq.duration_ns.unwrap())))
+        .collect();
+    let outside = long.len() - long.iter().copied().filter(in_a_gap).count();
+    assert_eq!(outside, 0, "of {}", long.len());
 }

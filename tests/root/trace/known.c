@@ -21,7 +21,16 @@
  *
  *   each:N:NS    the same N times, and tells the switches of each yield
  *
+ *   alternate:N  yields N times to a thread that yields back: both SCHED_FIFO, so no tick comes
+ * between
+ *
  *   storm:MS:NS  two such threads on each of two CPUs
+ *
+ *   disk:N       reads N blocks, one after the other, and never leaves the CPU that is interrupted
+ * for it: one span, with the interrupts of devices by the kernel's count
+ *
+ *   gaps:N:NS    looks at the clock until it was away for NS nanoseconds or more N times: a span
+ * each
  *
  *   udp:MS       sends datagrams to itself: softirqs with interrupts on top
  *
@@ -33,21 +42,12 @@
  *
  * Each phase runs in a thread of its own; for each there is one line of JSON.
  */
-#define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
+#include "known.h"
+
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 
 /* What is needed of cuda.h, which is not everywhere that tests are built. */
 typedef struct {
@@ -70,36 +70,9 @@ int cuStreamEndCapture(void *stream, void **graph);
 int cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long flags);
 int cuGraphLaunch(void *exec, void *stream);
 
-struct snapshot {
-	uint64_t time_ns, wait_ns, steal_ns, net_rx;
-	long nvcsw, nivcsw;
-};
-
-/* A call of sched_yield(), and the switches between the two times. */
-struct span {
-	uint64_t from_ns, to_ns;
-	long switches;
-};
-
-struct phase {
-	const char *kind;
-	long a, b;
-	long yields_switched;
-	uint64_t asleep_ns, waited_ns;
-	_Atomic uint64_t woken_at_ns;
-	int pipe[2];
-	int waker_tid;
-	int cpu;
-	long datagrams;
-	uint64_t sending_ns;
-	struct span *spans;
-	long nr_spans;
-};
-
 static void *function, *stream;
-static atomic_int stop;
 
-static uint64_t clock_ns(clockid_t clock)
+uint64_t clock_ns(clockid_t clock)
 {
 	struct timespec ts;
 
@@ -107,7 +80,7 @@ static uint64_t clock_ns(clockid_t clock)
 	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
 }
 
-static void die(const char *what)
+void die(const char *what)
 {
 	fprintf(stderr, "known: %s\n", what);
 	exit(1);
@@ -153,7 +126,7 @@ static uint64_t steal_ns(void)
 }
 
 /* Counts and the time that they are of: no switch fell in between. */
-static struct snapshot switches(void)
+struct snapshot switches(void)
 {
 	struct snapshot shot = {};
 	struct rusage before, after;
@@ -178,7 +151,7 @@ static struct snapshot snapshot(void)
 	return shot;
 }
 
-static void pin(int cpu)
+void pin(int cpu)
 {
 	cpu_set_t set;
 
@@ -188,33 +161,12 @@ static void pin(int cpu)
 		die("sched_setaffinity");
 }
 
-static void spin_ns(uint64_t ns)
+void spin_ns(uint64_t ns)
 {
 	uint64_t end = clock_ns(CLOCK_MONOTONIC) + ns;
 
 	while (clock_ns(CLOCK_MONOTONIC) < end)
 		;
-}
-
-static void *busy(void *arg)
-{
-	(void)arg;
-	pin(1);
-	while (!stop)
-		;
-	return NULL;
-}
-
-static void *yielder(void *arg)
-{
-	struct phase *phase = arg;
-
-	pin(phase->cpu);
-	while (!stop) {
-		spin_ns(phase->b);
-		sched_yield();
-	}
-	return NULL;
 }
 
 static void launch(unsigned gx)
@@ -290,215 +242,20 @@ static void block(struct phase *phase)
 		sleep_us(phase, phase->b);
 }
 
-/* Wakes the other thread of its CPU, and does not let it run for as long as it let it sleep. */
-static void *late_waker(void *arg)
+static bool run_one_of(const struct phase_kind *kinds, struct phase *phase)
 {
-	struct sched_param param = {.sched_priority = 1};
-	struct phase *phase = arg;
-
-	pin(1);
-	if (sched_setscheduler(0, SCHED_FIFO, &param))
-		die("SCHED_FIFO");
-	for (long i = 0; i < phase->a; i++) {
-		usleep(phase->b);
-		phase->woken_at_ns = clock_ns(CLOCK_MONOTONIC);
-		if (write(phase->pipe[1], "x", 1) != 1)
-			die("write");
-		spin_ns(phase->b * 1000);
-	}
-	return NULL;
-}
-
-static void wait_late(struct phase *phase)
-{
-	pthread_t other;
-	char byte;
-
-	if (pipe(phase->pipe))
-		die("pipe");
-	pthread_create(&other, NULL, late_waker, phase);
-	for (long i = 0; i < phase->a; i++) {
-		uint64_t start = clock_ns(CLOCK_MONOTONIC);
-
-		if (read(phase->pipe[0], &byte, 1) != 1)
-			die("read");
-		phase->asleep_ns += phase->woken_at_ns - start;
-		phase->waited_ns += clock_ns(CLOCK_MONOTONIC) - phase->woken_at_ns;
-	}
-	pthread_join(other, NULL);
-}
-
-static void with_busy(struct phase *phase)
-{
-	pthread_t hog;
-
-	stop = 0;
-	pthread_create(&hog, NULL, busy, NULL);
-	spin_ns(phase->a * 1000000);
-	stop = 1;
-}
-
-static void yield(struct phase *phase)
-{
-	uint64_t end = clock_ns(CLOCK_MONOTONIC) + phase->a * 1000000;
-	pthread_t other;
-
-	stop = 0;
-	pthread_create(&other, NULL, yielder, phase);
-	while (clock_ns(CLOCK_MONOTONIC) < end) {
-		struct rusage before, after;
-
-		spin_ns(phase->b);
-		getrusage(RUSAGE_THREAD, &before);
-		sched_yield();
-		getrusage(RUSAGE_THREAD, &after);
-		phase->yields_switched += after.ru_nivcsw != before.ru_nivcsw;
-	}
-	stop = 1;
-}
-
-static void yield_each(struct phase *phase)
-{
-	pthread_t other;
-
-	stop = 0;
-	phase->spans = calloc(phase->a, sizeof(*phase->spans));
-	pthread_create(&other, NULL, yielder, phase);
-	for (; phase->nr_spans < phase->a; phase->nr_spans++) {
-		struct span *span = &phase->spans[phase->nr_spans];
-		struct snapshot before, after;
-
-		spin_ns(phase->b);
-		before = switches();
-		sched_yield();
-		after = switches();
-		span->from_ns = before.time_ns;
-		span->to_ns = after.time_ns;
-		span->switches = after.nivcsw - before.nivcsw + after.nvcsw - before.nvcsw;
-	}
-	stop = 1;
-	pthread_join(other, NULL);
-}
-
-static void storm(struct phase *phase)
-{
-	struct phase far = {.b = phase->b, .cpu = 0};
-	pthread_t threads[3];
-
-	stop = 0;
-	for (int i = 0; i < 3; i++)
-		pthread_create(&threads[i], NULL, yielder, i ? &far : phase);
-	for (uint64_t end = clock_ns(CLOCK_MONOTONIC) + phase->a * 1000000;
-	     clock_ns(CLOCK_MONOTONIC) < end;) {
-		spin_ns(phase->b);
-		sched_yield();
-	}
-	stop = 1;
-	for (int i = 0; i < 3; i++)
-		pthread_join(threads[i], NULL);
-}
-
-#define UDP_PAUSE_NS 8000
-
-static void udp(struct phase *phase)
-{
-	struct sockaddr_in self = {.sin_family = AF_INET};
-	uint64_t end = clock_ns(CLOCK_MONOTONIC) + phase->a * 1000000;
-	socklen_t len = sizeof(self);
-	char data[1024] = {};
-	uint64_t next = 0;
-	int fd = socket(AF_INET, SOCK_DGRAM, 0);
-
-	self.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	if (bind(fd, (void *)&self, len) || getsockname(fd, (void *)&self, &len))
-		die("bind");
-	while (clock_ns(CLOCK_MONOTONIC) < end) {
-		/* Unpaced, some machines make more events in a second than any buffer takes. */
-		while (clock_ns(CLOCK_MONOTONIC) < next)
-			;
-		next = clock_ns(CLOCK_MONOTONIC);
-		phase->datagrams += sendto(fd, data, sizeof(data), 0, (void *)&self, len) > 0;
-		phase->sending_ns += clock_ns(CLOCK_MONOTONIC) - next;
-		next += UDP_PAUSE_NS;
-		recv(fd, data, sizeof(data), MSG_DONTWAIT);
-	}
-	close(fd);
-}
-
-static void *waker(void *arg)
-{
-	struct phase *phase = arg;
-
-	pin(0);
-	phase->waker_tid = gettid();
-	for (long i = 0; i < phase->a; i++) {
-		usleep(1000);
-		if (write(phase->pipe[1], "x", 1) != 1)
-			die("write");
-	}
-	return NULL;
-}
-
-static void wake(struct phase *phase)
-{
-	pthread_t other;
-	char byte;
-
-	if (pipe(phase->pipe))
-		die("pipe");
-	pthread_create(&other, NULL, waker, phase);
-	for (long i = 0; i < phase->a; i++) {
-		if (read(phase->pipe[0], &byte, 1) != 1)
-			die("read");
-	}
-}
-
-static void move(struct phase *phase)
-{
-	for (long i = 0; i < phase->a; i++)
-		pin(i % 2);
-}
-
-static void *one_of_many(void *arg)
-{
-	usleep(20000);
-	return arg;
-}
-
-static void crowd(struct phase *phase)
-{
-	pthread_t *threads = calloc(phase->a, sizeof(*threads));
-
-	for (long i = 0; i < phase->a; i++)
-		pthread_create(&threads[i], NULL, one_of_many, NULL);
-	for (long i = 0; i < phase->a; i++)
-		pthread_join(threads[i], NULL);
-	free(threads);
+	while (kinds->kind && strcmp(kinds->kind, phase->kind))
+		kinds++;
+	if (kinds->kind)
+		kinds->run(phase);
+	return kinds->kind;
 }
 
 static void run(struct phase *phase)
 {
 	if (!strcmp(phase->kind, "block"))
 		block(phase);
-	else if (!strcmp(phase->kind, "hog"))
-		with_busy(phase);
-	else if (!strcmp(phase->kind, "yield"))
-		yield(phase);
-	else if (!strcmp(phase->kind, "each"))
-		yield_each(phase);
-	else if (!strcmp(phase->kind, "storm"))
-		storm(phase);
-	else if (!strcmp(phase->kind, "wait"))
-		wait_late(phase);
-	else if (!strcmp(phase->kind, "udp"))
-		udp(phase);
-	else if (!strcmp(phase->kind, "wake"))
-		wake(phase);
-	else if (!strcmp(phase->kind, "move"))
-		move(phase);
-	else if (!strcmp(phase->kind, "crowd"))
-		crowd(phase);
-	else
+	else if (!run_one_of(switch_phases, phase) && !run_one_of(irq_phases, phase))
 		calls(phase);
 }
 
@@ -524,7 +281,7 @@ static void *phase_thread(void *arg)
 	       phase->datagrams, phase->sending_ns, to.net_rx - from.net_rx);
 	for (long i = 0; i < phase->nr_spans; i++)
 		printf("%s[%lu,%lu,%ld]", i ? "," : "", phase->spans[i].from_ns,
-		       phase->spans[i].to_ns, phase->spans[i].switches);
+		       phase->spans[i].to_ns, phase->spans[i].count);
 	printf("]}\n");
 	fflush(stdout);
 	free(phase->spans);

@@ -38,7 +38,8 @@ pub struct Phase {
     pub datagrams: u64,
     pub sending_ns: u64,
     pub net_rx: u64,
-    /// Calls of sched_yield: from, to, switches away in between.
+    /// From, to, what the kernel counted in between: a call of sched_yield and switches away, or blocks
+    /// that were read and interrupts of devices.
     pub spans: Vec<(u64, u64, u64)>,
     /// The thread that woke it, in the phase that has one.
     pub waker_tid: i32,
@@ -112,7 +113,7 @@ fn program() -> &'static Path {
         let lab = format!("-L{}", lab_folder().display());
         compile(
             &[&lab, "-l:libcuda.so.1"],
-            "tests/root/trace/known.c",
+            &["known.c", "known_switches.c", "known_irqs.c"],
             &path,
         );
         (folder, path)
@@ -120,21 +121,25 @@ fn program() -> &'static Path {
     path
 }
 
-fn compile(flags: &[&str], source: &str, out: &Path) {
+fn compile(flags: &[&str], sources: &[&str], out: &Path) {
     let status = Command::new("cc")
         .args(["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
         .arg(out)
-        .arg(repository().join(source))
+        .args(
+            sources
+                .iter()
+                .map(|source| repository().join("tests/root/trace").join(source)),
+        )
         .args(flags)
         .status()
         .expect("running cc");
-    assert!(status.success(), "compiling {source}");
+    assert!(status.success(), "compiling {sources:?}");
 }
 
 /// A program whose calls into libcuda nest, and its libcuda, in this folder.
 pub fn nested(folder: &Path) -> PathBuf {
     let (library, program) = (folder.join("libcuda.so.1"), folder.join("nested"));
-    let source = "tests/root/trace/nested.c";
+    let source = &["nested.c"];
     let soname = "-Wl,-soname,libcuda.so.1";
     compile(&["-DLIBCUDA", "-shared", "-fPIC", soname], source, &library);
     compile(
@@ -155,6 +160,8 @@ pub fn command(flags: &str, file: &Path, phases: &str) -> Command {
         .arg("--")
         .arg(program())
         .args(phases.split_whitespace())
+        // On a disk.
+        .current_dir(env!("CARGO_TARGET_TMPDIR"))
         .env("LD_LIBRARY_PATH", lab_folder())
         .stdout(Stdio::piped());
     command

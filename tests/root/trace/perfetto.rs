@@ -55,7 +55,7 @@ fn a_real_trace_has_its_threads_with_their_calls_and_states() {
     let output = command(
         "--format perfetto --all-launches",
         &file,
-        "launch:1000 graph:50 sync:20 hog:500 crowd:50",
+        "block:1:1000 launch:1000 graph:50 sync:20 hog:500 crowd:50",
     )
     .output()
     .unwrap();
@@ -71,14 +71,34 @@ fn a_real_trace_has_its_threads_with_their_calls_and_states() {
         .filter(|packet| packet.has_track_descriptor())
         .map(|packet| packet.track_descriptor())
         .collect();
-    let mut uuids: Vec<_> = tracks.iter().map(|track| track.uuid()).collect();
+    let others = tracks
+        .iter()
+        .filter(|track| track.thread.is_none() && track.process.is_none());
+    let mut uuids: Vec<_> = others.map(|track| track.uuid()).collect();
+    let nr_described = uuids.len();
     uuids.sort_unstable();
     uuids.dedup();
-    assert_eq!(uuids.len(), tracks.len(), "each track is described once");
+    assert_eq!(uuids.len(), nr_described, "each track is described once");
     let slices = slices(&packets);
-    // Main thread, two phases of their own and one with a hog, and the crowd's.
+    // Main thread, the three phases that call nothing, one of which has a hog, and the crowd's. Who is called otherwise later
+    // is described again; the last name of a thread counts, the first of a process.
     let threads = tracks.iter().filter(|track| track.thread.is_some());
-    assert_eq!(threads.count(), 1 + 1 + 1 + 1 + 50);
+    let threads: BTreeMap<u64, &str> = threads
+        .map(|track| (track.uuid(), track.thread.thread_name()))
+        .collect();
+    assert_eq!(threads.len(), 1 + 3 + 1 + 50);
+    let called = |name: &str| threads.values().filter(|it| **it == name).count();
+    // The phases that call run in the main thread, which is called as the last of them; a hog as its phase.
+    assert_eq!(
+        (called("scx_gpuaware"), called("known")),
+        (0, 0),
+        "{threads:?}"
+    );
+    assert_eq!((called("sync"), called("hog")), (1, 2), "{threads:?}");
+    let mut processes = tracks.iter().filter(|track| track.process.is_some());
+    let named = processes.find(|track| track.process.has_process_name());
+    // It waited for the first phase's thread before it renamed its own: it was seen under the name of its program.
+    assert_eq!(named.unwrap().process.process_name(), "known");
     let calls = |name: &str, phase: &Phase| {
         let thread = tracks.iter().find(|track| track.thread.tid() == phase.tid);
         let of_thread = &slices[&thread.unwrap().uuid()];
@@ -86,10 +106,10 @@ fn a_real_trace_has_its_threads_with_their_calls_and_states() {
         let is = |slice: &&(String, u64, u64)| slice.0 == name && within.contains(&slice.1);
         of_thread.iter().filter(is).count()
     };
-    assert_eq!(calls("cuLaunchKernel", &phases[0]), 1000);
-    assert_eq!(calls("cuGraphLaunch", &phases[1]), 50);
-    assert_eq!(calls("cuStreamSynchronize", &phases[2]), 20);
-    let hog = &phases[3];
+    assert_eq!(calls("cuLaunchKernel", &phases[1]), 1000);
+    assert_eq!(calls("cuGraphLaunch", &phases[2]), 50);
+    assert_eq!(calls("cuStreamSynchronize", &phases[3]), 20);
+    let hog = &phases[4];
     let thread = tracks.iter().find(|track| track.thread.tid() == hog.tid);
     let state = tracks
         .iter()

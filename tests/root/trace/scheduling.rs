@@ -189,6 +189,32 @@ fn each_yield_is_told_from_every_other_switch() {
 }
 
 #[test]
+fn yields_are_counted_exactly_where_nothing_else_switches() {
+    let Some(_alone) = alone() else { return };
+    let traced = trace("", "alternate:20000");
+    traced.assert_consistent();
+    assert_none_lost(&traced);
+    let phase = traced.phase("alternate");
+    let yields: Vec<_> = traced
+        .within(phase)
+        .filter(|record| record.event == Kind::SwitchOut)
+        .filter(|record| record.reason == Some(Reason::Yielded))
+        .collect();
+    // The kernel's own threads of higher priority may come in between, but hardly ever do.
+    let partner = Some(phase.waker_tid);
+    let foreign = yields.iter().filter(|record| record.other_tid != partner);
+    let foreign = foreign.count();
+    assert!(foreign <= 5, "{foreign} went to others");
+    let preempted = traced.switches(phase, Reason::Preempted) as usize;
+    assert!(preempted <= 5, "{preempted}");
+    assert!(
+        yields.len().abs_diff(20_000) <= foreign,
+        "{} yields, {foreign} of them to others",
+        yields.len()
+    );
+}
+
+#[test]
 fn a_forced_wait_is_split_into_sleep_and_waiting() {
     let Some(_alone) = alone() else { return };
     let traced = trace("", "wait:100:5000");

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::known::{self, command};
-use super::{MOST_UNSHOWN, alone, assert_close};
+use super::{MOST_UNSHOWN, alone, assert_close, assert_close_but_for};
 use crate::process::{Process, busy_loop, code, gpu_launch, lab_folder, scx_gpuaware};
 
 /// The summary of these phases, and what they say themselves.
@@ -107,9 +107,44 @@ fn a_summary_accounts_for_all_of_a_threads_time() {
             );
         }
     }
-    let block = Seen::of(&summary, &phases[0]);
+    let [block, hog, yields] = [0, 1, 2].map(|at| Seen::of(&summary, &phases[at]));
+    // As the program and the kernel have it, not only in the sum.
+    assert_eq!((block.counter("yielded"), hog.counter("yielded")), (0, 0));
+    let slept_ns = block.sum(&["asleep_ns", "wakeup_wait_ns", "preempted_ns"]);
+    assert_close_but_for(
+        slept_ns,
+        phases[0].asleep_ns,
+        phases[0].steal_ns,
+        "time in sleeps",
+    );
+    assert_close(
+        hog.counter("preempted_ns"),
+        phases[1].wait_ns,
+        "time preempted",
+    );
+    assert_close(
+        yields.counter("yielded"),
+        phases[2].yields_switched,
+        "switches in sched_yield",
+    );
+    assert_close(
+        yields.sum(&["yielded_ns", "preempted_ns"]),
+        phases[2].wait_ns,
+        "time yielded",
+    );
     // Sleeps of 2 ms and a little: between 1.05 and 4.19 ms.
     assert!(block.observed_near("asleep", 1 << 21) >= 99, "{}", block.0);
+}
+
+#[test]
+fn no_thread_of_many_that_end_at_once_is_missed() {
+    let Some(_alone) = alone() else { return };
+    let (summary, _) = summary("", "crowd:3000");
+    let missed = &summary["end"]["missed_by"];
+    assert_eq!(missed["no_memory"], serde_json::Value::Null, "{missed}");
+    let threads = summary["threads"].as_array().unwrap();
+    // With the main thread and that of the phase.
+    assert_eq!(threads.len(), 3002);
 }
 
 #[test]
