@@ -5,7 +5,7 @@
 # should overlap. Run by hand, on a quiet machine: some 40 s a run. Runs that the folder already holds are kept.
 #
 #   bench/same.sh FOLDER [RUNS] [WORDS FOR compare…]
-#   bench/same.sh bench/runs/local/same 21 --gate 5
+#   bench/same.sh bench/runs/local/same 21 --gate 0.25
 set -euo pipefail
 
 folder=${1:?usage: bench/same.sh FOLDER [RUNS] [WORDS FOR compare…]}
