@@ -42,10 +42,10 @@ peers: setup ## Build the sched_ext schedulers that the matrix peers compares wi
 
 test: deb ## Run every tier of tests that this machine can
 	cargo test --release --workspace
-	$(RUNNER)="$(BENCH) lab --timeout 2400 --" $(VM_TESTS) vm:: --skip vm::smt:: --skip vm::numa:: --skip vm::pins:: --skip vm::package::
+	$(RUNNER)="$(BENCH) lab --cpus 2 --timeout 2400 --" $(VM_TESTS) vm:: --skip vm::smt:: --skip vm::numa:: --skip vm::pins:: --skip vm::package::
 	$(RUNNER)="$(BENCH) lab --cpus 4 --smt --timeout 300 --" $(VM_TESTS) vm::smt::
 	$(RUNNER)="$(BENCH) lab --cpus 8 --numa 2 --gpu-node 0 --timeout 400 --" $(VM_TESTS) vm::numa:: vm::pins::
-	$(RUNNER)="$(BENCH) lab --timeout 300 --" $(VM_TESTS) vm::package::
+	$(RUNNER)="$(BENCH) lab --cpus 2 --timeout 300 --" $(VM_TESTS) vm::package::
 
 lint: setup ## Check formatting and lints: rustfmt, clippy, clang-format, shellcheck
 	cargo fmt --all --check

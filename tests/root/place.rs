@@ -38,14 +38,18 @@ pub fn identify_until(
     mut check: impl FnMut(&Identify<'_>) -> bool,
 ) -> bool {
     let end = Instant::now() + limit;
-    while Instant::now() < end {
+    loop {
+        // Also once after a pause that the machine made too long.
+        let is_last = Instant::now() >= end;
         let wait = identify.step().expect("a step of identification");
         if check(identify) {
             return true;
         }
+        if is_last {
+            return false;
+        }
         std::thread::sleep(wait.min(Duration::from_millis(20)));
     }
-    false
 }
 
 pub fn marks_of(pins: &Pins, pid: i32) -> Vec<Mark> {

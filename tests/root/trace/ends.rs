@@ -92,7 +92,7 @@ fn sigint_leaves_a_complete_summary() {
     let file = folder.path().join("summary");
     let mut tracer = Process::start(command("--format json", &file, "block:100000:1000"));
     tracer.wait_for_line("probing", Duration::from_secs(10));
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_secs(2));
     tracer.signal(Signal::SIGINT);
     let status = tracer.wait(Duration::from_secs(10));
     assert_eq!(code(status), 0, "{}", tracer.log.join("\n"));

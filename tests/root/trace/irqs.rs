@@ -85,7 +85,7 @@ fn interrupts_of_a_device_are_as_many_as_the_kernel_counts() {
 #[test]
 fn interrupts_last_as_long_as_a_thread_that_looks_at_the_clock_is_away() {
     let Some(_alone) = alone() else { return };
-    let traced = trace("", "gaps:1000:2000");
+    let traced = trace("", "gaps:4000:2000");
     traced.assert_consistent();
     assert_none_lost(&traced);
     let phase = traced.phase("gaps");

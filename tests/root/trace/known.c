@@ -27,10 +27,10 @@
  *   storm:MS:NS  two such threads on each of two CPUs
  *
  *   disk:N       reads N blocks, one after the other, and never leaves the CPU that is interrupted
- * for it: one span, with the interrupts of devices by the kernel's count
+ * for it, which it looks for: one span, with the interrupts of devices by the kernel's count
  *
- *   gaps:N:NS    looks at the clock until it was away for NS nanoseconds or more N times: a span
- * each
+ *   gaps:MS:NS   looks at the clock for MS milliseconds: a span each time that it was away for NS
+ * nanoseconds or more
  *
  *   udp:MS       sends datagrams to itself: softirqs with interrupts on top
  *
@@ -147,7 +147,6 @@ static struct snapshot snapshot(void)
 
 	shot.wait_ns = wait_ns();
 	shot.steal_ns = steal_ns();
-	shot.net_rx = net_rx();
 	return shot;
 }
 
@@ -204,10 +203,12 @@ static void *graph(void)
 static void sleep_us(struct phase *phase, long us)
 {
 	struct timespec ts = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000};
-	uint64_t start = clock_ns(CLOCK_MONOTONIC);
+	uint64_t start = clock_ns(CLOCK_MONOTONIC), slept_ns;
 
 	nanosleep(&ts, NULL);
-	phase->asleep_ns += clock_ns(CLOCK_MONOTONIC) - start;
+	slept_ns = clock_ns(CLOCK_MONOTONIC) - start;
+	phase->asleep_ns += slept_ns;
+	phase->late_sleeps += slept_ns >= 2000 * (uint64_t)us;
 }
 
 static void calls(struct phase *phase)
@@ -263,22 +264,27 @@ static void *phase_thread(void *arg)
 {
 	struct phase *phase = arg;
 	struct snapshot from, to;
+	uint64_t received;
 
 	phase->cpu = 1;
 	pin(phase->cpu);
 	prctl(PR_SET_TIMERSLACK, 1);
 	prctl(PR_SET_NAME, phase->kind);
+	/* Around the times: what comes between the two is counted too. */
+	received = net_rx();
 	from = snapshot();
 	run(phase);
 	to = snapshot();
+	received = net_rx() - received;
 	printf("{\"phase\":\"%s\",\"tid\":%d,\"from_ns\":%lu,\"to_ns\":%lu,\"wait_ns\":%lu,"
 	       "\"nvcsw\":%ld,\"nivcsw\":%ld,\"yields_switched\":%ld,\"asleep_ns\":%lu,"
-	       "\"waker_tid\":%d,\"steal_ns\":%lu,\"waited_ns\":%lu,\"datagrams\":%ld,"
+	       "\"waker_tid\":%d,\"late_sleeps\":%ld,\"steal_ns\":%lu,\"waited_ns\":%lu,"
+	       "\"datagrams\":%ld,"
 	       "\"sending_ns\":%lu,\"net_rx\":%lu,\"spans\":[",
 	       phase->kind, gettid(), from.time_ns, to.time_ns, to.wait_ns - from.wait_ns,
 	       to.nvcsw - from.nvcsw, to.nivcsw - from.nivcsw, phase->yields_switched,
-	       phase->asleep_ns, phase->waker_tid, to.steal_ns - from.steal_ns, phase->waited_ns,
-	       phase->datagrams, phase->sending_ns, to.net_rx - from.net_rx);
+	       phase->asleep_ns, phase->waker_tid, phase->late_sleeps, to.steal_ns - from.steal_ns,
+	       phase->waited_ns, phase->datagrams, phase->sending_ns, received);
 	for (long i = 0; i < phase->nr_spans; i++)
 		printf("%s[%lu,%lu,%ld]", i ? "," : "", phase->spans[i].from_ns,
 		       phase->spans[i].to_ns, phase->spans[i].count);

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 struct snapshot {
-	uint64_t time_ns, wait_ns, steal_ns, net_rx;
+	uint64_t time_ns, wait_ns, steal_ns;
 	long nvcsw, nivcsw;
 };
 
@@ -29,7 +29,7 @@ struct phase {
 	long a, b;
 	long yields_switched;
 	uint64_t asleep_ns, waited_ns;
-	_Atomic uint64_t woken_at_ns;
+	long late_sleeps;
 	int pipe[2];
 	int waker_tid;
 	atomic_bool ready;

@@ -32,6 +32,8 @@ pub struct Phase {
     pub yields_switched: u64,
     /// Time in sleeps.
     pub asleep_ns: u64,
+    /// Sleeps that took twice as long as asked for or longer: a host that comes late, say.
+    pub late_sleeps: u64,
     /// Time woken and not running.
     pub waited_ns: u64,
     /// Datagrams sent, time in sending them, and runs of NET_RX on its CPU by the kernel's count.

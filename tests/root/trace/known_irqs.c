@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 
 #define UDP_PAUSE_NS 8000
 
@@ -114,7 +115,7 @@ static void disk(struct phase *phase)
 	    syscall(SYS_io_setup, 1, &aio) || sched_setscheduler(0, SCHED_FIFO, &param))
 		die("the block to read");
 	/* Some disks interrupt the CPU that asks, others one of their own. */
-	for (phase->cpu = 1; phase->cpu >= 0; phase->cpu--) {
+	for (phase->cpu = get_nprocs() - 1; phase->cpu >= 0; phase->cpu--) {
 		pin(phase->cpu);
 		before = device_irqs(phase->cpu);
 		read_blocks(aio, fd, block, 20);
@@ -122,7 +123,7 @@ static void disk(struct phase *phase)
 			break;
 	}
 	if (phase->cpu < 0)
-		die("reading a block interrupts neither CPU 0 nor 1");
+		die("reading a block interrupts no CPU");
 	phase->spans = span;
 	phase->nr_spans = 1;
 	before = device_irqs_at(phase->cpu, &span->from_ns);
@@ -131,16 +132,17 @@ static void disk(struct phase *phase)
 	close(fd);
 }
 
-#define GAPS_LIMIT_NS 30000000000ull
+#define MAX_GAPS (1 << 18)
 
 /* What takes the CPU from a thread that does nothing but look at the clock. */
 static void gaps(struct phase *phase)
 {
-	uint64_t before = clock_ns(CLOCK_MONOTONIC), now = before, end = before + GAPS_LIMIT_NS;
-	struct span *spans = calloc(phase->a, sizeof(*spans));
+	uint64_t before = clock_ns(CLOCK_MONOTONIC), now = before;
+	uint64_t end = before + phase->a * 1000000;
+	struct span *spans = calloc(MAX_GAPS, sizeof(*spans));
 	long nr = 0;
 
-	while (nr < phase->a && now < end) {
+	while (nr < MAX_GAPS && now < end) {
 		now = clock_ns(CLOCK_MONOTONIC);
 		if (now - before >= (uint64_t)phase->b)
 			spans[nr++] = (struct span){.from_ns = before, .to_ns = now};

