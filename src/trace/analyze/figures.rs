@@ -2,6 +2,8 @@
 //! What the analysis of one file says: the figures of the studies, ours beside them, and how far
 //! they can be trusted. `docs/tracing.md` defines each.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::irqs::IrqRow;
@@ -48,6 +50,8 @@ pub struct Source {
     pub complete: bool,
     /// Events that the tracer lost, where it says so.
     pub lost: Option<u64>,
+    /// The same by kind, and what has none by why it was missed.
+    pub lost_by: BTreeMap<String, u64>,
     /// Time that it covers.
     pub duration_s: f64,
     /// The part of it, up to the end, in which rows count: from the first launch on.

@@ -23,6 +23,7 @@ mod thread;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::io::BufRead;
 
 use analyzer::{Analyzer, Manner};
@@ -34,7 +35,7 @@ use read::{Facts, Format, Item, Reader};
 pub use spread::Summary;
 use tally::{Slice, Tallies};
 
-use crate::trace::schema::{Kind, Launches};
+use crate::trace::schema::Launches;
 
 /// What the user says about a file.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -156,6 +157,7 @@ fn source<R: BufRead>(
             && facts.malformed == 0
             && lost.unwrap_or_default() == 0,
         lost,
+        lost_by: lost_by(facts),
         duration_s: given.duration_s,
         counted_s: given.counted_s,
         sampled_percent: given.sampled * 100.0,
@@ -255,17 +257,30 @@ fn remarks<R: BufRead>(
     remarks
 }
 
-fn lost_kinds(facts: &Facts) -> String {
-    let mut kinds = std::collections::BTreeMap::<Kind, u64>::new();
-    for (&kind, &count) in facts.ends.iter().flat_map(|end| &end.lost) {
-        *kinds.entry(kind).or_default() += count;
+/// Losses by kind; those without a kind by why they were missed, where the trace says.
+fn lost_by(facts: &Facts) -> BTreeMap<String, u64> {
+    let mut by = BTreeMap::<String, u64>::new();
+    for end in &facts.ends {
+        for (kind, count) in &end.lost {
+            *by.entry(kind.name().to_owned()).or_default() += count;
+        }
+        for (why, count) in &end.missed_by {
+            *by.entry(format!("missed_{why}")).or_default() += count;
+        }
+        let said: u64 = end.missed_by.values().sum();
+        if end.missed > said {
+            *by.entry("missed".to_owned()).or_default() += end.missed - said;
+        }
     }
-    if kinds.is_empty() {
+    by
+}
+
+fn lost_kinds(facts: &Facts) -> String {
+    let by = lost_by(facts);
+    if by.is_empty() {
         return String::new();
     }
-    let kinds = kinds
-        .iter()
-        .map(|(kind, count)| format!("{count} {}", kind.name()));
+    let kinds = by.iter().map(|(kind, count)| format!("{count} {kind}"));
     format!(" ({})", kinds.collect::<Vec<_>>().join(", "))
 }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::{Context, Result};
+use log::warn;
 
 use super::{CSV_BUFFER_BYTES, Counted, Sink};
 use crate::trace::order::HORIZON_NS;
@@ -94,8 +95,8 @@ fn losses(rows: csv::Writer<impl Write>, end: &End) -> Result<()> {
     for (kind, count) in &end.lost {
         writeln!(out, "Warning: lost {count} {}", kind.name())?;
     }
-    if end.missed > 0 {
-        writeln!(out, "Warning: lost {} of unknown kind", end.missed)?;
+    for (why, count) in &end.missed_by {
+        writeln!(out, "Warning: lost {count} of unknown kind, {why}")?;
     }
     writeln!(out, "Dropped Events {}", end.nr_lost())?;
     Ok(out.flush()?)
@@ -146,6 +147,10 @@ impl<W: Write> Sink for LegacyCsv<W> {
 
     fn end(mut self: Box<Self>, end: &End) -> Result<()> {
         self.write_until(u64::MAX)?;
+        let graphs = end.counted.get(&Kind::GraphLaunch).copied().unwrap_or(0);
+        if graphs > 0 {
+            warn!("{graphs} graph launches have no row in this format");
+        }
         self.rows.flush().context("writing the last rows")?;
         losses(self.rows, end).context("writing what was lost")
     }
