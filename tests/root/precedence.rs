@@ -71,6 +71,31 @@ fn verdicts(place: &Place, pid: i32) -> Vec<(Class, Source)> {
 }
 
 #[test]
+fn a_launcher_that_stops_is_forgotten_and_found_again() {
+    let Some(place) = Place::new() else { return };
+    let policy = "[identify]\nexpire_s = 2\nmax_pause_us = 200000\n";
+    let policy = Policy::parse(policy).unwrap();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&policy, place.pins(), &mut object).unwrap();
+    let (_folder, copy) = copy_of_libcuda();
+    let mut program = Obedient::start(&place, &copy);
+    let pid = program.pid();
+    let is_marked = || verdicts(&place, pid) == [(Class::Launch, Source::Uprobe)];
+    let marked = identify_until(&mut identify, Duration::from_secs(3), |_| is_marked());
+    assert!(marked);
+    // As long as it launches it stays so.
+    let lost = identify_until(&mut identify, Duration::from_secs(6), |_| !is_marked());
+    assert!(!lost);
+    program.process.write_line("time.sleep(8)");
+    let forgotten = identify_until(&mut identify, Duration::from_secs(6), |_| {
+        verdicts(&place, pid).is_empty()
+    });
+    assert!(forgotten, "{:?}", verdicts(&place, pid));
+    let found = identify_until(&mut identify, Duration::from_secs(10), |_| is_marked());
+    assert!(found);
+}
+
+#[test]
 fn the_operator_goes_before_the_program_and_the_program_before_what_is_seen() {
     let Some(place) = Place::new() else { return };
     let pins = place.pins();
