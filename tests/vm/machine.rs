@@ -101,9 +101,13 @@ impl Scheduler {
 /// What the running scheduler reports. Counters are zero: they are since the last question of the
 /// same client.
 pub fn metrics() -> Metrics {
-    let client = StatsClient::new().connect(Some(10_000));
-    let mut client = client.expect("connecting to the statistics server");
-    client.request("stats", Vec::new()).expect("statistics")
+    try_metrics().expect("statistics")
+}
+
+/// The same while it may be starting anew.
+pub fn try_metrics() -> anyhow::Result<Metrics> {
+    let mut client = StatsClient::new().connect(Some(10_000))?;
+    client.request("stats", Vec::new())
 }
 
 /// `scx_gpuaware marks --json`.
@@ -158,14 +162,19 @@ pub fn pin(process: &Process, cpu: usize) {
     pin_to(process, &[cpu]);
 }
 
-/// Keeps `process` on `cpus`.
+/// Keeps the first thread of `process` on `cpus`.
 pub fn pin_to(process: &Process, cpus: &[usize]) {
+    set_affinity(process.pid().into(), cpus);
+}
+
+/// Keeps thread `tid` on `cpus`.
+pub fn set_affinity(tid: i64, cpus: &[usize]) {
     let mut set = nix::sched::CpuSet::new();
     for &cpu in cpus {
         set.set(cpu).expect("a CPU number");
     }
-    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(process.pid()), &set)
-        .expect("affinity");
+    let tid = nix::unistd::Pid::from_raw(tid as i32);
+    nix::sched::sched_setaffinity(tid, &set).expect("affinity");
 }
 
 /// A cgroup that is removed when dropped; tasks that are in it still are killed.

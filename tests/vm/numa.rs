@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use scx_gpuaware::policy::cpuset::CpuSet;
 
-use crate::process::{Process, busy_loop, gpu_launch, scx_gpuaware};
+use crate::process::{Process, busy_loop, eventually, gpu_launch, scx_gpuaware};
 use crate::tier;
 
-use super::machine::{Scheduler, cpu_of, launching_threads, metrics, nr_cpus};
+use super::machine::{
+    LOAD_LIMIT, Scheduler, cpu_of, launching_threads, mark_launch, metrics, nr_cpus, try_metrics,
+};
 
 /// The CPUs of the GPU's node.
 fn cpus_near_the_gpu() -> CpuSet {
@@ -61,5 +63,43 @@ fn launchers_stay_on_the_node_of_the_gpu() {
         "{away} of {} are not on CPUs {near}: {samples:?}",
         samples.len()
     );
+    scheduler.stop();
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn a_cpu_under_an_interrupt_storm_leaves_the_preferred_set_and_returns() {
+    if tier::vm() && tier::numa() {
+        super::irq_load::leaves_and_returns();
+    }
+}
+
+/// All CPUs of a node but one go at once, under load, and come back.
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn restarts_after_many_cpus_go_and_come_back() {
+    if !tier::vm() || !tier::numa() {
+        return;
+    }
+    let mut scheduler = Scheduler::start(&[]);
+    let all = nr_cpus();
+    let _busy: Vec<_> = (0..all).map(|_| Process::start(busy_loop())).collect();
+    let spinner = Process::start(busy_loop());
+    mark_launch(spinner.pid());
+    let second_node = all / 2 + 1..all;
+    for (state, nr_online) in [("0", all - second_node.len()), ("1", all)] {
+        for cpu in second_node.clone() {
+            let online = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+            std::fs::write(&online, state).expect("CPU hotplug");
+        }
+        // It starts anew, more than once if some come or go meanwhile.
+        let settled = eventually(LOAD_LIMIT, || {
+            let seen = try_metrics().ok()?.cpus.len();
+            (seen == nr_online).then_some(())
+        });
+        scheduler.assert_loaded();
+        assert!(settled.is_some(), "{:#?}", metrics().cpus);
+    }
+    scheduler.assert_starves_nobody(Duration::ZERO);
     scheduler.stop();
 }

@@ -54,6 +54,14 @@ fn two_launchers_run_on_different_cores() {
     scheduler.stop();
 }
 
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn a_cpu_under_an_interrupt_storm_leaves_the_preferred_set_and_returns() {
+    if tier::vm() && tier::smt() {
+        super::irq_load::leaves_and_returns();
+    }
+}
+
 /// All CPUs that they may use are kept for launchers, of which there are none.
 #[test]
 #[ignore = "runs in the lab: make test"]

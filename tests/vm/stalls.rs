@@ -2,8 +2,8 @@
 //! Moments in which a CPU of the lab ran nothing: its host was busy. No scheduler of the guest can help that, so
 //! they are no fault of the one under test.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,10 @@ use super::machine::nr_cpus;
 const PAUSE: Duration = Duration::from_millis(10);
 /// A thread of a higher class than sched_ext is late by less, unless its CPU stands still.
 const TOLERATED: Duration = Duration::from_millis(50);
+/// A wait that may take a second is held up by what happens in so long.
+const SPAN: Duration = Duration::from_secs(2);
 
-/// A real-time thread on each CPU that sleeps briefly, again and again, and adds up how late it is.
+/// A real-time thread on each CPU that sleeps briefly, again and again, and notes when it was late by how much.
 pub struct Stalls {
     watch: Arc<Watch>,
     watchers: Vec<JoinHandle<()>>,
@@ -26,14 +28,15 @@ pub struct Stalls {
 
 struct Watch {
     stop: AtomicBool,
-    stalled_us: Vec<AtomicU64>,
+    /// Ends and lengths, a list for each CPU.
+    stalls: Vec<Mutex<Vec<(Instant, Duration)>>>,
 }
 
 impl Stalls {
     pub fn watch() -> Self {
         let watch = Arc::new(Watch {
             stop: AtomicBool::new(false),
-            stalled_us: (0..nr_cpus()).map(|_| AtomicU64::new(0)).collect(),
+            stalls: (0..nr_cpus()).map(|_| Mutex::default()).collect(),
         });
         let watcher = |cpu| {
             let watch = Arc::clone(&watch);
@@ -43,11 +46,11 @@ impl Stalls {
         Self { watch, watchers }
     }
 
-    /// For how long the CPU with the most of it has stood still.
+    /// For how long a CPU has stood still within the time of a wait, at most.
     pub fn so_far(&self) -> Duration {
-        let each = self.watch.stalled_us.iter();
-        let worst = each.map(|stalled| stalled.load(Ordering::Relaxed)).max();
-        Duration::from_micros(worst.unwrap_or(0))
+        let each = self.watch.stalls.iter();
+        let worst = each.map(|stalls| most_within_a_span(&lock(stalls))).max();
+        worst.unwrap_or_default()
     }
 }
 
@@ -58,6 +61,34 @@ impl Drop for Stalls {
             let _ = watcher.join();
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn most_within_a_span(stalls: &[(Instant, Duration)]) -> Duration {
+    let from = |&(begin, _): &(Instant, Duration)| {
+        let within = stalls
+            .iter()
+            .filter(move |(end, _)| *end >= begin && *end <= begin + SPAN);
+        within.map(|(_, late)| *late).sum()
+    };
+    stalls.iter().map(from).max().unwrap_or_default()
+}
+
+#[test]
+fn stalls_count_together_within_the_time_of_a_wait() {
+    let start = Instant::now();
+    let at = |s: f64, ms| {
+        (
+            start + Duration::from_secs_f64(s),
+            Duration::from_millis(ms),
+        )
+    };
+    let stalls = [at(1.0, 100), at(1.5, 200), at(9.0, 250), at(11.1, 60)];
+    assert_eq!(most_within_a_span(&stalls), Duration::from_millis(300));
+    assert_eq!(most_within_a_span(&[]), Duration::ZERO);
 }
 
 fn follow(cpu: usize, watch: &Watch) {
@@ -76,7 +107,7 @@ fn follow(cpu: usize, watch: &Watch) {
         let late = asleep.elapsed() - PAUSE;
         if late > TOLERATED {
             eprintln!("CPU {cpu} of the lab stood still for {late:?}: its host was busy");
-            watch.stalled_us[cpu].fetch_add(late.as_micros() as u64, Ordering::Relaxed);
+            lock(&watch.stalls[cpu]).push((Instant::now(), late));
         }
     }
 }

@@ -3,11 +3,14 @@
 //! program has grown a path that nobody meant, long before a kernel refuses it.
 
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use nix::sys::signal::Signal;
+
+use crate::process::{Process, code, lab_folder, scx_gpuaware};
 use crate::tier;
 
-use super::machine::Scheduler;
+use super::machine::{LOAD_LIMIT, Scheduler};
 
 /// `name instructions` a line, from a 6.18 kernel. A change that is meant is recorded here: the test
 /// prints what it has found.
@@ -49,6 +52,19 @@ fn verified(pid: i32) -> BTreeMap<String, u64> {
     programs
 }
 
+fn verified_of_the_tracer() -> BTreeMap<String, u64> {
+    let mut command = scx_gpuaware(&["trace", "--", "sleep", "60"]);
+    command.env("LD_LIBRARY_PATH", lab_folder());
+    command.stdout(Stdio::null());
+    let mut tracer = Process::start(command);
+    tracer.wait_for_line("probing", LOAD_LIMIT);
+    let found = verified(tracer.pid());
+    tracer.signal(Signal::SIGINT);
+    let status = tracer.wait(LOAD_LIMIT);
+    assert_eq!(code(status), 0, "{:#?}", tracer.log);
+    found
+}
+
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn no_program_has_become_much_harder_to_verify() {
@@ -56,14 +72,18 @@ fn no_program_has_become_much_harder_to_verify() {
         return;
     }
     let scheduler = Scheduler::start(&[]);
-    let found = verified(scheduler.process.pid());
+    let mut found = verified(scheduler.process.pid());
     scheduler.stop();
+    let tracer = verified_of_the_tracer().into_iter();
+    found.extend(tracer.map(|(name, count)| (format!("trace/{name}"), count)));
     let listing: String = found
         .iter()
         .map(|(name, count)| format!("{name} {count}\n"))
         .collect();
     println!("{listing}");
-    assert!(found.contains_key("gpuaware_enqueue"), "{listing}");
+    for name in ["gpuaware_enqueue", "launch", "trace/switched"] {
+        assert!(found.contains_key(name), "{listing}");
+    }
     assert!(found.values().all(|&count| count < MOST), "{listing}");
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("osrelease");
     if !release.starts_with(SERIES) {
@@ -79,5 +99,9 @@ fn no_program_has_become_much_harder_to_verify() {
         let before = before.unwrap_or_else(|| panic!("{name} is not recorded:\n{listing}"));
         let most = ((*before).max(SMALL) as f64 * JUMP) as u64;
         assert!(*count <= most, "{name}: {before} became {count}\n{listing}");
+    }
+    for name in recorded.keys() {
+        let is_loaded = found.contains_key(*name);
+        assert!(is_loaded, "{name} is recorded and not loaded:\n{listing}");
     }
 }
