@@ -3,7 +3,7 @@
 //! his files is no result, and a run is shown to others.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -28,7 +28,19 @@ impl Places {
         places.add(cli::repository().as_deref(), "");
         let home = std::env::var_os("HOME");
         places.add(home.as_deref().map(Path::new), "~");
+        let cargo = home.map(|home| Path::new(&home).join(".cargo"));
+        let cargo = std::env::var_os("CARGO_HOME").map(PathBuf::from).or(cargo);
+        places.add_registries(&cargo.unwrap_or_default());
         places
+    }
+
+    /// Where cargo keeps sources, which programs of other crates name in what they log, is called after
+    /// the registry that they came from.
+    fn add_registries(&mut self, cargo: &Path) {
+        let registries = fs::read_dir(cargo.join("registry/src"));
+        for entry in registries.into_iter().flatten().flatten() {
+            self.add(Some(&entry.path()), "{crates}");
+        }
     }
 
     fn add(&mut self, place: Option<&Path>, name: &str) {
@@ -134,6 +146,17 @@ mod tests {
             "~/other and /usr/lib/x"
         );
         assert_eq!(strip("/home/melissa/x"), "/home/melissa/x");
+    }
+
+    #[test]
+    fn sources_of_crates_do_not_name_their_registry() {
+        let cargo = tempfile::tempdir().unwrap();
+        let sources = cargo.path().join("registry/src/registry.example-0123");
+        fs::create_dir_all(&sources).unwrap();
+        let mut places = Places::default();
+        places.add_registries(cargo.path());
+        let said = sources.join("some-1.0/src/main.rs").display().to_string();
+        assert_eq!(places.strip(&said), "{crates}/some-1.0/src/main.rs");
     }
 
     #[test]
