@@ -184,11 +184,15 @@ fn kernel_parameters(lab: &Lab, accel: Accel) -> impl Iterator<Item = &str> {
     // The emulated TSC is the host's, one for all CPUs. The kernel compares it with the HPET, which QEMU's
     // main loop answers for when it gets to it, and gives the TSC up on a busy host: from then on reading the
     // clock is a system call, and a launcher that reads it is a fifth slower until the guest ends.
-    let clock = (accel == Accel::Emulation).then_some("tsc=reliable");
+    // For the same reason the timer that it tries at boot may come too late, and it would give up.
+    let emulated: &[&str] = match accel {
+        Accel::Emulation => &["tsc=reliable", "no_timer_check"],
+        Accel::Kvm => &[],
+    };
     // An oops ends the guest, so that it is reported as what it is and not as a time limit.
     ["loglevel=4", "oops=panic"]
         .into_iter()
-        .chain(clock)
+        .chain(emulated.iter().copied())
         .chain(lab.boot_args.iter().map(String::as_str))
 }
 
@@ -343,7 +347,9 @@ mod tests {
             ["loglevel=4", "oops=panic", "loglevel=7", "isolcpus=1"]
         );
         let emulated = arguments(&lab, Accel::Emulation, &parts(&[], None));
-        assert!(emulated.contains(&"--kopt=tsc=reliable".to_owned()));
+        for word in ["--kopt=tsc=reliable", "--kopt=no_timer_check"] {
+            assert!(emulated.contains(&word.to_owned()), "{emulated:?}");
+        }
     }
 
     #[test]
