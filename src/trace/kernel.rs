@@ -170,6 +170,18 @@ impl<'obj> Kernel<'obj> {
             .collect())
     }
 
+    /// Is a thread neither listed any more nor off its CPU for good? A process can be waited for before
+    /// its last thread is.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn has_leavers(&self) -> Result<bool> {
+        let totals = self.kind_totals()?;
+        let nr = |kind| totals.get(&kind).map_or(0, |(counted, _)| *counted);
+        let nr_live = self.live_threads(0, 0)?.len() as u64;
+        Ok(nr(Kind::ThreadExit) + nr_live < nr(Kind::ThreadStart))
+    }
+
     /// Takes the threads that ended since the last call.
     ///
     /// # Errors

@@ -395,24 +395,14 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Waits a while for threads that the kernel no longer lists but that have not left their CPU for
-    /// good: a process can be waited for before its last thread does.
-    fn see_off(&self) -> Result<()> {
-        for _ in 0..100 {
-            let totals = self.kernel.kind_totals()?;
-            let nr = |kind| totals.get(&kind).map_or(0, |(counted, _)| *counted);
-            let nr_live = self.kernel.live_threads(0, 0)?.len() as u64;
-            if nr(Kind::ThreadExit) + nr_live >= nr(Kind::ThreadStart) {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Ok(())
-    }
-
     fn finish(mut self, header: Header, ended_by: EndedBy) -> Result<Outcome> {
-        if matches!(ended_by, EndedBy::Command | EndedBy::Target) {
-            self.see_off()?;
+        let mut nr_looks = 0;
+        while matches!(ended_by, EndedBy::Command | EndedBy::Target)
+            && nr_looks < 100
+            && self.kernel.has_leavers()?
+        {
+            nr_looks += 1;
+            std::thread::sleep(Duration::from_millis(2));
         }
         self.close_window()?;
         self.kernel.set_running(false);
