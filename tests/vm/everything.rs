@@ -73,15 +73,12 @@ fn everything_at_once_starves_nobody() {
             assert!(!process.has_ended(), "one ended: {:?}", process.log);
         }
     }
-    for shy in &pinned {
-        // The minimum share, within a fifth.
-        let least = stress_time().mul_f64(0.05 * 0.8);
-        assert!(
-            shy.cpu_time() > least,
-            "background ran {:?}",
-            shy.cpu_time()
-        );
-    }
+    let ran: Vec<_> = pinned.iter().map(Process::cpu_time).collect();
+    eprintln!("pinned background ran {ran:?}");
+    // The minimum share, within a fifth, and half of it: the worker that changes its affinity is on one CPU for most of the
+    // time, and who is pinned there shares it.
+    let least = stress_time().mul_f64(0.05 * 0.8 / 2.0);
+    assert!(ran.iter().all(|ran| *ran > least), "{ran:?} of {least:?}");
     let metrics = metrics();
     for (class, of_class) in &metrics.classes {
         eprintln!(
