@@ -90,6 +90,11 @@ fn interrupts_last_as_long_as_a_thread_that_looks_at_the_clock_is_away() {
     assert_none_lost(&traced);
     let phase = traced.phase("gaps");
     let irqs: Vec<_> = traced.within(phase).filter(is_irq).collect();
+    let switches: Vec<_> = traced
+        .within(phase)
+        .filter(|record| record.event == Kind::SwitchOut)
+        .map(|record| record.time_ns)
+        .collect();
     let mut shares: Vec<f64> = Vec::new();
     for &(from_ns, to_ns, _) in &phase.spans {
         let inside = irqs.iter().filter(|irq| {
@@ -99,7 +104,8 @@ fn interrupts_last_as_long_as_a_thread_that_looks_at_the_clock_is_away() {
         let own_ns: u64 = inside.map(|irq| irq.self_ns.unwrap()).sum();
         assert!(own_ns <= to_ns - from_ns, "{own_ns} in {from_ns}..{to_ns}");
         // The others are a host's doing, or another thread's.
-        if own_ns > 0 {
+        let is_switched = switches.iter().any(|at| (from_ns..to_ns).contains(at));
+        if own_ns > 0 && !is_switched {
             shares.push(own_ns as f64 / (to_ns - from_ns) as f64);
         }
     }
