@@ -396,12 +396,11 @@ impl<'a> Session<'a> {
     }
 
     fn finish(mut self, header: Header, ended_by: EndedBy) -> Result<Outcome> {
-        let mut nr_looks = 0;
-        while matches!(ended_by, EndedBy::Command | EndedBy::Target)
-            && nr_looks < 100
-            && self.kernel.has_leavers()?
-        {
-            nr_looks += 1;
+        let has_ended = matches!(ended_by, EndedBy::Command | EndedBy::Target);
+        for _ in 0..100 {
+            if !has_ended || !self.kernel.has_leavers()? {
+                break;
+            }
             std::thread::sleep(Duration::from_millis(2));
         }
         self.close_window()?;

@@ -12,7 +12,9 @@ use crate::process::{Process, code, eventually, gpu_launch};
 use crate::tier;
 
 use super::irq::{affinities, movable};
-use super::machine::{Scheduler, cpu_of, launching_threads, metrics, preferred_cpu, set_affinity};
+use super::machine::{
+    Scheduler, cpu_of, launching_threads, metrics, preferred_cpu, preferred_cpus, set_affinity,
+};
 
 const STEER: &str = "[irq]\nsteer = true\n";
 
@@ -42,15 +44,11 @@ impl Storm {
     }
 }
 
-fn preferred() -> CpuSet {
-    metrics().preferred_cpus.parse().expect("a CPU list")
-}
-
 /// Waits until `cpu` is in the preferred set, or is not.
 fn awaits(cpu: usize, is_preferred: bool, limit: Duration) {
     let cpu = cpu as u32;
     let reached = eventually(limit, || {
-        (preferred().contains(cpu) == is_preferred).then_some(())
+        (preferred_cpus().contains(cpu) == is_preferred).then_some(())
     });
     let now = metrics();
     let loads: Vec<_> = now
@@ -70,13 +68,16 @@ fn awaits(cpu: usize, is_preferred: bool, limit: Duration) {
 /// A preferred CPU drowns in interrupts: it leaves the set within 5 s, and returns when that is over.
 pub fn leaves_and_returns() {
     let scheduler = Scheduler::start(&[]);
-    let cpu = preferred().iter().last().expect("a preferred CPU") as usize;
+    let cpu = preferred_cpus().iter().last().expect("a preferred CPU") as usize;
     let storm = Storm::on(cpu);
     let start = Instant::now();
     awaits(cpu, false, Duration::from_secs(20));
     let left = start.elapsed();
     assert!(left <= Duration::from_secs(5), "it took {left:?}");
-    assert!(!preferred().is_empty(), "another one is preferred instead");
+    assert!(
+        !preferred_cpus().is_empty(),
+        "another one is preferred instead"
+    );
     drop(storm);
     // The average has to calm down, and ten calm seconds to pass: they begin again whenever the host
     // takes a virtual CPU away inside an interrupt, which then has taken that long.

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use scx_gpuaware::policy::cpuset::CpuSet;
 use scx_gpuaware::sched::stats::Metrics;
 use scx_stats::prelude::StatsClient;
 use tempfile::TempDir;
@@ -102,6 +103,11 @@ impl Scheduler {
 /// same client.
 pub fn metrics() -> Metrics {
     try_metrics().expect("statistics")
+}
+
+/// The CPUs preferred now.
+pub fn preferred_cpus() -> CpuSet {
+    metrics().preferred_cpus.parse().expect("a CPU list")
 }
 
 /// The same while it may be starting anew.

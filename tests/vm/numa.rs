@@ -11,7 +11,8 @@ use crate::process::{Process, busy_loop, eventually, gpu_launch, scx_gpuaware};
 use crate::tier;
 
 use super::machine::{
-    LOAD_LIMIT, Scheduler, cpu_of, launching_threads, mark_launch, metrics, nr_cpus, try_metrics,
+    LOAD_LIMIT, Scheduler, cpu_of, launching_threads, mark_launch, metrics, nr_cpus,
+    preferred_cpus, try_metrics,
 };
 
 /// The CPUs of the GPU's node.
@@ -44,7 +45,7 @@ fn launchers_stay_on_the_node_of_the_gpu() {
     let tids = launching_threads(workload.pid(), 2);
     // A CPU for the second one becomes preferred within a second.
     std::thread::sleep(Duration::from_secs(3));
-    let preferred: CpuSet = metrics().preferred_cpus.parse().expect("a CPU list");
+    let preferred = preferred_cpus();
     assert!(preferred.len() == 2, "{preferred}");
     assert!(preferred.difference(&near).is_empty(), "{preferred}");
     let samples: Vec<_> = (0..200)
