@@ -13,6 +13,7 @@
 
 mod bench;
 mod bpffs;
+mod disturbed;
 mod gpu;
 mod host;
 mod process;

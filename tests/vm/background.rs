@@ -4,6 +4,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::disturbed::unless_disturbed;
 use crate::process::{Process, busy_loop, gpu_launch};
 use crate::tier;
 
@@ -45,13 +46,15 @@ fn background_pinned_to_a_preferred_cpu_gets_its_minimum_share() {
     if !tier::vm() {
         return;
     }
-    for nr_launchers in [1, 2] {
-        let share = shares_beside(nr_launchers, 1)[0];
-        assert!(
-            MIN_SHARE.contains(&share),
-            "beside {nr_launchers} launchers it got {share:.3} of the CPU"
-        );
-    }
+    unless_disturbed(|| {
+        for nr_launchers in [1, 2] {
+            let share = shares_beside(nr_launchers, 1)[0];
+            assert!(
+                MIN_SHARE.contains(&share),
+                "beside {nr_launchers} launchers it got {share:.3} of the CPU"
+            );
+        }
+    });
 }
 
 #[test]
@@ -60,12 +63,14 @@ fn several_that_are_pinned_to_a_preferred_cpu_divide_the_minimum_share() {
     if !tier::vm() {
         return;
     }
-    let shares = shares_beside(1, 3);
-    let together: f64 = shares.iter().sum();
-    assert!(
-        MIN_SHARE.contains(&together) && shares.iter().all(|&share| share > 0.01),
-        "of the CPU they got {shares:.3?}"
-    );
+    unless_disturbed(|| {
+        let shares = shares_beside(1, 3);
+        let together: f64 = shares.iter().sum();
+        assert!(
+            MIN_SHARE.contains(&together) && shares.iter().all(|&share| share > 0.01),
+            "of the CPU they got {shares:.3?}"
+        );
+    });
 }
 
 #[test]
@@ -74,32 +79,34 @@ fn weights_share_the_cpu() {
     if !tier::vm() {
         return;
     }
-    let scheduler = Scheduler::start(&["--preferred-cpus", "0"]);
-    let cpu = preferred_cpu();
-    let tasks: Vec<_> = (0..2).map(|_| Process::start(busy_loop())).collect();
-    for task in &tasks {
-        pin(task, cpu);
-    }
-    // nice 5 weighs 335 where nice 0 weighs 1024.
-    let renice = Command::new("renice")
-        .args(["-n", "5", "-p", &tasks[1].pid().to_string()])
-        .stdout(Stdio::null())
-        .status();
-    assert!(renice.expect("renice").success());
-    std::thread::sleep(Duration::from_secs(1));
-    let before: Vec<_> = tasks.iter().map(Process::cpu_time).collect();
-    std::thread::sleep(Duration::from_secs(8));
-    let ran: Vec<f64> = tasks
-        .iter()
-        .zip(before)
-        .map(|(task, before)| (task.cpu_time() - before).as_secs_f64())
-        .collect();
-    let ratio = ran[0] / ran[1];
-    assert!(
-        (2.3..4.0).contains(&ratio),
-        "1024:335 became {ratio:.2} ({ran:?})"
-    );
-    scheduler.stop();
+    unless_disturbed(|| {
+        let scheduler = Scheduler::start(&["--preferred-cpus", "0"]);
+        let cpu = preferred_cpu();
+        let tasks: Vec<_> = (0..2).map(|_| Process::start(busy_loop())).collect();
+        for task in &tasks {
+            pin(task, cpu);
+        }
+        // nice 5 weighs 335 where nice 0 weighs 1024.
+        let renice = Command::new("renice")
+            .args(["-n", "5", "-p", &tasks[1].pid().to_string()])
+            .stdout(Stdio::null())
+            .status();
+        assert!(renice.expect("renice").success());
+        std::thread::sleep(Duration::from_secs(1));
+        let before: Vec<_> = tasks.iter().map(Process::cpu_time).collect();
+        std::thread::sleep(Duration::from_secs(8));
+        let ran: Vec<f64> = tasks
+            .iter()
+            .zip(before)
+            .map(|(task, before)| (task.cpu_time() - before).as_secs_f64())
+            .collect();
+        let ratio = ran[0] / ran[1];
+        assert!(
+            (2.3..4.0).contains(&ratio),
+            "1024:335 became {ratio:.2} ({ran:?})"
+        );
+        scheduler.stop();
+    });
 }
 
 /// Fails unless 99 of 100 naps, as of a shell between two keys, end late by less than `limit`.
@@ -126,24 +133,26 @@ fn interactive_background_stays_responsive() {
     if !tier::vm() {
         return;
     }
-    let scheduler = Scheduler::start(&[]);
-    let _busy: Vec<_> = (0..3 * nr_cpus())
-        .map(|_| Process::start(busy_loop()))
-        .collect();
-    let mut command = gpu_launch("--profile eager --duration 60");
-    command.stdout(Stdio::null());
-    let _launcher = Process::start(command);
-    std::thread::sleep(Duration::from_secs(2));
-    assert_responsive(Duration::from_millis(20));
-    // Launchers that would take every CPU: the guard and the minimum share leave gaps in a tenth of a
-    // second.
-    let spinners: Vec<_> = (1..nr_cpus())
-        .map(|_| Process::start(busy_loop()))
-        .collect();
-    for spinner in &spinners {
-        mark_launch(spinner.pid());
-    }
-    std::thread::sleep(Duration::from_secs(1));
-    assert_responsive(Duration::from_millis(100));
-    scheduler.stop();
+    unless_disturbed(|| {
+        let scheduler = Scheduler::start(&[]);
+        let _busy: Vec<_> = (0..3 * nr_cpus())
+            .map(|_| Process::start(busy_loop()))
+            .collect();
+        let mut command = gpu_launch("--profile eager --duration 60");
+        command.stdout(Stdio::null());
+        let _launcher = Process::start(command);
+        std::thread::sleep(Duration::from_secs(2));
+        assert_responsive(Duration::from_millis(20));
+        // Launchers that would take every CPU: the guard and the minimum share leave gaps in a tenth of a
+        // second.
+        let spinners: Vec<_> = (1..nr_cpus())
+            .map(|_| Process::start(busy_loop()))
+            .collect();
+        for spinner in &spinners {
+            mark_launch(spinner.pid());
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        assert_responsive(Duration::from_millis(100));
+        scheduler.stop();
+    });
 }

@@ -4,6 +4,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use crate::disturbed::unless_disturbed;
 use crate::process::{Process, busy_loop, gpu_launch};
 use crate::tier;
 
@@ -30,39 +31,41 @@ fn launcher_stays_on_a_preferred_cpu_beside_busy_neighbours() {
     if !tier::vm() {
         return;
     }
-    let neighbours: Vec<_> = (0..2 * nr_cpus())
-        .map(|_| Process::start(busy_loop()))
-        .collect();
-    let scheduler = Scheduler::start(&[]);
-    let mut command = gpu_launch("--profile eager --duration 8");
-    command.stdout(Stdio::null());
-    let workload = Process::start(command);
-    let tid = launching_threads(workload.pid(), 1)[0];
-    // A move to a preferred CPU is made at a wakeup.
-    std::thread::sleep(Duration::from_millis(500));
-    let samples: Vec<_> = (0..100)
-        .filter_map(|_| {
-            std::thread::sleep(Duration::from_millis(20));
-            cpu_of(workload.pid(), tid)
-        })
-        .collect();
-    let preferred = samples
-        .iter()
-        .filter(|&&cpu| cpu == preferred_cpu())
-        .count();
-    assert!(samples.len() > 50, "the launcher ended early");
-    assert!(
-        preferred * 10 >= samples.len() * 9,
-        "{preferred} of {}: {samples:?}",
-        samples.len()
-    );
-    // They had the rest.
-    assert!(
-        neighbours
+    unless_disturbed(|| {
+        let neighbours: Vec<_> = (0..2 * nr_cpus())
+            .map(|_| Process::start(busy_loop()))
+            .collect();
+        let scheduler = Scheduler::start(&[]);
+        let mut command = gpu_launch("--profile eager --duration 8");
+        command.stdout(Stdio::null());
+        let workload = Process::start(command);
+        let tid = launching_threads(workload.pid(), 1)[0];
+        // A move to a preferred CPU is made at a wakeup.
+        std::thread::sleep(Duration::from_millis(500));
+        let samples: Vec<_> = (0..100)
+            .filter_map(|_| {
+                std::thread::sleep(Duration::from_millis(20));
+                cpu_of(workload.pid(), tid)
+            })
+            .collect();
+        let preferred = samples
             .iter()
-            .all(|neighbour| neighbour.cpu_time() > Duration::ZERO)
-    );
-    scheduler.stop();
+            .filter(|&&cpu| cpu == preferred_cpu())
+            .count();
+        assert!(samples.len() > 50, "the launcher ended early");
+        assert!(
+            preferred * 10 >= samples.len() * 9,
+            "{preferred} of {}: {samples:?}",
+            samples.len()
+        );
+        // They had the rest.
+        assert!(
+            neighbours
+                .iter()
+                .all(|neighbour| neighbour.cpu_time() > Duration::ZERO)
+        );
+        scheduler.stop();
+    });
 }
 
 #[test]
@@ -71,19 +74,22 @@ fn waiting_by_yield_is_no_switch_storm() {
     if !tier::vm() {
         return;
     }
-    let scheduler = Scheduler::start(&[]);
-    let _neighbours: Vec<_> = (0..nr_cpus())
-        .map(|_| Process::start(busy_loop()))
-        .collect();
-    let result = result_of("--profile eager --sync yield --warmup-tokens 50 --duration 4");
-    let switches = preempted(&result) + result["context_switches"]["voluntary"].as_u64().unwrap();
-    let launches = result["launches"].as_u64().unwrap();
-    // EEVDF switches on most yields: tens of thousands for 1,000 launches.
-    assert!(
-        switches * 1000 / launches < 200,
-        "{switches} switches for {launches} launches"
-    );
-    scheduler.stop();
+    unless_disturbed(|| {
+        let scheduler = Scheduler::start(&[]);
+        let _neighbours: Vec<_> = (0..nr_cpus())
+            .map(|_| Process::start(busy_loop()))
+            .collect();
+        let result = result_of("--profile eager --sync yield --warmup-tokens 50 --duration 4");
+        let switches =
+            preempted(&result) + result["context_switches"]["voluntary"].as_u64().unwrap();
+        let launches = result["launches"].as_u64().unwrap();
+        // EEVDF switches on most yields: tens of thousands for 1,000 launches.
+        assert!(
+            switches * 1000 / launches < 200,
+            "{switches} switches for {launches} launches"
+        );
+        scheduler.stop();
+    });
 }
 
 #[test]
@@ -92,22 +98,24 @@ fn launchers_in_excess_share_in_turns() {
     if !tier::vm() {
         return;
     }
-    let scheduler = Scheduler::start(&[]);
-    let spinners: Vec<_> = (0..nr_cpus() + 1)
-        .map(|_| Process::start(busy_loop()))
-        .collect();
-    for spinner in &spinners {
-        mark_launch(spinner.pid());
-    }
-    std::thread::sleep(Duration::from_secs(1));
-    let before: Vec<_> = spinners.iter().map(Process::cpu_time).collect();
-    std::thread::sleep(Duration::from_secs(5));
-    for (spinner, before) in spinners.iter().zip(before) {
-        let ran = spinner.cpu_time() - before;
-        assert!(
-            ran > Duration::from_secs(1),
-            "a launcher ran {ran:?} of 5 s"
-        );
-    }
-    scheduler.stop();
+    unless_disturbed(|| {
+        let scheduler = Scheduler::start(&[]);
+        let spinners: Vec<_> = (0..nr_cpus() + 1)
+            .map(|_| Process::start(busy_loop()))
+            .collect();
+        for spinner in &spinners {
+            mark_launch(spinner.pid());
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        let before: Vec<_> = spinners.iter().map(Process::cpu_time).collect();
+        std::thread::sleep(Duration::from_secs(5));
+        for (spinner, before) in spinners.iter().zip(before) {
+            let ran = spinner.cpu_time() - before;
+            assert!(
+                ran > Duration::from_secs(1),
+                "a launcher ran {ran:?} of 5 s"
+            );
+        }
+        scheduler.stop();
+    });
 }

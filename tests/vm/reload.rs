@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use crate::disturbed::unless_disturbed;
 use crate::process::{Process, busy_loop, eventually};
 use crate::tier;
 
@@ -84,48 +85,50 @@ fn another_policy_takes_over_and_a_bad_one_does_not() {
     if !tier::vm() {
         return;
     }
-    let mut reloadable = Reloadable::start(&lending(true));
-    let tasks: Vec<_> = (0..2 * nr_cpus())
-        .map(|_| Process::start(busy_loop()))
-        .collect();
-    let launcher = Process::start(busy_loop());
-    mark_launch(launcher.pid());
-    launcher.signal(Signal::SIGSTOP);
-    let (all, rest) = (nr_cpus() as f64, nr_cpus() as f64 - 1.0);
+    unless_disturbed(|| {
+        let mut reloadable = Reloadable::start(&lending(true));
+        let tasks: Vec<_> = (0..2 * nr_cpus())
+            .map(|_| Process::start(busy_loop()))
+            .collect();
+        let launcher = Process::start(busy_loop());
+        mark_launch(launcher.pid());
+        launcher.signal(Signal::SIGSTOP);
+        let (all, rest) = (nr_cpus() as f64, nr_cpus() as f64 - 1.0);
 
-    let used = cpus_used(&tasks);
-    assert!(used > 0.85 * all, "lent: {used:.2} CPUs");
-    reloadable.change(&lending(false), "generation 2 is in force");
-    let used = cpus_used(&tasks);
-    assert!(used < rest + 0.1, "not lent: {used:.2} CPUs");
-    // Refused with what is wrong and where, and still not lent.
-    reloadable.change("[preferred]\nlend = 1\n", "policy.toml:2: error");
-    let refused = metrics();
-    assert_eq!((refused.policy_generation, refused.policy_refused), (2, 1));
-    assert!(
-        refused.policy_error.contains("preferred.lend"),
-        "{}",
-        refused.policy_error
-    );
-    let used = cpus_used(&tasks);
-    assert!(used < rest + 0.1, "after a bad policy: {used:.2} CPUs");
-    reloadable.change(&lending(true), "generation 3 is in force");
-    let accepted = metrics();
-    assert_eq!(
-        (accepted.policy_generation, accepted.policy_refused),
-        (3, 1)
-    );
-    assert_eq!(accepted.policy_error, "");
-    let used = cpus_used(&tasks);
-    assert!(used > 0.85 * all, "lent again: {used:.2} CPUs");
-    // Nothing has changed, and the operator who asks is answered.
-    reloadable.scheduler.process.signal(Signal::SIGHUP);
-    let process = &mut reloadable.scheduler.process;
-    process.wait_for_line("generation 3 stays", LIMIT);
+        let used = cpus_used(&tasks);
+        assert!(used > 0.85 * all, "lent: {used:.2} CPUs");
+        reloadable.change(&lending(false), "generation 2 is in force");
+        let used = cpus_used(&tasks);
+        assert!(used < rest + 0.1, "not lent: {used:.2} CPUs");
+        // Refused with what is wrong and where, and still not lent.
+        reloadable.change("[preferred]\nlend = 1\n", "policy.toml:2: error");
+        let refused = metrics();
+        assert_eq!((refused.policy_generation, refused.policy_refused), (2, 1));
+        assert!(
+            refused.policy_error.contains("preferred.lend"),
+            "{}",
+            refused.policy_error
+        );
+        let used = cpus_used(&tasks);
+        assert!(used < rest + 0.1, "after a bad policy: {used:.2} CPUs");
+        reloadable.change(&lending(true), "generation 3 is in force");
+        let accepted = metrics();
+        assert_eq!(
+            (accepted.policy_generation, accepted.policy_refused),
+            (3, 1)
+        );
+        assert_eq!(accepted.policy_error, "");
+        let used = cpus_used(&tasks);
+        assert!(used > 0.85 * all, "lent again: {used:.2} CPUs");
+        // Nothing has changed, and the operator who asks is answered.
+        reloadable.scheduler.process.signal(Signal::SIGHUP);
+        let process = &mut reloadable.scheduler.process;
+        process.wait_for_line("generation 3 stays", LIMIT);
 
-    assert!(mark_of(launcher.pid()).is_some(), "the mark is lost");
-    reloadable.assert_never_unloaded();
-    reloadable.scheduler.stop();
+        assert!(mark_of(launcher.pid()).is_some(), "the mark is lost");
+        reloadable.assert_never_unloaded();
+        reloadable.scheduler.stop();
+    });
 }
 
 /// Rules that give threads by every source their class, and what `change` says beside them.
@@ -204,33 +207,35 @@ fn a_reload_forgets_nobody_and_pins_nobody_anew() {
     if !tier::vm() {
         return;
     }
-    let mut reloadable = Reloadable::start(&Everything::new(4000).policy());
-    let folder = tempfile::tempdir().unwrap();
-    let pinned = pinned_shell(folder.path());
-    let known = Known::start();
-    assert!(is_soon_on(&pinned, 0), "{}", cpus_of(&pinned));
-    // Nobody is judged anew, and nobody is un-pinned in between.
-    reloadable.change(&Everything::new(3000).policy(), "generation 2 is in force");
-    assert_none_lost(&known, 1);
-    assert_eq!(cpus_of(&pinned), "0");
-    // All are, by rules with other numbers.
-    let first = "{ comm = \"nobody\" }, ";
-    let last = nr_cpus() - 1;
-    let others = Everything {
-        first,
-        pinned: last,
-        ..Everything::new(3000)
-    };
-    reloadable.change(&others.policy(), "generation 3 is in force");
-    assert_none_lost(&known, 2);
-    assert!(is_soon_on(&pinned, last), "{}", cpus_of(&pinned));
-    std::thread::sleep(Duration::from_secs(2));
-    reloadable.scheduler.process.drain();
-    let log = &reloadable.scheduler.process.log;
-    let pins = log.iter().filter(|line| line.contains("pinned pinned"));
-    assert_eq!(pins.count(), 2, "{log:#?}");
-    reloadable.assert_never_unloaded();
-    reloadable.scheduler.stop();
+    unless_disturbed(|| {
+        let mut reloadable = Reloadable::start(&Everything::new(4000).policy());
+        let folder = tempfile::tempdir().unwrap();
+        let pinned = pinned_shell(folder.path());
+        let known = Known::start();
+        assert!(is_soon_on(&pinned, 0), "{}", cpus_of(&pinned));
+        // Nobody is judged anew, and nobody is un-pinned in between.
+        reloadable.change(&Everything::new(3000).policy(), "generation 2 is in force");
+        assert_none_lost(&known, 1);
+        assert_eq!(cpus_of(&pinned), "0");
+        // All are, by rules with other numbers.
+        let first = "{ comm = \"nobody\" }, ";
+        let last = nr_cpus() - 1;
+        let others = Everything {
+            first,
+            pinned: last,
+            ..Everything::new(3000)
+        };
+        reloadable.change(&others.policy(), "generation 3 is in force");
+        assert_none_lost(&known, 2);
+        assert!(is_soon_on(&pinned, last), "{}", cpus_of(&pinned));
+        std::thread::sleep(Duration::from_secs(2));
+        reloadable.scheduler.process.drain();
+        let log = &reloadable.scheduler.process.log;
+        let pins = log.iter().filter(|line| line.contains("pinned pinned"));
+        assert_eq!(pins.count(), 2, "{log:#?}");
+        reloadable.assert_never_unloaded();
+        reloadable.scheduler.stop();
+    });
 }
 
 /// Sets how many file descriptors `process` may have: `spare` more than it has, or many.
@@ -267,51 +272,53 @@ fn what_the_kernel_refuses_a_part_of_is_put_back() {
     if !tier::vm() {
         return;
     }
-    let mut reloadable = Reloadable::start(&lending(true));
-    let launcher = Process::start(busy_loop());
-    mark_launch(launcher.pid());
-    // Three tracepoints to watch, and no room for the last: attaching takes a descriptor more for a moment.
-    let asking = "[class.handoff]\nmatch = [{ comm = \"named*\" }, { wakes = \"launch\" }, \
+    unless_disturbed(|| {
+        let mut reloadable = Reloadable::start(&lending(true));
+        let launcher = Process::start(busy_loop());
+        mark_launch(launcher.pid());
+        // Three tracepoints to watch, and no room for the last: attaching takes a descriptor more for a moment.
+        let asking = "[class.handoff]\nmatch = [{ comm = \"named*\" }, { wakes = \"launch\" }, \
                   { connects_to = \"127.0.0.1:1\" }]\n";
-    let policy = format!("{}{asking}", lending(false));
-    limit_files(&reloadable.scheduler.process, Some(3));
-    reloadable.change(&policy, "refused, generation 1 stays in force");
-    let process = &reloadable.scheduler.process;
-    let last = process.log.last().unwrap();
-    assert!(
-        last.contains("attaching to tracepoint") && last.contains("Too many open files"),
-        "{last}"
-    );
-    limit_files(process, None);
-    let totals = metrics();
-    assert_eq!((totals.policy_generation, totals.policy_refused), (1, 1));
-    assert!(
-        totals.policy_error.contains("tracepoint"),
-        "{}",
-        totals.policy_error
-    );
-    // What comes after the tracepoints has not changed, and what comes before is as it was.
-    launcher.signal(Signal::SIGSTOP);
-    let tasks: Vec<_> = (0..2 * nr_cpus())
-        .map(|_| Process::start(busy_loop()))
-        .collect();
-    let used = cpus_used(&tasks);
-    assert!(used > 0.85 * nr_cpus() as f64, "lent: {used:.2} CPUs");
-    assert!(mark_of(launcher.pid()).is_some(), "the mark is lost");
-    // The same file once there is room.
-    let process = &mut reloadable.scheduler.process;
-    process.signal(Signal::SIGHUP);
-    process.wait_for_line("generation 2 is in force", LIMIT);
-    let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(named_shell(folder.path(), "named"));
-    let named = Process::start({
-        command.args(["-c", "while :; do :; done"]);
-        command
+        let policy = format!("{}{asking}", lending(false));
+        limit_files(&reloadable.scheduler.process, Some(3));
+        reloadable.change(&policy, "refused, generation 1 stays in force");
+        let process = &reloadable.scheduler.process;
+        let last = process.log.last().unwrap();
+        assert!(
+            last.contains("attaching to tracepoint") && last.contains("Too many open files"),
+            "{last}"
+        );
+        limit_files(process, None);
+        let totals = metrics();
+        assert_eq!((totals.policy_generation, totals.policy_refused), (1, 1));
+        assert!(
+            totals.policy_error.contains("tracepoint"),
+            "{}",
+            totals.policy_error
+        );
+        // What comes after the tracepoints has not changed, and what comes before is as it was.
+        launcher.signal(Signal::SIGSTOP);
+        let tasks: Vec<_> = (0..2 * nr_cpus())
+            .map(|_| Process::start(busy_loop()))
+            .collect();
+        let used = cpus_used(&tasks);
+        assert!(used > 0.85 * nr_cpus() as f64, "lent: {used:.2} CPUs");
+        assert!(mark_of(launcher.pid()).is_some(), "the mark is lost");
+        // The same file once there is room.
+        let process = &mut reloadable.scheduler.process;
+        process.signal(Signal::SIGHUP);
+        process.wait_for_line("generation 2 is in force", LIMIT);
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(named_shell(folder.path(), "named"));
+        let named = Process::start({
+            command.args(["-c", "while :; do :; done"]);
+            command
+        });
+        let marked = eventually(LIMIT, || mark_of(named.pid()));
+        assert_eq!(marked.expect("a mark")["source"], "rule");
+        reloadable.assert_never_unloaded();
+        reloadable.scheduler.stop();
     });
-    let marked = eventually(LIMIT, || mark_of(named.pid()));
-    assert_eq!(marked.expect("a mark")["source"], "rule");
-    reloadable.assert_never_unloaded();
-    reloadable.scheduler.stop();
 }
 
 #[test]
@@ -320,55 +327,57 @@ fn a_thousand_reloads_under_heavy_noise_unload_nothing_and_lose_no_mark() {
     if !tier::vm() {
         return;
     }
-    let mut reloadable = Reloadable::start(&Everything::new(1000).policy());
-    let folder = tempfile::tempdir().unwrap();
-    let pinned = pinned_shell(folder.path());
-    let known = Known::start();
-    let noise = Noise::heavy("");
-    let before_noise = BeforeNoise::start();
-    for number in 1..=RELOADS {
-        if number % 2 == 0 {
-            reloadable.scheduler.process.signal(Signal::SIGHUP);
-        }
-        let slice_us = 1000 + number;
-        let line = format!("-> {slice_us}");
-        if number % 3 == 2 {
-            let key = format!("nonsense_{number}");
-            reloadable.change(&format!("{key} = 1\n"), &format!("{key}: unknown key"));
-        } else if number % 10 == 0 {
-            let policy = Everything {
-                first: ["", "{ comm = \"nobody\" }, "][number as usize / 10 % 2],
-                pinned: number as usize / 20 % nr_cpus(),
-                steer: number / 40 % 2 == 1,
-                slice_us,
-            };
-            reloadable.change(&policy.policy(), &line);
-            if number % 30 == 0 {
-                assert_none_lost(&known, number);
+    unless_disturbed(|| {
+        let mut reloadable = Reloadable::start(&Everything::new(1000).policy());
+        let folder = tempfile::tempdir().unwrap();
+        let pinned = pinned_shell(folder.path());
+        let known = Known::start();
+        let noise = Noise::heavy("");
+        let before_noise = BeforeNoise::start();
+        for number in 1..=RELOADS {
+            if number % 2 == 0 {
+                reloadable.scheduler.process.signal(Signal::SIGHUP);
             }
-        } else {
-            reloadable.change(&Everything::new(slice_us).policy(), &line);
+            let slice_us = 1000 + number;
+            let line = format!("-> {slice_us}");
+            if number % 3 == 2 {
+                let key = format!("nonsense_{number}");
+                reloadable.change(&format!("{key} = 1\n"), &format!("{key}: unknown key"));
+            } else if number % 10 == 0 {
+                let policy = Everything {
+                    first: ["", "{ comm = \"nobody\" }, "][number as usize / 10 % 2],
+                    pinned: number as usize / 20 % nr_cpus(),
+                    steer: number / 40 % 2 == 1,
+                    slice_us,
+                };
+                reloadable.change(&policy.policy(), &line);
+                if number % 30 == 0 {
+                    assert_none_lost(&known, number);
+                }
+            } else {
+                reloadable.change(&Everything::new(slice_us).policy(), &line);
+            }
         }
-    }
-    assert_none_lost(&known, RELOADS);
-    reloadable.change(&Everything::new(5000).policy(), "-> 5000");
-    assert!(is_soon_on(&pinned, 0), "{}", cpus_of(&pinned));
-    let launcher = Process::start(busy_loop());
-    mark_launch(launcher.pid());
-    drop(known);
-    launcher.signal(Signal::SIGSTOP);
-    reloadable.change(&lending(false), "is in force: ");
-    noise.end();
-    drop(before_noise);
-    let tasks: Vec<_> = (0..2 * nr_cpus())
-        .map(|_| Process::start(busy_loop()))
-        .collect();
-    let used = cpus_used(&tasks);
-    assert!(
-        used < nr_cpus() as f64 - 0.9,
-        "the final policy is not in force: {used:.2} CPUs"
-    );
-    assert!(mark_of(launcher.pid()).is_some(), "the mark is lost");
-    reloadable.assert_never_unloaded();
-    reloadable.scheduler.stop();
+        assert_none_lost(&known, RELOADS);
+        reloadable.change(&Everything::new(5000).policy(), "-> 5000");
+        assert!(is_soon_on(&pinned, 0), "{}", cpus_of(&pinned));
+        let launcher = Process::start(busy_loop());
+        mark_launch(launcher.pid());
+        drop(known);
+        launcher.signal(Signal::SIGSTOP);
+        reloadable.change(&lending(false), "is in force: ");
+        noise.end();
+        drop(before_noise);
+        let tasks: Vec<_> = (0..2 * nr_cpus())
+            .map(|_| Process::start(busy_loop()))
+            .collect();
+        let used = cpus_used(&tasks);
+        assert!(
+            used < nr_cpus() as f64 - 0.9,
+            "the final policy is not in force: {used:.2} CPUs"
+        );
+        assert!(mark_of(launcher.pid()).is_some(), "the mark is lost");
+        reloadable.assert_never_unloaded();
+        reloadable.scheduler.stop();
+    });
 }

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::disturbed::unless_disturbed;
 use crate::process::{Process, busy_loop};
 use crate::tier;
 
@@ -57,28 +58,30 @@ fn handoff_comes_after_launchers_and_before_background() {
     if !tier::vm() {
         return;
     }
-    let scheduler = Scheduler::start(&[]);
-    let handoff = busy_loops(1);
-    let background = busy_loops(1);
-    for process in handoff.iter().chain(&background) {
-        pin(process, preferred_cpu());
-    }
-    mark(handoff[0].pid(), "handoff");
-    let [got, left] = shares([&handoff, &background]);
-    println!("handoff {got:.3}, background {left:.3}");
-    assert!(
-        got > 0.85 && left > 0.02,
-        "handoff {got:.3}, background {left:.3}"
-    );
-    let launcher = busy_loops(1);
-    pin(&launcher[0], preferred_cpu());
-    mark(launcher[0].pid(), "launch");
-    let [launch, handoff, background] = shares([&launcher, &handoff, &background]);
-    let all = format!("launch {launch:.3}, handoff {handoff:.3}, background {background:.3}");
-    println!("{all}");
-    assert!(launch > 0.75, "{all}");
-    assert!(handoff > 0.01 && background > 0.01, "{all}");
-    scheduler.stop();
+    unless_disturbed(|| {
+        let scheduler = Scheduler::start(&[]);
+        let handoff = busy_loops(1);
+        let background = busy_loops(1);
+        for process in handoff.iter().chain(&background) {
+            pin(process, preferred_cpu());
+        }
+        mark(handoff[0].pid(), "handoff");
+        let [got, left] = shares([&handoff, &background]);
+        println!("handoff {got:.3}, background {left:.3}");
+        assert!(
+            got > 0.85 && left > 0.02,
+            "handoff {got:.3}, background {left:.3}"
+        );
+        let launcher = busy_loops(1);
+        pin(&launcher[0], preferred_cpu());
+        mark(launcher[0].pid(), "launch");
+        let [launch, handoff, background] = shares([&launcher, &handoff, &background]);
+        let all = format!("launch {launch:.3}, handoff {handoff:.3}, background {background:.3}");
+        println!("{all}");
+        assert!(launch > 0.75, "{all}");
+        assert!(handoff > 0.01 && background > 0.01, "{all}");
+        scheduler.stop();
+    });
 }
 
 #[test]
@@ -87,29 +90,32 @@ fn busy_loops_that_call_themselves_launchers_get_no_more_than_the_guard_allows()
     if !tier::vm() {
         return;
     }
-    let scheduler = Scheduler::start(&[]);
-    let cpus = nr_cpus();
-    let pretenders = busy_loops(cpus);
-    let others = busy_loops(cpus);
-    for pretender in &pretenders {
-        mark(pretender.pid(), "launch");
-    }
-    // Everybody else's time is the others', the kernel's own work included: nothing may be idle.
-    let (shares_of_loops, busy) = shares_of_busy([&pretenders, &others]);
-    let [taken, loops] = shares_of_loops.map(|share| share / cpus as f64);
-    // Ticks are sampled, and may have missed some: what the loops got by their own clocks is theirs.
-    let left = (busy / cpus as f64 - taken).max(loops);
-    let all = format!("pretenders {taken:.3} of the CPUs, busy loops {loops:.3}, others {left:.3}");
-    assert!(left >= 1.0 - 0.5 - 0.03 && loops >= 0.4, "{all}");
-    // Nobody else wants the CPUs: the guard lets them go.
-    drop(others);
-    let [alone] = shares([&pretenders]);
-    assert!(
-        alone / cpus as f64 > 0.9,
-        "alone they got {:.3} of the CPUs",
-        alone / cpus as f64
-    );
-    scheduler.stop();
+    unless_disturbed(|| {
+        let scheduler = Scheduler::start(&[]);
+        let cpus = nr_cpus();
+        let pretenders = busy_loops(cpus);
+        let others = busy_loops(cpus);
+        for pretender in &pretenders {
+            mark(pretender.pid(), "launch");
+        }
+        // Everybody else's time is the others', the kernel's own work included: nothing may be idle.
+        let (shares_of_loops, busy) = shares_of_busy([&pretenders, &others]);
+        let [taken, loops] = shares_of_loops.map(|share| share / cpus as f64);
+        // Ticks are sampled, and may have missed some: what the loops got by their own clocks is theirs.
+        let left = (busy / cpus as f64 - taken).max(loops);
+        let all =
+            format!("pretenders {taken:.3} of the CPUs, busy loops {loops:.3}, others {left:.3}");
+        assert!(left >= 1.0 - 0.5 - 0.03 && loops >= 0.4, "{all}");
+        // Nobody else wants the CPUs: the guard lets them go.
+        drop(others);
+        let [alone] = shares([&pretenders]);
+        assert!(
+            alone / cpus as f64 > 0.9,
+            "alone they got {:.3} of the CPUs",
+            alone / cpus as f64
+        );
+        scheduler.stop();
+    });
 }
 
 #[test]
@@ -118,31 +124,33 @@ fn cgroup_weights_share_the_cpus() {
     if !tier::vm() {
         return;
     }
-    let scheduler = Scheduler::start(&[]);
-    let (light, heavy) = (Cgroup::new("light"), Cgroup::new("heavy"));
-    light.set("cpu.weight", "100");
-    heavy.set("cpu.weight", "300");
-    // Unequal numbers of tasks: it is the cgroups that share, not their tasks.
-    let few = busy_loops(nr_cpus());
-    let many = busy_loops(3 * nr_cpus());
-    for process in &few {
-        heavy.add(process);
-    }
-    for process in &many {
-        light.add(process);
-    }
-    let [heavy_share, light_share] = shares([&few, &many]);
-    let ratio = heavy_share / light_share;
-    assert!(
-        (2.85..3.15).contains(&ratio),
-        "300:100 became {ratio:.3} ({heavy_share:.3} and {light_share:.3} CPUs)"
-    );
-    heavy.set("cpu.weight", "100");
-    let [heavy_share, light_share] = shares([&few, &many]);
-    let ratio = heavy_share / light_share;
-    assert!((0.95..1.05).contains(&ratio), "100:100 became {ratio:.3}");
-    drop((few, many));
-    scheduler.stop();
+    unless_disturbed(|| {
+        let scheduler = Scheduler::start(&[]);
+        let (light, heavy) = (Cgroup::new("light"), Cgroup::new("heavy"));
+        light.set("cpu.weight", "100");
+        heavy.set("cpu.weight", "300");
+        // Unequal numbers of tasks: it is the cgroups that share, not their tasks.
+        let few = busy_loops(nr_cpus());
+        let many = busy_loops(3 * nr_cpus());
+        for process in &few {
+            heavy.add(process);
+        }
+        for process in &many {
+            light.add(process);
+        }
+        let [heavy_share, light_share] = shares([&few, &many]);
+        let ratio = heavy_share / light_share;
+        assert!(
+            (2.85..3.15).contains(&ratio),
+            "300:100 became {ratio:.3} ({heavy_share:.3} and {light_share:.3} CPUs)"
+        );
+        heavy.set("cpu.weight", "100");
+        let [heavy_share, light_share] = shares([&few, &many]);
+        let ratio = heavy_share / light_share;
+        assert!((0.95..1.05).contains(&ratio), "100:100 became {ratio:.3}");
+        drop((few, many));
+        scheduler.stop();
+    });
 }
 
 #[test]
@@ -151,29 +159,31 @@ fn cgroup_weights_are_hierarchical() {
     if !tier::vm() {
         return;
     }
-    let scheduler = Scheduler::start(&[]);
-    let (left, right) = (Cgroup::new("left"), Cgroup::new("right"));
-    right.set("cgroup.subtree_control", "+cpu");
-    let (first, second) = (Cgroup::new("right/first"), Cgroup::new("right/second"));
-    first.set("cpu.weight", "1000");
-    let groups = [busy_loops(2), busy_loops(2), busy_loops(2)];
-    for (processes, cgroup) in groups.iter().zip([&left, &first, &second]) {
-        for process in processes {
-            cgroup.add(process);
+    unless_disturbed(|| {
+        let scheduler = Scheduler::start(&[]);
+        let (left, right) = (Cgroup::new("left"), Cgroup::new("right"));
+        right.set("cgroup.subtree_control", "+cpu");
+        let (first, second) = (Cgroup::new("right/first"), Cgroup::new("right/second"));
+        first.set("cpu.weight", "1000");
+        let groups = [busy_loops(2), busy_loops(2), busy_loops(2)];
+        for (processes, cgroup) in groups.iter().zip([&left, &first, &second]) {
+            for process in processes {
+                cgroup.add(process);
+            }
         }
-    }
-    // left : right is 1 : 1, and within right first : second is 10 : 1.
-    let [left_share, first_share, second_share] = shares([&groups[0], &groups[1], &groups[2]]);
-    let across = left_share / (first_share + second_share);
-    let within = first_share / second_share;
-    assert!(
-        (0.9..1.1).contains(&across) && (8.5..11.5).contains(&within),
-        "1:1 became {across:.3}, 10:1 became {within:.3}"
-    );
-    drop(groups);
-    drop((first, second));
-    drop((left, right));
-    scheduler.stop();
+        // left : right is 1 : 1, and within right first : second is 10 : 1.
+        let [left_share, first_share, second_share] = shares([&groups[0], &groups[1], &groups[2]]);
+        let across = left_share / (first_share + second_share);
+        let within = first_share / second_share;
+        assert!(
+            (0.9..1.1).contains(&across) && (8.5..11.5).contains(&within),
+            "1:1 became {across:.3}, 10:1 became {within:.3}"
+        );
+        drop(groups);
+        drop((first, second));
+        drop((left, right));
+        scheduler.stop();
+    });
 }
 
 #[test]
@@ -182,34 +192,36 @@ fn cpu_max_limits_a_cgroup() {
     if !tier::vm() {
         return;
     }
-    let limited = Cgroup::new("limited");
-    limited.set("cpu.max", "30000 100000");
-    let mut scheduler = Scheduler::start(&[]);
-    let log = &scheduler.process.log;
-    let warns = |line: &String| line.contains("cpu.max") && line.contains("limited");
-    let warned = log.iter().any(warns);
-    assert_eq!(warned, !has_cgroup_set_bandwidth(), "{log:#?}");
-    if warned {
-        // Linux 6.16 does not tell schedulers of it: that it says so is all that it can do.
+    unless_disturbed(|| {
+        let limited = Cgroup::new("limited");
+        limited.set("cpu.max", "30000 100000");
+        let mut scheduler = Scheduler::start(&[]);
+        let log = &scheduler.process.log;
+        let warns = |line: &String| line.contains("cpu.max") && line.contains("limited");
+        let warned = log.iter().any(warns);
+        assert_eq!(warned, !has_cgroup_set_bandwidth(), "{log:#?}");
+        if warned {
+            // Linux 6.16 does not tell schedulers of it: that it says so is all that it can do.
+            scheduler.stop();
+            return;
+        }
+        let processes = busy_loops(2);
+        for process in &processes {
+            limited.add(process);
+        }
+        let [got] = shares([&processes]);
+        assert!(
+            (0.25..0.36).contains(&got),
+            "30 % of a CPU became {:.1} %",
+            got * 100.0
+        );
+        limited.set("cpu.max", "max");
+        let [got] = shares([&processes]);
+        assert!(got > 1.5, "without a limit it got {got:.3} CPUs");
+        scheduler.assert_loaded();
+        drop(processes);
         scheduler.stop();
-        return;
-    }
-    let processes = busy_loops(2);
-    for process in &processes {
-        limited.add(process);
-    }
-    let [got] = shares([&processes]);
-    assert!(
-        (0.25..0.36).contains(&got),
-        "30 % of a CPU became {:.1} %",
-        got * 100.0
-    );
-    limited.set("cpu.max", "max");
-    let [got] = shares([&processes]);
-    assert!(got > 1.5, "without a limit it got {got:.3} CPUs");
-    scheduler.assert_loaded();
-    drop(processes);
-    scheduler.stop();
+    });
 }
 
 /// Linux 6.17 and newer.

@@ -4,6 +4,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::disturbed::unless_disturbed;
 use crate::process::{Process, busy_loop, code, gpu_launch};
 use crate::tier;
 
@@ -68,13 +69,15 @@ fn a_fork_bomb_in_its_cgroup() {
     if !tier::vm() {
         return;
     }
-    let cage = Cgroup::new("bomb");
-    weathers(|| {
-        let bomb = fork_bomb(&cage, 64);
-        std::thread::sleep(STORM);
-        drop(bomb);
-        let events = std::fs::read_to_string(cage.path().join("pids.events")).unwrap();
-        assert!(!events.contains("max 0\n"), "the limit was not reached");
+    unless_disturbed(|| {
+        let cage = Cgroup::new("bomb");
+        weathers(|| {
+            let bomb = fork_bomb(&cage, 64);
+            std::thread::sleep(STORM);
+            drop(bomb);
+            let events = std::fs::read_to_string(cage.path().join("pids.events")).unwrap();
+            assert!(!events.contains("max 0\n"), "the limit was not reached");
+        });
     });
 }
 
@@ -84,17 +87,19 @@ fn ten_thousand_short_lived_threads() {
     if !tier::vm() {
         return;
     }
-    weathers(|| {
-        for _ in 0..100 {
-            std::thread::scope(|scope| {
-                for _ in 0..100 {
-                    scope.spawn(|| {
-                        let start = Instant::now();
-                        while start.elapsed() < Duration::from_micros(100) {}
-                    });
-                }
-            });
-        }
+    unless_disturbed(|| {
+        weathers(|| {
+            for _ in 0..100 {
+                std::thread::scope(|scope| {
+                    for _ in 0..100 {
+                        scope.spawn(|| {
+                            let start = Instant::now();
+                            while start.elapsed() < Duration::from_micros(100) {}
+                        });
+                    }
+                });
+            }
+        });
     });
 }
 
@@ -104,21 +109,23 @@ fn affinities_that_change_all_the_time() {
     if !tier::vm() {
         return;
     }
-    weathers(|| {
-        let tossed: Vec<_> = (0..4).map(|_| Process::start(busy_loop())).collect();
-        for launcher in &tossed[..2] {
-            mark_launch(launcher.pid());
-        }
-        std::thread::scope(|scope| {
-            scope.spawn(|| stress_ng("--affinity 2 --affinity-rand"));
-            let end = Instant::now() + STORM;
-            for round in 0.. {
-                if Instant::now() > end {
-                    break;
-                }
-                pin(&tossed[round % tossed.len()], fastrand::usize(..nr_cpus()));
-                std::thread::sleep(Duration::from_millis(2));
+    unless_disturbed(|| {
+        weathers(|| {
+            let tossed: Vec<_> = (0..4).map(|_| Process::start(busy_loop())).collect();
+            for launcher in &tossed[..2] {
+                mark_launch(launcher.pid());
             }
+            std::thread::scope(|scope| {
+                scope.spawn(|| stress_ng("--affinity 2 --affinity-rand"));
+                let end = Instant::now() + STORM;
+                for round in 0.. {
+                    if Instant::now() > end {
+                        break;
+                    }
+                    pin(&tossed[round % tossed.len()], fastrand::usize(..nr_cpus()));
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            });
         });
     });
 }
@@ -129,8 +136,10 @@ fn processes_and_threads_that_come_and_go() {
     if !tier::vm() {
         return;
     }
-    weathers(|| {
-        stress_ng("--fork 2 --vfork 1 --clone 1 --clone-max 16 --pthread 1 --pthread-max 32")
+    unless_disturbed(|| {
+        weathers(|| {
+            stress_ng("--fork 2 --vfork 1 --clone 1 --clone-max 16 --pthread 1 --pthread-max 32")
+        });
     });
 }
 
@@ -140,7 +149,9 @@ fn scheduling_classes_that_change_all_the_time() {
     if !tier::vm() {
         return;
     }
-    weathers(|| stress_ng("--schedpolicy 2 --switch 1 --yield 1"));
+    unless_disturbed(|| {
+        weathers(|| stress_ng("--schedpolicy 2 --switch 1 --yield 1"));
+    });
 }
 
 /// Moves `processes` between cgroups that come, change and go, for `time`.
@@ -175,8 +186,10 @@ fn cgroups_that_come_and_go() {
     if !tier::vm() {
         return;
     }
-    weathers(|| {
-        let moved: Vec<_> = (0..4).map(|_| Process::start(busy_loop())).collect();
-        churn(&moved, STORM);
+    unless_disturbed(|| {
+        weathers(|| {
+            let moved: Vec<_> = (0..4).map(|_| Process::start(busy_loop())).collect();
+            churn(&moved, STORM);
+        });
     });
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use scx_gpuaware::trace::schema::{Header, Kind, Line, Reason, Record};
 
+use crate::disturbed::unless_disturbed;
 use crate::process::{Process, busy_loop, code, eventually, gpu_launch, lab_folder, scx_gpuaware};
 use crate::tier;
 
@@ -47,59 +48,62 @@ fn switches_have_class_queue_and_slice_under_a_sched_ext_scheduler() {
     if !tier::vm() {
         return;
     }
-    let scheduler = Scheduler::start(&[]);
-    let _neighbours: Vec<_> = (0..nr_cpus())
-        .map(|_| Process::start(busy_loop()))
-        .collect();
-    let hog = Process::start(busy_loop());
-    let mut workload = gpu_launch("--profile eager --duration 20");
-    workload.stdout(Stdio::null());
-    let workload = Process::start(workload);
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("trace.ndjson");
-    let pids = format!("--pid {} --pid {}", hog.pid(), workload.pid());
-    let mut tracer = Process::start(tracer(&format!("{pids} --duration 3"), &file));
-    assert_eq!(code(tracer.wait(Duration::from_secs(60))), 0);
-    let (header, records) = read(&file);
-    let name = header.scheduler.expect("a scheduler");
-    assert!(name.starts_with("gpuaware"), "{name}");
-    let switches: Vec<_> = records
-        .iter()
-        .filter(|record| matches!(record.event, Kind::SwitchIn | Kind::SwitchOut))
-        .collect();
-    for pid in [hog.pid(), workload.pid()] {
-        assert!(switches.iter().any(|record| record.tgid == pid), "{pid}");
-    }
-    for record in &switches {
-        let class = record.sched_class.expect("a class");
-        assert_eq!(class.as_str(), "ext", "{record:?}");
-    }
-    // One that nobody marks waits in the queue of the background, and comes out of it with a slice.
-    let waited: Vec<_> = switches
-        .iter()
-        .filter(|record| record.tgid == hog.pid() && record.event == Kind::SwitchIn)
-        .filter(|record| record.reason == Some(Reason::Preempted))
-        .collect();
-    assert!(waited.len() > 10, "{}", waited.len());
-    let of_background = |record: &&&&Record| {
-        let queue = record.dsq.map(|dsq| dsq & !0xffff);
-        queue == Some(DSQ_BACKGROUND)
-    };
-    let nr_of_background = waited.iter().filter(of_background).count();
-    assert!(
-        nr_of_background * 2 > waited.len(),
-        "{nr_of_background} of {}: {:?}",
-        waited.len(),
-        waited[0]
-    );
-    assert!(
-        waited
+    unless_disturbed(|| {
+        let scheduler = Scheduler::start(&[]);
+        let _neighbours: Vec<_> = (0..nr_cpus())
+            .map(|_| Process::start(busy_loop()))
+            .collect();
+        let hog = Process::start(busy_loop());
+        let mut workload = gpu_launch("--profile eager --duration 20");
+        workload.stdout(Stdio::null());
+        let workload = Process::start(workload);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("trace.ndjson");
+        let pids = format!("--pid {} --pid {}", hog.pid(), workload.pid());
+        let mut tracer = Process::start(tracer(&format!("{pids} --duration 3"), &file));
+        assert_eq!(code(tracer.wait(Duration::from_secs(60))), 0);
+        let (header, records) = read(&file);
+        let name = header.scheduler.expect("a scheduler");
+        assert!(name.starts_with("gpuaware"), "{name}");
+        let switches: Vec<_> = records
             .iter()
-            .all(|record| (1..=20_000_000).contains(&record.slice_ns.unwrap_or(0))),
-        "{:?}",
-        waited[0]
-    );
-    scheduler.stop();
+            .filter(|record| matches!(record.event, Kind::SwitchIn | Kind::SwitchOut))
+            .collect();
+        for (name, pid) in [("hog", hog.pid()), ("workload", workload.pid())] {
+            let any = switches.iter().any(|record| record.tgid == pid);
+            assert!(any, "{} switches, none of the {name}", switches.len());
+        }
+        for record in &switches {
+            let class = record.sched_class.expect("a class");
+            assert_eq!(class.as_str(), "ext", "{record:?}");
+        }
+        // One that nobody marks waits in the queue of the background, and comes out of it with a slice.
+        let waited: Vec<_> = switches
+            .iter()
+            .filter(|record| record.tgid == hog.pid() && record.event == Kind::SwitchIn)
+            .filter(|record| record.reason == Some(Reason::Preempted))
+            .collect();
+        assert!(waited.len() > 10, "{}", waited.len());
+        let of_background = |record: &&&&Record| {
+            let queue = record.dsq.map(|dsq| dsq & !0xffff);
+            queue == Some(DSQ_BACKGROUND)
+        };
+        let nr_of_background = waited.iter().filter(of_background).count();
+        assert!(
+            nr_of_background * 2 > waited.len(),
+            "{nr_of_background} of {}: {:?}",
+            waited.len(),
+            waited[0]
+        );
+        assert!(
+            waited
+                .iter()
+                .all(|record| (1..=20_000_000).contains(&record.slice_ns.unwrap_or(0))),
+            "{:?}",
+            waited[0]
+        );
+        scheduler.stop();
+    });
 }
 
 #[test]
@@ -108,50 +112,52 @@ fn a_peers_switches_are_traced_as_ours() {
     if !tier::vm() {
         return;
     }
-    let Some(program) = tier::peer("scx_cosmos") else {
-        return;
-    };
-    let mut peer = Process::start(Command::new(program));
-    let attached = eventually(Duration::from_secs(60), || {
-        loaded().filter(|name| name.starts_with("cosmos"))
+    unless_disturbed(|| {
+        let Some(program) = tier::peer("scx_cosmos") else {
+            return;
+        };
+        let mut peer = Process::start(Command::new(program));
+        let attached = eventually(Duration::from_secs(60), || {
+            loaded().filter(|name| name.starts_with("cosmos"))
+        });
+        let name = attached.unwrap_or_else(|| panic!("{}", peer.log.join("\n")));
+        let _neighbours: Vec<_> = (0..nr_cpus())
+            .map(|_| Process::start(busy_loop()))
+            .collect();
+        let mut workload = gpu_launch("--profile eager --duration 20");
+        workload.stdout(Stdio::null());
+        let workload = Process::start(workload);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("trace.ndjson");
+        let flags = format!(
+            "--pid {} --duration 3 --window-ms 50 --every-ms 500",
+            workload.pid()
+        );
+        let mut tracer = Process::start(tracer(&flags, &file));
+        assert_eq!(code(tracer.wait(Duration::from_secs(60))), 0);
+        let (header, records) = read(&file);
+        assert_eq!(header.scheduler.as_deref(), Some(name.as_str()));
+        let count = |kind: Kind| records.iter().filter(|record| record.event == kind).count();
+        assert!(count(Kind::Launch) > 10, "{}", count(Kind::Launch));
+        let ins: Vec<_> = records
+            .iter()
+            .filter(|record| record.event == Kind::SwitchIn)
+            .collect();
+        assert!(ins.len() > 100, "{}", ins.len());
+        for record in &ins {
+            assert_eq!(record.sched_class.expect("a class").as_str(), "ext");
+            assert!(record.wait_ns <= record.duration_ns, "{record:?}");
+        }
+        let of_its_queues = ins.iter().filter(|record| record.dsq.is_some()).count();
+        assert!(
+            of_its_queues * 2 > ins.len(),
+            "{of_its_queues} of {}",
+            ins.len()
+        );
+        peer.signal(Signal::SIGINT);
+        peer.wait(Duration::from_secs(60));
+        assert_eq!(loaded(), None);
     });
-    let name = attached.unwrap_or_else(|| panic!("{}", peer.log.join("\n")));
-    let _neighbours: Vec<_> = (0..nr_cpus())
-        .map(|_| Process::start(busy_loop()))
-        .collect();
-    let mut workload = gpu_launch("--profile eager --duration 20");
-    workload.stdout(Stdio::null());
-    let workload = Process::start(workload);
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("trace.ndjson");
-    let flags = format!(
-        "--pid {} --duration 3 --window-ms 50 --every-ms 500",
-        workload.pid()
-    );
-    let mut tracer = Process::start(tracer(&flags, &file));
-    assert_eq!(code(tracer.wait(Duration::from_secs(60))), 0);
-    let (header, records) = read(&file);
-    assert_eq!(header.scheduler.as_deref(), Some(name.as_str()));
-    let count = |kind: Kind| records.iter().filter(|record| record.event == kind).count();
-    assert!(count(Kind::Launch) > 10, "{}", count(Kind::Launch));
-    let ins: Vec<_> = records
-        .iter()
-        .filter(|record| record.event == Kind::SwitchIn)
-        .collect();
-    assert!(ins.len() > 100, "{}", ins.len());
-    for record in &ins {
-        assert_eq!(record.sched_class.expect("a class").as_str(), "ext");
-        assert!(record.wait_ns <= record.duration_ns, "{record:?}");
-    }
-    let of_its_queues = ins.iter().filter(|record| record.dsq.is_some()).count();
-    assert!(
-        of_its_queues * 2 > ins.len(),
-        "{of_its_queues} of {}",
-        ins.len()
-    );
-    peer.signal(Signal::SIGINT);
-    peer.wait(Duration::from_secs(60));
-    assert_eq!(loaded(), None);
 }
 
 #[test]
@@ -160,58 +166,60 @@ fn a_cgroup_is_traced_with_what_is_in_it_below_it_and_moved_into_it() {
     if !tier::vm() {
         return;
     }
-    let group = Cgroup::new("traced.slice");
-    let below = Cgroup::new("traced.slice/below");
-    // All on one CPU, so that each of them is switched.
-    let spinner = || {
-        let process = Process::start(busy_loop());
-        pin(&process, 0);
-        process
-    };
-    let [outside, deep, late] = [(); 3].map(|()| spinner());
-    // Its main thread launches nothing.
-    let mut several = gpu_launch("--profile eager --duration 60");
-    several.stdout(Stdio::null());
-    let several = Process::start(several);
-    // The tracer says that it probes this one's libcuda: tracing has begun then.
-    let mut inside = gpu_launch("--profile eager --duration 60");
-    inside.stdout(Stdio::null());
-    let inside = Process::start(inside);
-    std::thread::sleep(Duration::from_secs(1));
-    group.add(&inside);
-    below.add(&deep);
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("trace.ndjson");
-    let mut tracer = Process::start(tracer("--cgroup traced.slice --duration 4", &file));
-    tracer.wait_for_line("probing", Duration::from_secs(60));
-    std::thread::sleep(Duration::from_secs(1));
-    group.add(&late);
-    group.add(&several);
-    assert_eq!(code(tracer.wait(Duration::from_secs(60))), 0);
-    let (header, records) = read(&file);
-    assert!(header.target.starts_with("cgroup "), "{}", header.target);
-    let traced: BTreeSet<i32> = records
-        .iter()
-        .filter(|record| record.event == Kind::SwitchIn)
-        .map(|record| record.tgid)
-        .collect();
-    assert_eq!(
-        traced,
-        BTreeSet::from([inside.pid(), deep.pid(), late.pid(), several.pid()]),
-        "not {}",
-        outside.pid()
-    );
-    let launching = |record: &Record| {
-        record.tgid == several.pid()
-            && record.tid != several.pid()
-            && record.event == Kind::SwitchIn
-    };
-    assert!(
-        records.iter().any(launching),
-        "all threads of who is moved in"
-    );
-    let first = |pid: i32| records.iter().find(|record| record.tgid == pid).unwrap();
-    assert!(first(late.pid()).time_ns > first(inside.pid()).time_ns + 500_000_000);
-    drop((outside, inside, deep, late));
-    drop((below, group));
+    unless_disturbed(|| {
+        let group = Cgroup::new("traced.slice");
+        let below = Cgroup::new("traced.slice/below");
+        // All on one CPU, so that each of them is switched.
+        let spinner = || {
+            let process = Process::start(busy_loop());
+            pin(&process, 0);
+            process
+        };
+        let [outside, deep, late] = [(); 3].map(|()| spinner());
+        // Its main thread launches nothing.
+        let mut several = gpu_launch("--profile eager --duration 60");
+        several.stdout(Stdio::null());
+        let several = Process::start(several);
+        // The tracer says that it probes this one's libcuda: tracing has begun then.
+        let mut inside = gpu_launch("--profile eager --duration 60");
+        inside.stdout(Stdio::null());
+        let inside = Process::start(inside);
+        std::thread::sleep(Duration::from_secs(1));
+        group.add(&inside);
+        below.add(&deep);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("trace.ndjson");
+        let mut tracer = Process::start(tracer("--cgroup traced.slice --duration 4", &file));
+        tracer.wait_for_line("probing", Duration::from_secs(60));
+        std::thread::sleep(Duration::from_secs(1));
+        group.add(&late);
+        group.add(&several);
+        assert_eq!(code(tracer.wait(Duration::from_secs(60))), 0);
+        let (header, records) = read(&file);
+        assert!(header.target.starts_with("cgroup "), "{}", header.target);
+        let traced: BTreeSet<i32> = records
+            .iter()
+            .filter(|record| record.event == Kind::SwitchIn)
+            .map(|record| record.tgid)
+            .collect();
+        assert_eq!(
+            traced,
+            BTreeSet::from([inside.pid(), deep.pid(), late.pid(), several.pid()]),
+            "not {}",
+            outside.pid()
+        );
+        let launching = |record: &Record| {
+            record.tgid == several.pid()
+                && record.tid != several.pid()
+                && record.event == Kind::SwitchIn
+        };
+        assert!(
+            records.iter().any(launching),
+            "all threads of who is moved in"
+        );
+        let first = |pid: i32| records.iter().find(|record| record.tgid == pid).unwrap();
+        assert!(first(late.pid()).time_ns > first(inside.pid()).time_ns + 500_000_000);
+        drop((outside, inside, deep, late));
+        drop((below, group));
+    });
 }

@@ -66,10 +66,8 @@ impl Files {
         let mut env: Vec<_> = std::env::vars()
             .filter(|(key, _)| guest::passes_on(key))
             .collect();
-        if lab.host_load {
-            let path = hostload::file(dir.path()).to_string_lossy().into_owned();
-            env.push((hostload::VARIABLE.to_owned(), path));
-        }
+        let host_load = hostload::file(dir.path()).to_string_lossy().into_owned();
+        env.push((hostload::VARIABLE.to_owned(), host_load));
         env.extend(lab.env.iter().cloned());
         let working_dir = std::env::current_dir().context("cannot tell the working directory")?;
         let guest_script = dir.path().join("guest.sh");

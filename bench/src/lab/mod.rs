@@ -80,8 +80,6 @@ pub struct Lab {
     pub disk_mib: u64,
     pub disk_driver: DiskDriver,
     pub memory_mib: u64,
-    /// Let the guest know what else this machine does; see [`hostload`].
-    pub host_load: bool,
     /// Copy the guest's kernel messages to stderr as they come.
     pub show_console: bool,
 }
@@ -101,7 +99,6 @@ impl Default for Lab {
             disk_mib: 512,
             disk_driver: DiskDriver::default(),
             memory_mib: 4096,
-            host_load: false,
             show_console: false,
         }
     }

@@ -98,7 +98,6 @@ impl Options {
             disk_driver: self.disk_driver,
             memory_mib: self.memory_mib,
             show_console: self.console,
-            host_load: false,
         };
         super::machine::check(&lab)?;
         for dir in &lab.rw_dirs {

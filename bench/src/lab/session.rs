@@ -61,10 +61,7 @@ pub fn run(
     let _listening = Listening::start(&files, accel, &events)?;
     let _signals = Signals::watch(&events)?;
     let started = Instant::now();
-    let _load = lab
-        .host_load
-        .then(|| HostLoad::start(files.dir.path()))
-        .transpose()?;
+    let _load = HostLoad::start(files.dir.path())?;
     let machine = Machine::start(lab, tools, accel, &files, kernel)?;
     machine.watch_console(&console, lab.show_console, events)?;
     let result = Wait {

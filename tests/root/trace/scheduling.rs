@@ -5,41 +5,44 @@ use scx_gpuaware::trace::schema::{Kind, Reason, Record};
 
 use super::known::trace;
 use super::{MOST_UNSHOWN, alone, assert_close, assert_close_but_for, assert_none_lost};
+use crate::disturbed::unless_disturbed;
 
 #[test]
 fn forced_blocks_are_blocks() {
     let Some(_alone) = alone() else { return };
-    let traced = trace("", "block:1000:2000");
-    traced.assert_consistent();
-    let phase = traced.phase("block");
-    // One that is preempted on its way to sleep may be woken before it sleeps.
-    assert!((990..=1000).contains(&phase.nvcsw), "{phase:?}");
-    assert_eq!(traced.switches(phase, Reason::Blocked), phase.nvcsw);
-    let (missed, switches) = (traced.end.missed, phase.nvcsw + phase.nivcsw);
-    assert!(missed <= MOST_UNSHOWN, "{}", traced.log);
-    let complete = |counted: u64, wanted: u64| (wanted - missed..=wanted).contains(&counted);
-    assert!(complete(traced.count(phase, Kind::Wakeup), phase.nvcsw));
-    assert!(complete(traced.count(phase, Kind::SwitchIn), switches));
-    assert_close_but_for(
-        traced.off_ns(phase, Reason::Blocked) + traced.off_ns(phase, Reason::Preempted),
-        phase.asleep_ns,
-        phase.steal_ns,
-        "time in sleeps",
-    );
-    for record in traced
-        .within(phase)
-        .filter(|record| record.event == Kind::SwitchIn)
-    {
-        assert!(record.wait_ns <= record.duration_ns);
-    }
-    let sleeps = traced
-        .within(phase)
-        .filter(|record| record.event == Kind::SwitchOut);
-    assert!(
-        sleeps
-            .filter(|record| record.reason == Some(Reason::Blocked))
-            .all(|record| record.state == Some('S'))
-    );
+    unless_disturbed(|| {
+        let traced = trace("", "block:1000:2000");
+        traced.assert_consistent();
+        let phase = traced.phase("block");
+        // One that is preempted on its way to sleep may be woken before it sleeps.
+        assert!((990..=1000).contains(&phase.nvcsw), "{phase:?}");
+        assert_eq!(traced.switches(phase, Reason::Blocked), phase.nvcsw);
+        let (missed, switches) = (traced.end.missed, phase.nvcsw + phase.nivcsw);
+        assert!(missed <= MOST_UNSHOWN, "{}", traced.log);
+        let complete = |counted: u64, wanted: u64| (wanted - missed..=wanted).contains(&counted);
+        assert!(complete(traced.count(phase, Kind::Wakeup), phase.nvcsw));
+        assert!(complete(traced.count(phase, Kind::SwitchIn), switches));
+        assert_close_but_for(
+            traced.off_ns(phase, Reason::Blocked) + traced.off_ns(phase, Reason::Preempted),
+            phase.asleep_ns,
+            phase.steal_ns,
+            "time in sleeps",
+        );
+        for record in traced
+            .within(phase)
+            .filter(|record| record.event == Kind::SwitchIn)
+        {
+            assert!(record.wait_ns <= record.duration_ns);
+        }
+        let sleeps = traced
+            .within(phase)
+            .filter(|record| record.event == Kind::SwitchOut);
+        assert!(
+            sleeps
+                .filter(|record| record.reason == Some(Reason::Blocked))
+                .all(|record| record.state == Some('S'))
+        );
+    });
 }
 
 #[test]
@@ -96,39 +99,41 @@ fn none_of_many_threads_is_missed() {
 #[test]
 fn forced_preemptions_are_preemptions_by_the_hog() {
     let Some(_alone) = alone() else { return };
-    let traced = trace("", "hog:2000");
-    traced.assert_consistent();
-    let phase = traced.phase("hog");
-    assert!(phase.nivcsw > 50, "the hog shares the CPU: {phase:?}");
-    assert_eq!(traced.switches(phase, Reason::Preempted), phase.nivcsw);
-    assert_eq!(traced.switches(phase, Reason::Blocked), phase.nvcsw);
-    assert_eq!(traced.switches(phase, Reason::Yielded), 0);
-    assert_close_but_for(
-        traced.off_ns(phase, Reason::Preempted),
-        phase.wait_ns,
-        phase.steal_ns,
-        "time waiting for the CPU",
-    );
-    // The hog's own records say the same, whoever else ran on that CPU.
-    let hog = traced.records.iter().find(|record| {
-        record.comm.as_str() == "hog" && record.tid != phase.tid && record.other_tid != Some(0)
+    unless_disturbed(|| {
+        let traced = trace("", "hog:2000");
+        traced.assert_consistent();
+        let phase = traced.phase("hog");
+        assert!(phase.nivcsw > 50, "the hog shares the CPU: {phase:?}");
+        assert_eq!(traced.switches(phase, Reason::Preempted), phase.nivcsw);
+        assert_eq!(traced.switches(phase, Reason::Blocked), phase.nvcsw);
+        assert_eq!(traced.switches(phase, Reason::Yielded), 0);
+        assert_close_but_for(
+            traced.off_ns(phase, Reason::Preempted),
+            phase.wait_ns,
+            phase.steal_ns,
+            "time waiting for the CPU",
+        );
+        // The hog's own records say the same, whoever else ran on that CPU.
+        let hog = traced.records.iter().find(|record| {
+            record.comm.as_str() == "hog" && record.tid != phase.tid && record.other_tid != Some(0)
+        });
+        let hog = hog.expect("a record of the hog").tid;
+        let of_hog = traced.records.iter().filter(|record| {
+            record.tid == hog
+                && record.event == Kind::SwitchIn
+                && record.other_tid == Some(phase.tid)
+                && (phase.from_ns..phase.to_ns).contains(&record.time_ns)
+        });
+        let by_hog = traced
+            .within(phase)
+            .filter(|record| record.event == Kind::SwitchOut && record.other_tid == Some(hog));
+        let by_hog: Vec<_> = by_hog.map(|record| record.time_ns).collect();
+        assert!(!by_hog.is_empty());
+        assert_eq!(
+            by_hog,
+            of_hog.map(|record| record.time_ns).collect::<Vec<_>>()
+        );
     });
-    let hog = hog.expect("a record of the hog").tid;
-    let of_hog = traced.records.iter().filter(|record| {
-        record.tid == hog
-            && record.event == Kind::SwitchIn
-            && record.other_tid == Some(phase.tid)
-            && (phase.from_ns..phase.to_ns).contains(&record.time_ns)
-    });
-    let by_hog = traced
-        .within(phase)
-        .filter(|record| record.event == Kind::SwitchOut && record.other_tid == Some(hog));
-    let by_hog: Vec<_> = by_hog.map(|record| record.time_ns).collect();
-    assert!(!by_hog.is_empty());
-    assert_eq!(
-        by_hog,
-        of_hog.map(|record| record.time_ns).collect::<Vec<_>>()
-    );
 }
 
 /// Most events in a second, by the fullest tenth of one: other programs may take the CPU for a while.
@@ -141,22 +146,24 @@ fn peak_rate(records: &[Record]) -> usize {
 #[test]
 fn forced_yields_are_yields_and_none_is_lost_at_a_high_rate() {
     let Some(_alone) = alone() else { return };
-    let traced = trace("", "yield:3000:5000");
-    traced.assert_consistent();
-    assert_none_lost(&traced);
-    let phase = traced.phase("yield");
-    let rate = peak_rate(&traced.records);
-    assert!(rate > 200_000, "only {rate} events a second");
-    let yielded = traced.switches(phase, Reason::Yielded);
-    let preempted = traced.switches(phase, Reason::Preempted);
-    assert!((yielded + preempted).abs_diff(phase.nivcsw) <= traced.end.missed);
-    assert_close(yielded, phase.yields_switched, "switches in sched_yield");
-    assert_close_but_for(
-        traced.off_ns(phase, Reason::Yielded) + traced.off_ns(phase, Reason::Preempted),
-        phase.wait_ns,
-        phase.steal_ns,
-        "time waiting for the CPU",
-    );
+    unless_disturbed(|| {
+        let traced = trace("", "yield:3000:5000");
+        traced.assert_consistent();
+        assert_none_lost(&traced);
+        let phase = traced.phase("yield");
+        let rate = peak_rate(&traced.records);
+        assert!(rate > 200_000, "only {rate} events a second");
+        let yielded = traced.switches(phase, Reason::Yielded);
+        let preempted = traced.switches(phase, Reason::Preempted);
+        assert!((yielded + preempted).abs_diff(phase.nivcsw) <= traced.end.missed);
+        assert_close(yielded, phase.yields_switched, "switches in sched_yield");
+        assert_close_but_for(
+            traced.off_ns(phase, Reason::Yielded) + traced.off_ns(phase, Reason::Preempted),
+            phase.wait_ns,
+            phase.steal_ns,
+            "time waiting for the CPU",
+        );
+    });
 }
 
 #[test]
@@ -219,22 +226,24 @@ fn yields_are_counted_exactly_where_nothing_else_switches() {
 #[test]
 fn a_forced_wait_is_split_into_sleep_and_waiting() {
     let Some(_alone) = alone() else { return };
-    let traced = trace("", "wait:100:5000");
-    traced.assert_consistent();
-    let phase = traced.phase("wait");
-    assert_eq!(traced.count(phase, Kind::Wakeup), phase.nvcsw);
-    let ins = traced
-        .within(phase)
-        .filter(|record| record.event == Kind::SwitchIn && record.reason == Some(Reason::Blocked));
-    let (asleep_ns, waited_ns) = ins.fold((0, 0), |(asleep, waited), record| {
-        let wait_ns = record.wait_ns.unwrap();
-        (
-            asleep + record.duration_ns.unwrap() - wait_ns,
-            waited + wait_ns,
-        )
+    unless_disturbed(|| {
+        let traced = trace("", "wait:100:5000");
+        traced.assert_consistent();
+        let phase = traced.phase("wait");
+        assert_eq!(traced.count(phase, Kind::Wakeup), phase.nvcsw);
+        let ins = traced.within(phase).filter(|record| {
+            record.event == Kind::SwitchIn && record.reason == Some(Reason::Blocked)
+        });
+        let (asleep_ns, waited_ns) = ins.fold((0, 0), |(asleep, waited), record| {
+            let wait_ns = record.wait_ns.unwrap();
+            (
+                asleep + record.duration_ns.unwrap() - wait_ns,
+                waited + wait_ns,
+            )
+        });
+        assert_close_but_for(asleep_ns, phase.asleep_ns, phase.steal_ns, "time asleep");
+        assert_close_but_for(waited_ns, phase.waited_ns, phase.steal_ns, "time waiting");
     });
-    assert_close_but_for(asleep_ns, phase.asleep_ns, phase.steal_ns, "time asleep");
-    assert_close_but_for(waited_ns, phase.waited_ns, phase.steal_ns, "time waiting");
 }
 
 /// Most events in any second.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::known::{self, command};
 use super::{MOST_UNSHOWN, alone, assert_close, assert_close_but_for};
+use crate::disturbed::unless_disturbed;
 use crate::process::{Process, busy_loop, code, gpu_launch, lab_folder, scx_gpuaware};
 
 /// The summary of these phases, and what they say themselves.
@@ -81,71 +82,73 @@ const OFF: [&str; 5] = [
 #[test]
 fn a_summary_accounts_for_all_of_a_threads_time() {
     let Some(_alone) = alone() else { return };
-    let (summary, phases) = summary("", "block:500:2000 hog:3000 yield:2000:3000");
-    // What the kernel does not show is missing there: see `MOST_UNSHOWN`.
-    let missed = summary["end"]["missed"].as_u64().unwrap();
-    assert!(missed <= MOST_UNSHOWN, "{missed}");
-    for phase in &phases {
-        let seen = Seen::of(&summary, phase);
-        let sum = seen.counter("on_cpu_ns") + seen.sum(&OFF);
-        assert_close(sum, seen.0["traced_ns"].as_u64().unwrap(), "all its time");
-        // The thread does a little more than its phase: it starts, prints and ends.
-        let [preempted, yielded, blocked] =
-            ["preempted", "yielded", "blocked"].map(|name| seen.counter(name));
-        assert!(
-            (phase.nvcsw..phase.nvcsw + 20).contains(&blocked),
-            "{phase:?} {blocked}"
-        );
-        let others = preempted + yielded;
-        assert!(
-            (phase.nivcsw..phase.nivcsw + 20).contains(&others),
-            "{phase:?} {others}"
-        );
-        // Each switch is in a histogram; its end is no sleep, and its start is a wait.
-        for (name, wanted) in [
-            ("on_cpu", blocked + others),
-            ("preempted", preempted),
-            ("yielded", yielded),
-            ("asleep", blocked - 1),
-            ("wakeup_wait", blocked),
-        ] {
-            let observed = seen.observed(name);
+    unless_disturbed(|| {
+        let (summary, phases) = summary("", "block:500:2000 hog:3000 yield:2000:3000");
+        // What the kernel does not show is missing there: see `MOST_UNSHOWN`.
+        let missed = summary["end"]["missed"].as_u64().unwrap();
+        assert!(missed <= MOST_UNSHOWN, "{missed}");
+        for phase in &phases {
+            let seen = Seen::of(&summary, phase);
+            let sum = seen.counter("on_cpu_ns") + seen.sum(&OFF);
+            assert_close(sum, seen.0["traced_ns"].as_u64().unwrap(), "all its time");
+            // The thread does a little more than its phase: it starts, prints and ends.
+            let [preempted, yielded, blocked] =
+                ["preempted", "yielded", "blocked"].map(|name| seen.counter(name));
             assert!(
-                observed.abs_diff(wanted) <= missed,
-                "{name}: {observed} of {wanted}"
+                (phase.nvcsw..phase.nvcsw + 20).contains(&blocked),
+                "{phase:?} {blocked}"
             );
+            let others = preempted + yielded;
+            assert!(
+                (phase.nivcsw..phase.nivcsw + 20).contains(&others),
+                "{phase:?} {others}"
+            );
+            // Each switch is in a histogram; its end is no sleep, and its start is a wait.
+            for (name, wanted) in [
+                ("on_cpu", blocked + others),
+                ("preempted", preempted),
+                ("yielded", yielded),
+                ("asleep", blocked - 1),
+                ("wakeup_wait", blocked),
+            ] {
+                let observed = seen.observed(name);
+                assert!(
+                    observed.abs_diff(wanted) <= missed,
+                    "{name}: {observed} of {wanted}"
+                );
+            }
         }
-    }
-    let [block, hog, yields] = [0, 1, 2].map(|at| Seen::of(&summary, &phases[at]));
-    // As the program and the kernel have it, not only in the sum.
-    assert_eq!((block.counter("yielded"), hog.counter("yielded")), (0, 0));
-    let slept_ns = block.sum(&["asleep_ns", "wakeup_wait_ns", "preempted_ns"]);
-    assert_close_but_for(
-        slept_ns,
-        phases[0].asleep_ns,
-        phases[0].steal_ns,
-        "time in sleeps",
-    );
-    // A host that stops the CPU within a switch does so on one side of the kernel's clock and on the other of the tracer's.
-    assert_close_but_for(
-        hog.counter("preempted_ns"),
-        phases[1].wait_ns,
-        phases[1].steal_ns,
-        "time preempted",
-    );
-    assert_close(
-        yields.counter("yielded"),
-        phases[2].yields_switched,
-        "switches in sched_yield",
-    );
-    assert_close_but_for(
-        yields.sum(&["yielded_ns", "preempted_ns"]),
-        phases[2].wait_ns,
-        phases[2].steal_ns,
-        "time yielded",
-    );
-    // Sleeps of 2 ms and a little: between 1.05 and 4.19 ms.
-    assert_as_long(&block, "asleep", &phases[0], 500);
+        let [block, hog, yields] = [0, 1, 2].map(|at| Seen::of(&summary, &phases[at]));
+        // As the program and the kernel have it, not only in the sum.
+        assert_eq!((block.counter("yielded"), hog.counter("yielded")), (0, 0));
+        let slept_ns = block.sum(&["asleep_ns", "wakeup_wait_ns", "preempted_ns"]);
+        assert_close_but_for(
+            slept_ns,
+            phases[0].asleep_ns,
+            phases[0].steal_ns,
+            "time in sleeps",
+        );
+        // A host that stops the CPU within a switch does so on one side of the kernel's clock and on the other of the tracer's.
+        assert_close_but_for(
+            hog.counter("preempted_ns"),
+            phases[1].wait_ns,
+            phases[1].steal_ns,
+            "time preempted",
+        );
+        assert_close(
+            yields.counter("yielded"),
+            phases[2].yields_switched,
+            "switches in sched_yield",
+        );
+        assert_close_but_for(
+            yields.sum(&["yielded_ns", "preempted_ns"]),
+            phases[2].wait_ns,
+            phases[2].steal_ns,
+            "time yielded",
+        );
+        // Sleeps of 2 ms and a little: between 1.05 and 4.19 ms.
+        assert_as_long(&block, "asleep", &phases[0], 500);
+    });
 }
 
 #[test]
@@ -195,34 +198,36 @@ fn a_summary_says_who_preempted_and_which_interrupts() {
 #[test]
 fn a_summary_says_what_the_time_between_launches_was_lost_to() {
     let Some(_alone) = alone() else { return };
-    // Each launch but the first has a sleep before it.
-    let (lagging, phases) = summary("--all-launches", "lag:200:2000");
-    let seen = Seen::of(&lagging, &phases[0]);
-    assert_eq!(seen.sum(&["launches", "graph_launches"]), 200);
-    assert_eq!(seen.counter("intervals_disturbed"), 199);
-    assert_eq!(seen.counter("intervals_calm"), 0);
-    assert_as_long(&seen, "interval_disturbed", &phases[0], 199);
-    let lost = seen.sum(&[
-        "interval_asleep_ns",
-        "interval_wakeup_wait_ns",
-        "interval_preempted_ns",
-    ]);
-    assert_close(
-        lost,
-        phases[0].asleep_ns / 200 * 199,
-        "lost between launches",
-    );
-    let per_1k = seen.0["switches_per_1k_launches"].as_f64().unwrap();
-    let wanted = seen.counter("window_switches") as f64 * 5.0;
-    assert!((per_1k - wanted).abs() < 1e-6, "{per_1k} {wanted}");
-    assert!(seen.counter("window_switches") >= 200);
-    // These have none.
-    let (busy, phases) = summary("--all-launches", "launch:2000");
-    let seen = Seen::of(&busy, &phases[0]);
-    let disturbed = seen.counter("intervals_disturbed");
-    assert!(disturbed < 50, "{disturbed}");
-    assert_eq!(seen.counter("intervals_calm"), 1999 - disturbed);
-    assert_eq!(seen.observed("interval_calm"), 1999 - disturbed);
+    unless_disturbed(|| {
+        // Each launch but the first has a sleep before it.
+        let (lagging, phases) = summary("--all-launches", "lag:200:2000");
+        let seen = Seen::of(&lagging, &phases[0]);
+        assert_eq!(seen.sum(&["launches", "graph_launches"]), 200);
+        assert_eq!(seen.counter("intervals_disturbed"), 199);
+        assert_eq!(seen.counter("intervals_calm"), 0);
+        assert_as_long(&seen, "interval_disturbed", &phases[0], 199);
+        let lost = seen.sum(&[
+            "interval_asleep_ns",
+            "interval_wakeup_wait_ns",
+            "interval_preempted_ns",
+        ]);
+        assert_close(
+            lost,
+            phases[0].asleep_ns / 200 * 199,
+            "lost between launches",
+        );
+        let per_1k = seen.0["switches_per_1k_launches"].as_f64().unwrap();
+        let wanted = seen.counter("window_switches") as f64 * 5.0;
+        assert!((per_1k - wanted).abs() < 1e-6, "{per_1k} {wanted}");
+        assert!(seen.counter("window_switches") >= 200);
+        // These have none.
+        let (busy, phases) = summary("--all-launches", "launch:2000");
+        let seen = Seen::of(&busy, &phases[0]);
+        let disturbed = seen.counter("intervals_disturbed");
+        assert!(disturbed < 50, "{disturbed}");
+        assert_eq!(seen.counter("intervals_calm"), 1999 - disturbed);
+        assert_eq!(seen.observed("interval_calm"), 1999 - disturbed);
+    });
 }
 
 #[test]
