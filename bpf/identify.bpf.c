@@ -85,9 +85,10 @@ struct {
 	__type(value, struct code);
 } codes SEC(".maps");
 
-static void remember_gpu_process(void)
+/* Threads that @p's process starts from now on may launch soon. */
+static void remember_gpu_process(struct task_struct *p)
 {
-	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	u32 tgid = p->tgid;
 	u8 one = 1;
 
 	bpf_map_update_elem(&gpu_tgids, &tgid, &one, BPF_ANY);
@@ -115,7 +116,7 @@ int launch(struct pt_regs *ctx)
 	/* Whose word does not count does not keep the probes armed either. */
 	if (!(mark->observed & GPUAWARE_OBSERVED_LAUNCH))
 		return 0;
-	remember_gpu_process();
+	remember_gpu_process(p);
 	__sync_fetch_and_add(&nr_new_launchers, 1);
 	return 0;
 }
@@ -124,30 +125,13 @@ int launch(struct pt_regs *ctx)
 SEC("uprobe.multi")
 int cuda_init(struct pt_regs *ctx)
 {
-	if (!is_trusted(bpf_get_current_task_btf()))
+	struct task_struct *p = bpf_get_current_task_btf();
+
+	if (!is_trusted(p))
 		return 0;
-	remember_gpu_process();
+	remember_gpu_process(p);
 	__sync_fetch_and_add(&nr_cuda_inits, 1);
 	return 0;
-}
-
-/* Is this a thread that launches, as the operator or it itself says? No probe has to have met it.
- */
-static __always_inline bool is_said_to_launch(const struct task_mark *mark)
-{
-	return (mark->marked_class ? mark->marked_class : mark->hinted_class) ==
-	       GPUAWARE_CLASS_LAUNCH;
-}
-
-/* May @p, which is being started by a thread with mark @parents, launch soon? */
-static __always_inline bool may_launch(struct task_struct *p, struct task_struct *parent,
-				       const struct task_mark *parents)
-{
-	u32 tgid = p->tgid;
-
-	if (parents && tgid == parent->tgid && is_said_to_launch(parents))
-		return true;
-	return bpf_map_lookup_elem(&gpu_tgids, &tgid);
 }
 
 /*
@@ -159,10 +143,11 @@ int BPF_PROG(task_started, struct task_struct *p, u64 clone_flags)
 {
 	struct task_struct *parent = bpf_get_current_task_btf();
 	struct task_mark *mark, *parents;
+	u32 tgid = p->tgid;
 
-	parents = bpf_task_storage_get(&task_marks, parent, NULL, 0);
-	if (may_launch(p, parent, parents))
+	if (bpf_map_lookup_elem(&gpu_tgids, &tgid))
 		__sync_fetch_and_add(&nr_gpu_forks, 1);
+	parents = bpf_task_storage_get(&task_marks, parent, NULL, 0);
 	if (!parents || !parents->named_rules)
 		return 0;
 	mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -248,6 +233,9 @@ int mark_task(struct gpuaware_mark_request *request)
 		/* Taken away by hand: what was seen before does not bring it back. */
 		if (!request->class)
 			mark->observed = 0;
+		/* The operator knows of one that launches: its process may have more. */
+		if (request->class == GPUAWARE_CLASS_LAUNCH)
+			remember_gpu_process(p);
 		class_changed();
 		ret = 0;
 	}
@@ -355,6 +343,8 @@ int take_hints(struct bpf_iter__task *ctx)
 	if (mark && mark->hinted_class != class) {
 		mark->hinted_class = class;
 		mark->hinted_ns = bpf_ktime_get_ns();
+		if (class == GPUAWARE_CLASS_LAUNCH)
+			remember_gpu_process(p);
 		class_changed();
 	}
 	return 0;

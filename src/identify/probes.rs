@@ -163,7 +163,10 @@ impl Probes {
         let found = self.look(now, skel);
         let trusts = |library: &&Library| library.mapped_by.is_none_or(|uid| rules.trusts(uid));
         self.nr_orders += found.iter().filter(trusts).count() as u64;
-        self.add(skel, found);
+        if !found.is_empty() {
+            self.add(skel, found);
+            self.remember_users(skel, rules);
+        }
         self.drop_unused(now, skel);
         let mut counters = counters::probes(skel);
         counters.orders = self.nr_orders;

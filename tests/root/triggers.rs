@@ -63,6 +63,25 @@ fn a_thread_that_a_launcher_by_hand_starts_triggers() {
     );
     pins.mark(process.pid(), Some(Class::Launch)).unwrap();
     assert!(triggers(&mut identify, &mut process));
-    pins.mark(process.pid(), None).unwrap();
+}
+
+/// Has another thread start one for every line.
+const ANOTHER_STARTS_THREADS: &str = "def serve():
+    say('ready')
+    for line in sys.stdin: threading.Thread(target=time.sleep, args=(0,)).start()
+threading.Thread(target=serve).start()
+";
+
+#[test]
+fn a_thread_that_another_one_of_its_process_starts_triggers() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let (_folder, copy) = copy_of_libcuda();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    let mut process = Process::start(python(ANOTHER_STARTS_THREADS, &copy));
+    process.wait_for_line("ready", Duration::from_secs(5));
     assert!(!triggers(&mut identify, &mut process));
+    pins.mark(process.pid(), Some(Class::Launch)).unwrap();
+    assert!(triggers(&mut identify, &mut process));
 }
