@@ -214,6 +214,9 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		tctx = task_ctx(prev);
+	/* enqueue() finds it that other CPU. */
+	if (tctx && tctx->run_as == GPUAWARE_CLASS_LAUNCH && is_misplaced(prev, cpu, now))
+		tctx = NULL;
 	sweep_overdue(cpu, cctx, now);
 	boosted = boosted_wait(llc, llcx, now);
 	if (dispatch_turn(cpu, llc, cctx, llcx, now) ||
@@ -261,7 +264,9 @@ void BPF_STRUCT_OPS(gpuaware_runnable, struct task_struct *p, u64 enq_flags)
 	count_runnable(p, tctx);
 	task_class(p, tctx);
 	count_demand(tctx);
-	tctx->waiting_since_ns = now;
+	/* Another affinity or cgroup takes it off its queue and puts it back: its wait goes on. */
+	if (!tctx->waiting_since_ns)
+		tctx->waiting_since_ns = now;
 	tctx->woken = enq_flags & SCX_ENQ_WAKEUP;
 	if (tctx->woken)
 		learn_sleep(tctx, now);
@@ -279,9 +284,10 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 
 	if (!tctx || !cctx)
 		return;
-	if (time_after(now, tctx->waiting_since_ns))
+	if (tctx->waiting_since_ns && time_after(now, tctx->waiting_since_ns))
 		count_wait(p, tctx->run_as ?: GPUAWARE_CLASS_BACKGROUND,
 			   now - tctx->waiting_since_ns, tctx->woken);
+	tctx->waiting_since_ns = 0;
 	tctx->woken = false;
 	tctx->run_start_ns = now;
 	tctx->charged_ns = now;
@@ -386,6 +392,8 @@ void BPF_STRUCT_OPS(gpuaware_quiescent, struct task_struct *p, u64 deq_flags)
 
 	if (!tctx || !cctx)
 		return;
+	if (deq_flags & SCX_DEQ_SLEEP)
+		tctx->waiting_since_ns = 0;
 	count_sleeping(tctx);
 	uncount_demand(tctx);
 	if (tctx->is_softirqd)
@@ -447,6 +455,15 @@ s32 BPF_STRUCT_OPS(gpuaware_init_task, struct task_struct *p, struct scx_init_ta
 	tctx->is_softirqd =
 		(p->flags & PF_KTHREAD) && !bpf_strncmp(p->comm, sizeof(softirqd) - 1, softirqd);
 	return 0;
+}
+
+/* It comes, or comes back from another scheduling class. */
+void BPF_STRUCT_OPS(gpuaware_enable, struct task_struct *p)
+{
+	struct task_ctx *tctx = task_ctx(p);
+
+	if (tctx)
+		tctx->waiting_since_ns = 0;
 }
 
 s32 BPF_STRUCT_OPS(gpuaware_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
@@ -526,7 +543,7 @@ SCX_OPS_DEFINE(gpuaware_ops, .select_cpu = (void *)gpuaware_select_cpu,
 	       .tick = (void *)gpuaware_tick, .stopping = (void *)gpuaware_stopping,
 	       .quiescent = (void *)gpuaware_quiescent, .yield = (void *)gpuaware_yield,
 	       .update_idle = (void *)gpuaware_update_idle, .init_task = (void *)gpuaware_init_task,
-	       .cgroup_init = (void *)gpuaware_cgroup_init,
+	       .enable = (void *)gpuaware_enable, .cgroup_init = (void *)gpuaware_cgroup_init,
 	       .cgroup_exit = (void *)gpuaware_cgroup_exit,
 	       .cgroup_set_weight = (void *)gpuaware_cgroup_set_weight,
 	       .cgroup_set_bandwidth = (void *)gpuaware_cgroup_set_bandwidth,

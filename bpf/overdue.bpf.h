@@ -46,7 +46,8 @@ static __always_inline void sweep_queue(u64 dsq, s32 cpu, u32 nr_cpus, u64 now)
 
 		if (!to_see-- || !to_take)
 			break;
-		if (!tctx || time_before(now, tctx->waiting_since_ns + OVERDUE_NS))
+		if (!tctx || !tctx->waiting_since_ns ||
+		    time_before(now, tctx->waiting_since_ns + OVERDUE_NS))
 			continue;
 		to_take--;
 		tctx->vtime_dsq = dsq;

@@ -163,7 +163,7 @@ static __always_inline bool try_any(struct task_struct *p, struct task_ctx *tctx
 /*
  * The CPU for launcher @p that last ran on @prev_cpu. In order: its previous CPU if that is
  * preferred (warm cache), idle preferred CPUs on free cores, preferred CPUs that run a lower class
- * on free cores, the same without regard to cores and to interrupts, its previous CPU after a
+ * on free cores, the same without regard to interrupts, then to cores, its previous CPU after a
  * kernel thread, any CPU that is idle or runs a lower class.
  */
 static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct task_ctx *tctx,
@@ -181,10 +181,43 @@ static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct
 	if (is_preferred(prev_cpu) && try_cpu(prev_cpu, p, tctx, good, now, &pick))
 		return pick;
 	if (!try_preferred(p, tctx, good | PICK_IDLE, now, &pick) &&
-	    !try_preferred(p, tctx, good, now, &pick) && !try_preferred(p, tctx, 0, now, &pick) &&
-	    !try_after_kthread(prev_cpu, p, tctx, &pick))
+	    !try_preferred(p, tctx, good, now, &pick) &&
+	    !try_preferred(p, tctx, PICK_FREE_CORE, now, &pick) &&
+	    !try_preferred(p, tctx, 0, now, &pick) && !try_after_kthread(prev_cpu, p, tctx, &pick))
 		try_any(p, tctx, now, &pick);
 	return pick;
+}
+
+/*
+ * The preferred CPU on a free core that a launcher on @cpu would be better off with, which shares
+ * its core or is not preferred itself; -1: none. A global function: see search_overdue().
+ */
+__noinline s32 better_launch_cpu(s32 cpu, u64 now)
+{
+	u32 i;
+
+	if (is_preferred(cpu) && !core_is_taken(cpu))
+		return -1;
+	bpf_for (i, 0, preferred.nr) {
+		s32 other = preferred.cpus[i & (GPUAWARE_MAX_CPUS - 1)];
+		struct cpu_ctx *cctx = cpu_ctx(other);
+
+		if (!cctx || other == cpu || cctx->claimed_by || core_is_taken(other) ||
+		    is_troubled(other, cctx, now))
+			continue;
+		if (cctx->occupant == OCCUPANT_OTHER ||
+		    may_preempt(cctx, GPUAWARE_CLASS_LAUNCH, now))
+			return other;
+	}
+	return -1;
+}
+
+/* Launchers that never sleep never wake up: would pick_launch_cpu() find @p another CPU now? */
+static __always_inline bool is_misplaced(struct task_struct *p, s32 cpu, u64 now)
+{
+	s32 better = is_pinned(p) ? -1 : better_launch_cpu(cpu, now);
+
+	return better >= 0 && bpf_cpumask_test_cpu(better, p->cpus_ptr);
 }
 
 /*
@@ -205,7 +238,7 @@ static __always_inline struct pick pick_handoff_cpu(struct task_struct *p, struc
 	if (is_preferred(prev_cpu) && try_cpu(prev_cpu, p, tctx, good, now, &pick))
 		return pick;
 	if (try_preferred(p, tctx, good | PICK_IDLE, now, &pick) ||
-	    try_cpu(prev_cpu, p, tctx, PICK_NOT_HELD | PICK_IDLE, now, &pick) ||
+	    try_cpu(prev_cpu, p, tctx, PICK_UNTROUBLED | PICK_NOT_HELD | PICK_IDLE, now, &pick) ||
 	    try_preferred(p, tctx, good, now, &pick) ||
 	    try_cpu(prev_cpu, p, tctx, PICK_NOT_HELD, now, &pick))
 		return pick;

@@ -48,7 +48,7 @@ struct task_ctx {
 	bool woken;	 /* runnable since a wakeup, has not run yet */
 	s32 claimed_cpu; /* chosen for a launcher that does not run yet; -1: none */
 	u64 run_start_ns;
-	u64 waiting_since_ns; /* runnable, not running */
+	u64 waiting_since_ns; /* runnable, not running; 0: asleep, running, or of another class */
 	u64 sleep_start_ns;
 	u64 sleep_avg_ns; /* EWMA of how long a launcher sleeps */
 	u64 sleep_dev_ns; /* EWMA of how far off that was */
