@@ -290,8 +290,9 @@ fn without_a_target_whoever_launches_is_traced() {
     let launcher = &threads[0];
     let counted = launcher["counters"]["launches"].as_f64().unwrap();
     let fraction = summary["sampled_fraction"].as_f64().unwrap();
+    // One window of 3 ms at least; how many more, and how long each is, is the machine's to say.
     assert!(
-        counted > 0.0 && (0.01..0.3).contains(&fraction),
+        counted > 0.0 && (0.001..0.3).contains(&fraction),
         "{counted} in {fraction}"
     );
     let estimate = launcher["launches_estimate"].as_f64().unwrap();
