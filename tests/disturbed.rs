@@ -12,7 +12,7 @@ use nix::libc;
 use serde::Deserialize;
 
 const MOST_RUNS: usize = 4;
-/// As for cells of the bench: the share of all CPUs' time that others may have.
+/// The share of all CPUs' time that others may have.
 const TOLERATED: f64 = 0.02;
 /// How often the lab's host says what it does is less.
 const LOOK: Duration = Duration::from_secs(2);

@@ -149,7 +149,6 @@ fn a_wakeup_avoids_a_preferred_cpu_in_an_interrupt_storm() {
             "it stays {calm}, in a storm {stormy} of 50 times: {:?}",
             metrics().cpus
         );
-        println!("{all}");
         drop(storm);
         assert!(calm > 35 && stormy < 10, "{all}");
         scheduler.stop();

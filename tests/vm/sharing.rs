@@ -67,7 +67,6 @@ fn handoff_comes_after_launchers_and_before_background() {
         }
         mark(handoff[0].pid(), "handoff");
         let [got, left] = shares([&handoff, &background]);
-        println!("handoff {got:.3}, background {left:.3}");
         assert!(
             got > 0.85 && left > 0.02,
             "handoff {got:.3}, background {left:.3}"
@@ -77,7 +76,6 @@ fn handoff_comes_after_launchers_and_before_background() {
         mark(launcher[0].pid(), "launch");
         let [launch, handoff, background] = shares([&launcher, &handoff, &background]);
         let all = format!("launch {launch:.3}, handoff {handoff:.3}, background {background:.3}");
-        println!("{all}");
         assert!(launch > 0.75, "{all}");
         assert!(handoff > 0.01 && background > 0.01, "{all}");
         scheduler.stop();

@@ -16,8 +16,9 @@ const MAX_TIMEOUT_S: u64 = 30 * 24 * 3600;
 /// What to boot and what to run in it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-In the guest GPUAWARE_LAB=1 is set and GPUAWARE_LAB_DISK names the scratch disk. HOME, PATH, CI and
-GPUAWARE_* variables are passed on. Exit code: the command's; 124 when the time limit is reached;
+In the guest GPUAWARE_LAB=1 is set and GPUAWARE_LAB_DISK names the scratch disk,
+GPUAWARE_LAB_HOST_LOAD a file that says what else this machine does. HOME, PATH, CI and GPUAWARE_*
+variables are passed on. Exit code: the command's; 124 when the time limit is reached;
 1 when the lab itself failed; 2 bad usage.")]
 pub struct Options {
     /// Kernel: a series of the distribution's, or the path of a vmlinuz.
