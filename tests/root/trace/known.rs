@@ -30,7 +30,7 @@ pub struct Phase {
     pub nivcsw: u64,
     /// Calls of sched_yield during which it was switched away from.
     pub yields_switched: u64,
-    /// Time in sleeps.
+    /// Time in sleeps, with some 20 us of each on a slow machine to fall asleep and to return.
     pub asleep_ns: u64,
     /// Sleeps that took twice as long as asked for or longer: a host that comes late, say.
     pub late_sleeps: u64,

@@ -11,11 +11,11 @@ use crate::disturbed::unless_disturbed;
 fn forced_blocks_are_blocks() {
     let Some(_alone) = alone() else { return };
     unless_disturbed(|| {
-        let traced = trace("", "block:1000:2000");
+        let traced = trace("", "block:300:10000");
         traced.assert_consistent();
         let phase = traced.phase("block");
         // One that is preempted on its way to sleep may be woken before it sleeps.
-        assert!((990..=1000).contains(&phase.nvcsw), "{phase:?}");
+        assert!((290..=300).contains(&phase.nvcsw), "{phase:?}");
         assert_eq!(traced.switches(phase, Reason::Blocked), phase.nvcsw);
         let (missed, switches) = (traced.end.missed, phase.nvcsw + phase.nivcsw);
         assert!(missed <= MOST_UNSHOWN, "{}", traced.log);
@@ -136,23 +136,14 @@ fn forced_preemptions_are_preemptions_by_the_hog() {
     });
 }
 
-/// Most events in a second, by the fullest tenth of one: other programs may take the CPU for a while.
-fn peak_rate(records: &[Record]) -> usize {
-    const TENTH_NS: u64 = 100_000_000;
-    let tenths = records.chunk_by(|a, b| a.time_ns / TENTH_NS == b.time_ns / TENTH_NS);
-    tenths.map(<[Record]>::len).max().unwrap_or_default() * 10
-}
-
 #[test]
-fn forced_yields_are_yields_and_none_is_lost_at_a_high_rate() {
+fn forced_yields_are_yields() {
     let Some(_alone) = alone() else { return };
     unless_disturbed(|| {
-        let traced = trace("", "yield:3000:5000");
+        let traced = trace("", "yield:3000:20000");
         traced.assert_consistent();
         assert_none_lost(&traced);
         let phase = traced.phase("yield");
-        let rate = peak_rate(&traced.records);
-        assert!(rate > 200_000, "only {rate} events a second");
         let yielded = traced.switches(phase, Reason::Yielded);
         let preempted = traced.switches(phase, Reason::Preempted);
         assert!((yielded + preempted).abs_diff(phase.nivcsw) <= traced.end.missed);
@@ -227,7 +218,7 @@ fn yields_are_counted_exactly_where_nothing_else_switches() {
 fn a_forced_wait_is_split_into_sleep_and_waiting() {
     let Some(_alone) = alone() else { return };
     unless_disturbed(|| {
-        let traced = trace("", "wait:100:5000");
+        let traced = trace("", "wait:100:10000");
         traced.assert_consistent();
         let phase = traced.phase("wait");
         assert_eq!(traced.count(phase, Kind::Wakeup), phase.nvcsw);

@@ -62,12 +62,12 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Of `count` sleeps of 2 ms all are near that, but those of which the program knows that it was woken late, and one in fifty
+/// Of `count` sleeps of 8 ms all are near that, but those of which the program knows that it was woken late, and one in fifty
 /// that the clock of the program and that of the tracer may see on different sides of the limit.
 fn assert_as_long(seen: &Seen<'_>, name: &str, phase: &known::Phase, count: u64) {
     assert!(phase.late_sleeps < count / 5, "{phase:?}");
     let least = count - phase.late_sleeps - count / 50;
-    let near = seen.observed_near(name, 1 << 21);
+    let near = seen.observed_near(name, 1 << 23);
     assert!(near >= least, "{near} of {least} {name}: {}", seen.0);
 }
 
@@ -83,7 +83,8 @@ const OFF: [&str; 5] = [
 fn a_summary_accounts_for_all_of_a_threads_time() {
     let Some(_alone) = alone() else { return };
     unless_disturbed(|| {
-        let (summary, phases) = summary("", "block:500:2000 hog:3000 yield:2000:3000");
+        // The kernel looks at its clock some 40 ns before the switch, which is 0.9 % of waits for 5 us.
+        let (summary, phases) = summary("", "block:300:8000 hog:3000 yield:2000:20000");
         // What the kernel does not show is missing there: see `MOST_UNSHOWN`.
         let missed = summary["end"]["missed"].as_u64().unwrap();
         assert!(missed <= MOST_UNSHOWN, "{missed}");
@@ -140,14 +141,20 @@ fn a_summary_accounts_for_all_of_a_threads_time() {
             phases[2].yields_switched,
             "switches in sched_yield",
         );
+        let waited_ns = yields.sum(&["yielded_ns", "preempted_ns"]);
+        let short_ns = phases[2].wait_ns as f64 - waited_ns as f64;
+        println!(
+            "waits are {:.0} ns shorter than the kernel's",
+            short_ns / phases[2].nivcsw as f64
+        );
         assert_close_but_for(
-            yields.sum(&["yielded_ns", "preempted_ns"]),
+            waited_ns,
             phases[2].wait_ns,
             phases[2].steal_ns,
             "time yielded",
         );
-        // Sleeps of 2 ms and a little: between 1.05 and 4.19 ms.
-        assert_as_long(&block, "asleep", &phases[0], 500);
+        // Sleeps of 8 ms and a little: between 4.19 and 16.8 ms.
+        assert_as_long(&block, "asleep", &phases[0], 300);
     });
 }
 
@@ -200,7 +207,7 @@ fn a_summary_says_what_the_time_between_launches_was_lost_to() {
     let Some(_alone) = alone() else { return };
     unless_disturbed(|| {
         // Each launch but the first has a sleep before it.
-        let (lagging, phases) = summary("--all-launches", "lag:200:2000");
+        let (lagging, phases) = summary("--all-launches", "lag:200:8000");
         let seen = Seen::of(&lagging, &phases[0]);
         assert_eq!(seen.sum(&["launches", "graph_launches"]), 200);
         assert_eq!(seen.counter("intervals_disturbed"), 199);
