@@ -10,14 +10,30 @@
 #include "guard.bpf.h"
 #include "overdue.bpf.h"
 
-/*
- * @p's place in @dsq. One from another queue starts at the clock; one that slept keeps at most one
- * slice.
- */
-static __always_inline u64 background_vtime(struct task_struct *p, struct task_ctx *tctx, u64 dsq,
-					    s32 cpu)
+/* How far behind the clock one that never sleeps may be: by then it gets all that it can use. */
+#define MAX_LAG_SLICES 8
+
+static __always_inline void bound_lag(struct task_struct *p, u64 now, u64 bound_ns)
 {
-	u64 now = queue_clock(dsq, cpu);
+	if (time_before(p->scx.dsq_vtime, now - bound_ns))
+		scx_bpf_task_set_dsq_vtime(p, now - bound_ns);
+}
+
+/*
+ * Of what @p did not use while it slept, it keeps no more than a slice. One that did not sleep is
+ * behind because others were early, as when several CPUs at once give way to the same task and all
+ * but one take the next: it keeps that, or the weights would not hold.
+ */
+static __always_inline void forget_sleep(struct task_struct *p, struct task_ctx *tctx)
+{
+	if (tctx->vtime_dsq >= DSQ_BACKGROUND)
+		bound_lag(p, queue_clock(tctx->vtime_dsq), tunables.background_slice_ns);
+}
+
+/* @p's place in @dsq. One from another queue starts at the clock. */
+static __always_inline u64 background_vtime(struct task_struct *p, struct task_ctx *tctx, u64 dsq)
+{
+	u64 now = queue_clock(dsq);
 
 	if (tctx && tctx->vtime_dsq != dsq) {
 		/*
@@ -27,36 +43,51 @@ static __always_inline u64 background_vtime(struct task_struct *p, struct task_c
 		scx_bpf_task_set_dsq_vtime(
 			p, tctx->vtime_dsq ? now : now + tunables.background_slice_ns / 2);
 		tctx->vtime_dsq = dsq;
-	} else if (time_before(p->scx.dsq_vtime, now - tunables.background_slice_ns)) {
-		scx_bpf_task_set_dsq_vtime(p, now - tunables.background_slice_ns);
 	}
+	bound_lag(p, now, MAX_LAG_SLICES * tunables.background_slice_ns);
 	return p->scx.dsq_vtime;
 }
 
 /*
- * What the pinned queue of a CPU runs, in a turn or not, puts its next turn off by as many times as
- * long as the minimum share asks for. So it gets that share whatever a turn is late or takes. Of
- * what it is ahead or behind, no more than a few turns count.
+ * When a queue that @nr_cpus CPUs serve is owed its next turn, having run for @ran_ns: that puts it
+ * off by as many times as long as the minimum share asks for. So it gets that share whatever a turn
+ * is late or takes, and the crumbs that launchers leave when they sleep do not stand for a turn. Of
+ * what it is behind, no more than a turn counts; of what it is ahead, @bound_ns. A global function:
+ * see search_overdue().
  */
+__noinline u64 put_off(u64 due, u64 ran_ns, u32 nr_cpus, u64 bound_ns, u64 now)
+{
+	u64 earliest = now - tunables.turn_interval_ns / nr_cpus;
+
+	if (time_before(due, earliest))
+		due = earliest;
+	due += ran_ns * (tunables.turn_interval_ns / tunables.background_slice_ns) / nr_cpus;
+	return time_before(due, now + bound_ns) ? due : now + bound_ns;
+}
+
 static __always_inline void charge_pinned(struct cpu_ctx *cctx, u64 ran_ns, u64 now)
 {
-	u64 due = cctx->pinned_due_ns, bound = 4 * tunables.turn_interval_ns;
+	u64 bound = 4 * tunables.turn_interval_ns;
 
-	if (time_before(due, now - tunables.turn_interval_ns))
-		due = now - tunables.turn_interval_ns;
-	due += ran_ns * (tunables.turn_interval_ns / tunables.background_slice_ns);
-	cctx->pinned_due_ns = time_before(due, now + bound) ? due : now + bound;
+	cctx->pinned_due_ns = put_off(cctx->pinned_due_ns, ran_ns, 1, bound, now);
+}
+
+/* Ahead by more than a slice, or CPUs whose slices end together would seem to have stopped. */
+static __always_inline u64 charge_shared(u64 due, u64 ran_ns, u32 llc, u64 now)
+{
+	u32 nr_cpus = nr_cpus_of(llc);
+	u64 bound = tunables.turn_interval_ns / nr_cpus + tunables.background_slice_ns;
+
+	return put_off(due, ran_ns, nr_cpus, bound, now);
 }
 
 /* The first that waits after a pause waits for an interval, in which launchers may well sleep. */
-static __always_inline void start_waiting_pinned(struct cpu_ctx *cctx, u64 enq_flags, u64 now)
+static __always_inline u64 start_waiting(u64 due, u32 nr_cpus, u64 enq_flags, u64 now)
 {
-	u64 due = now + tunables.turn_interval_ns;
+	u64 interval = tunables.turn_interval_ns / nr_cpus;
+	u64 earliest = (enq_flags & SCX_ENQ_WAKEUP) ? now + interval : now - interval;
 
-	if ((enq_flags & SCX_ENQ_WAKEUP)
-		    ? time_before(cctx->pinned_due_ns, due)
-		    : time_before(cctx->pinned_due_ns, now - tunables.turn_interval_ns))
-		cctx->pinned_due_ns = due;
+	return time_before(due, earliest) ? earliest : due;
 }
 
 /* Background that only its CPU serves. One that is merely confined goes where nobody is. */
@@ -69,16 +100,12 @@ static __always_inline void enqueue_at_cpu(struct task_struct *p, struct task_ct
 	u64 dsq = pinned_dsq(cpu);
 
 	if (cctx && !dsq_waiting(dsq))
-		start_waiting_pinned(cctx, enq_flags, now);
+		cctx->pinned_due_ns = start_waiting(cctx->pinned_due_ns, 1, enq_flags, now);
 	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns,
-				 background_vtime(p, tctx, dsq, cpu), enq_flags);
+				 background_vtime(p, tctx, dsq), enq_flags);
 	scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
-/*
- * `background_served_ns` says since when the shared queue waits: when it was last served, or when
- * it became non-empty. That is what a turn is owed for.
- */
 static __always_inline void enqueue_background(struct task_struct *p, struct task_ctx *tctx,
 					       u64 enq_flags, u64 now)
 {
@@ -94,30 +121,20 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 	}
 	dsq = background_dsq(llc);
 	if (llcx && !dsq_waiting(dsq))
-		llcx->background_served_ns = now;
+		llcx->background_due_ns =
+			start_waiting(llcx->background_due_ns, nr_cpus_of(llc), enq_flags, now);
 	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns,
-				 background_vtime(p, tctx, dsq, cpu), enq_flags);
+				 background_vtime(p, tctx, dsq), enq_flags);
 	watch_holds(now);
 	/* A woken task just saw in select_cpu() that nobody is idle. */
 	if (!(enq_flags & SCX_ENQ_WAKEUP))
 		kick_idle_for_background();
 }
 
-/* Lost updates are tolerated: the next start of a task makes them good. */
-static __always_inline void advance_clock(struct task_struct *p, struct task_ctx *tctx,
-					  struct cpu_ctx *cctx)
+/* Was it background's turn here @at that time? One comparison: dispatch() has paths enough. */
+static __always_inline bool is_in_turn(struct cpu_ctx *cctx, u64 at)
 {
-	u64 vtime = p->scx.dsq_vtime;
-	struct llc_ctx *llcx;
-
-	if (tctx->vtime_dsq >= DSQ_PINNED) {
-		if (time_after(vtime, cctx->pinned_vtime))
-			cctx->pinned_vtime = vtime;
-	} else if (tctx->vtime_dsq) {
-		llcx = llc_ctx(tctx->vtime_dsq - DSQ_BACKGROUND);
-		if (llcx && time_after(vtime, llcx->vtime))
-			llcx->vtime = vtime;
-	}
+	return cctx->turn_until_ns - 1 - at < tunables.background_slice_ns;
 }
 
 static __always_inline void charge_background(struct task_struct *p, struct task_ctx *tctx,
@@ -127,15 +144,20 @@ static __always_inline void charge_background(struct task_struct *p, struct task
 	bool pinned = queues_at_cpu(p);
 	u64 dsq = pinned ? pinned_dsq(cpu) : background_dsq(llc);
 	u64 nr = scx_bpf_dsq_nr_queued(dsq) / (pinned ? 1 : nr_cpus_of(llc)) + 1;
+	struct llc_ctx *llcx;
 
 	count_run(GPUAWARE_CLASS_BACKGROUND, is_preferred(cpu), ran_ns);
-	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime + ran_ns * 100 / share_weight(p, tctx, now));
+	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime +
+					      ran_ns * SHARE_OF_NICE_0 / share_of(p, tctx, now));
 	if (pinned) {
 		cctx->pinned_share_ns += ran_ns / nr;
 		charge_pinned(cctx, ran_ns, now);
-	} else {
-		cctx->shared_share_ns += ran_ns / nr;
+		return;
 	}
+	cctx->shared_share_ns += ran_ns / nr;
+	llcx = llc_ctx(llc);
+	if (llcx && !is_in_turn(cctx, tctx->run_start_ns))
+		llcx->background_due_ns = charge_shared(llcx->background_due_ns, ran_ns, llc, now);
 }
 
 /*
@@ -183,10 +205,15 @@ static __always_inline bool dispatch_background(s32 cpu, struct cpu_ctx *cctx, u
 	return scx_bpf_dsq_move_to_local(pinned, 0) || scx_bpf_dsq_move_to_local(shared, 0);
 }
 
-/* Has background waited so long that boosted tasks owe it a turn? Marks it as served. */
+/*
+ * Has background had so little that boosted tasks owe it a turn? That of the shared queue is
+ * charged in advance: other CPUs owe it no more.
+ */
 static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, struct llc_ctx *llcx,
 				      u64 now)
 {
+	u64 due = llcx->background_due_ns, slice = tunables.background_slice_ns;
+
 	if (dsq_waiting(pinned_dsq(cpu)) && time_after_eq(now, cctx->pinned_due_ns)) {
 		/* The turn is for these first, whatever the shared queue had less of. */
 		cctx->pinned_share_ns = cctx->shared_share_ns;
@@ -197,13 +224,9 @@ static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, st
 		return true;
 	}
 	/* Work for the whole LLC is owed by any of its CPUs. */
-	if (time_after_eq(now, llcx->background_served_ns +
-				       tunables.turn_interval_ns / nr_cpus_of(llc)) &&
-	    dsq_waiting(background_dsq(llc))) {
-		llcx->background_served_ns = now;
-		return true;
-	}
-	return false;
+	return time_after_eq(now, due) && dsq_waiting(background_dsq(llc)) &&
+	       __sync_val_compare_and_swap(&llcx->background_due_ns, due,
+					   charge_shared(due, slice, llc, now)) == due;
 }
 
 /*

@@ -16,7 +16,9 @@
 #include "dsq.bpf.h"
 #include "pick.bpf.h"
 
-#define SHARE_SHIFT 10
+/* A weight of 1, in shares. In whole weights, 45.5 and 4.5 would become 11 to 1. */
+#define SHARE_OF_WEIGHT_1 1024ULL
+#define SHARE_OF_NICE_0	  (100 * SHARE_OF_WEIGHT_1)
 /* How long a task's share is good for: others come and go, and nobody can tell a millisecond. */
 #define SHARE_VALID_NS 2000000ULL
 /* Until the timer looks once more for what was just being put off. */
@@ -116,28 +118,30 @@ static __always_inline void count_runnable(struct task_struct *p, struct task_ct
 	}
 }
 
-/* @p's weight in competition with everybody; 100 is a task of nice 0 in the root. */
-static __always_inline u32 share_weight(struct task_struct *p, struct task_ctx *tctx, u64 now)
+/* @p's share in competition with everybody: its weight times the shares of the cgroups above it. */
+static __always_inline u64 share_of(struct task_struct *p, struct task_ctx *tctx, u64 now)
 {
-	u64 id = tctx->cpu_cgroup, share = (u64)p->scx.weight << SHARE_SHIFT;
+	u64 id = tctx->cpu_cgroup, share = p->scx.weight * SHARE_OF_WEIGHT_1;
+	s64 weight = p->scx.weight;
 	u32 level;
 
 	if (time_before(now, tctx->share_until_ns))
-		return tctx->share_weight;
+		return tctx->share;
 	bpf_for (level, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
 		struct cgroup_ctx *cgc = cgroup_ctx(id);
 		s64 runnable;
 
 		if (!cgc)
 			break;
+		/* What is in it is at least what came from it, however late it was counted. */
 		runnable = cgc->runnable_weight;
-		share = share * cgc->weight / (runnable > 0 ? (u64)runnable : 1);
+		share = share * cgc->weight / (u64)(runnable > weight ? runnable : weight);
+		weight = cgc->weight;
 		id = cgc->parent;
 	}
-	share >>= SHARE_SHIFT;
-	tctx->share_weight = share ?: 1;
+	tctx->share = share ?: 1;
 	tctx->share_until_ns = now + SHARE_VALID_NS;
-	return tctx->share_weight;
+	return tctx->share;
 }
 
 /* Starts @cgc's next period if it is time. */
@@ -252,7 +256,7 @@ static __always_inline u64 release_due(u32 llc, u64 now)
 		dsq = queues_at_cpu(p) ? pinned_dsq(cpu) : background_dsq(llc);
 		if (tctx)
 			tctx->vtime_dsq = dsq;
-		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, queue_clock(dsq, cpu));
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, queue_clock(dsq));
 		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0);
 		if (dsq >= DSQ_PINNED)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);

@@ -268,8 +268,10 @@ void BPF_STRUCT_OPS(gpuaware_runnable, struct task_struct *p, u64 enq_flags)
 	if (!tctx->waiting_since_ns)
 		tctx->waiting_since_ns = now;
 	tctx->woken = enq_flags & SCX_ENQ_WAKEUP;
-	if (tctx->woken)
+	if (tctx->woken) {
 		learn_sleep(tctx, now);
+		forget_sleep(p, tctx);
+	}
 	cctx = tctx->is_softirqd ? cpu_ctx(scx_bpf_task_cpu(p)) : NULL;
 	if (cctx)
 		cctx->softirqd_runnable = true;
@@ -307,7 +309,7 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 	}
 	cctx->occupant = OCCUPANT_BACKGROUND;
 	if (!is_boosted(tctx->class))
-		advance_clock(p, tctx, cctx);
+		advance_queue_clock(tctx->vtime_dsq, p->scx.dsq_vtime);
 	if (time_before(now, cctx->turn_until_ns)) {
 		scx_bpf_task_set_slice(p, cctx->turn_until_ns - now);
 		return;
@@ -360,7 +362,6 @@ void BPF_STRUCT_OPS(gpuaware_stopping, struct task_struct *p, bool runnable)
 	struct task_ctx *tctx = task_ctx(p);
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
 	u64 now = scx_bpf_now(), ran_ns;
-	struct llc_ctx *llcx;
 
 	if (!tctx || !cctx)
 		return;
@@ -376,11 +377,6 @@ void BPF_STRUCT_OPS(gpuaware_stopping, struct task_struct *p, bool runnable)
 		return;
 	}
 	charge_background(p, tctx, cctx, cpu, llc_of(cpu), now);
-	if (queues_at_cpu(p))
-		return;
-	llcx = llc_ctx(llc_of(cpu));
-	if (llcx)
-		llcx->background_served_ns = now;
 }
 
 void BPF_STRUCT_OPS(gpuaware_quiescent, struct task_struct *p, u64 deq_flags)

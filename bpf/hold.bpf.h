@@ -2,8 +2,8 @@
 /*
  * Holding a CPU idle for a launcher that is about to come back.
  *
- * Giving a CPU away for half a millisecond buys little, costs two switches and cold caches, and
- * background that is inside the kernel may not let go at once. So while a launcher sleeps as
+ * Giving a CPU away for a quarter of a millisecond buys little, costs two switches and cold caches,
+ * and background that is inside the kernel may not let go at once. So while a launcher sleeps as
  * briefly as usual its preferred CPU declines background that could run elsewhere, until the
  * launcher is back or overdue. What that wastes, time idle while background waits, has a budget of
  * all CPUs' time; a sleep that it does not cover is lent.

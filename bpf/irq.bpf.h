@@ -5,13 +5,15 @@
  * The kernels that we run on account no IRQ time of their own (IRQ_TIME_ACCOUNTING is rarely set),
  * so the handlers are timed. A hard interrupt may come in the middle of a softirq: time counts for
  * the innermost one, once. On PREEMPT_RT softirqs can be preempted and count too much.
+ *
+ * Not a depth, which would be wrong for good once a section's end was missed: the program for
+ * beginnings is attached some time before that for ends. A softirq never begins within a section.
  */
 #ifndef __GPUAWARE_IRQ_BPF_H
 #define __GPUAWARE_IRQ_BPF_H
 
 #include "task.bpf.h"
 
-#define IRQ_MAX_DEPTH 8
 /* A CPU is in a storm when interrupts took a third of a window. */
 #define STORM_WINDOW_NS 4000000ULL
 #define STORM_SHARE	3
@@ -25,8 +27,8 @@ struct irq_ctx {
 	u64 window_start_ns;
 	u64 window_ns;
 	u64 storm_until_ns;
-	u32 depth;
-	u32 hard; /* one bit a level: hard or soft */
+	bool in_hard;
+	bool in_soft;
 };
 
 struct {
@@ -45,40 +47,37 @@ static __always_inline void charge_irq(struct irq_ctx *ictx, u64 now)
 {
 	u64 ran = now - ictx->since_ns;
 
-	if (ictx->depth) {
-		if (ictx->hard & (1U << ((ictx->depth - 1) & (IRQ_MAX_DEPTH - 1))))
-			ictx->total.hard_ns += ran;
-		else
-			ictx->total.soft_ns += ran;
+	if (ictx->in_hard)
+		ictx->total.hard_ns += ran;
+	else if (ictx->in_soft)
+		ictx->total.soft_ns += ran;
+	if (ictx->in_hard || ictx->in_soft)
 		ictx->window_ns += ran;
-	}
 	ictx->since_ns = now;
 }
 
 static __always_inline void enter_irq(bool hard)
 {
 	struct irq_ctx *ictx = irq_ctx(bpf_get_smp_processor_id());
-	u32 bit;
 
 	if (!ictx)
 		return;
 	charge_irq(ictx, scx_bpf_now());
-	bit = 1U << (ictx->depth & (IRQ_MAX_DEPTH - 1));
-	ictx->hard = hard ? ictx->hard | bit : ictx->hard & ~bit;
-	ictx->depth++;
+	ictx->in_hard = hard;
+	ictx->in_soft |= !hard;
 }
 
-static __always_inline void leave_irq(void)
+static __always_inline void leave_irq(bool hard)
 {
 	struct irq_ctx *ictx = irq_ctx(bpf_get_smp_processor_id());
 	u64 now, window;
 
-	/* Loaded in the middle of an interrupt: its end comes without a beginning. */
-	if (!ictx || !ictx->depth)
+	if (!ictx)
 		return;
 	now = scx_bpf_now();
 	charge_irq(ictx, now);
-	ictx->depth--;
+	ictx->in_hard = false;
+	ictx->in_soft &= hard;
 	window = now - ictx->window_start_ns;
 	if (window < STORM_WINDOW_NS)
 		return;
@@ -106,7 +105,7 @@ int BPF_PROG(time_irq_entry)
 SEC("tp_btf/irq_handler_exit")
 int BPF_PROG(time_irq_exit)
 {
-	leave_irq();
+	leave_irq(true);
 	return 0;
 }
 
@@ -120,7 +119,7 @@ int BPF_PROG(time_softirq_entry)
 SEC("tp_btf/softirq_exit")
 int BPF_PROG(time_softirq_exit)
 {
-	leave_irq();
+	leave_irq(false);
 	return 0;
 }
 

@@ -35,9 +35,9 @@ static __always_inline void owe_turn_to(struct task_struct *p)
 	scx_bpf_kick_cpu(scx_bpf_task_cpu(p), SCX_KICK_IDLE);
 }
 
-static __always_inline void sweep_queue(u64 dsq, s32 cpu, u32 nr_cpus, u64 now)
+static __always_inline void sweep_queue(u64 dsq, u32 nr_cpus, u64 now)
 {
-	u64 head = queue_clock(dsq, cpu) - 2 * tunables.background_slice_ns;
+	u64 head = queue_clock(dsq) - 2 * tunables.background_slice_ns;
 	u32 to_see = overdue_max_seen * nr_cpus, to_take = overdue_max_taken * nr_cpus;
 	struct task_struct *p;
 
@@ -69,7 +69,7 @@ __noinline int search_overdue(s32 cpu, u64 now)
 	u64 swept;
 
 	if (dsq_waiting(pinned_dsq(cpu)))
-		sweep_queue(pinned_dsq(cpu), cpu, 1, now);
+		sweep_queue(pinned_dsq(cpu), 1, now);
 	if (!llcx)
 		return 0;
 	look_for_boosted(llc, llcx, now);
@@ -78,7 +78,7 @@ __noinline int search_overdue(s32 cpu, u64 now)
 	swept = llcx->swept_ns;
 	if (time_after_eq(now, swept + OVERDUE_SWEEP_NS) &&
 	    __sync_val_compare_and_swap(&llcx->swept_ns, swept, now) == swept)
-		sweep_queue(background_dsq(llc), cpu, nr_cpus_of(llc), now);
+		sweep_queue(background_dsq(llc), nr_cpus_of(llc), now);
 	return 0;
 }
 

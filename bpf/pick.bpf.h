@@ -188,6 +188,23 @@ static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct
 	return pick;
 }
 
+/* The kernel's own mask, where it can be found by name. */
+extern const void __cpu_active_mask __ksym __weak;
+
+/*
+ * A CPU on its way out is idle and online, for seconds while RCU is slow, and takes nobody any
+ * more.
+ */
+static __always_inline bool is_leaving(s32 cpu)
+{
+	const u64 *active = (const u64 *)&__cpu_active_mask;
+	u64 word;
+
+	if (!active || bpf_probe_read_kernel(&word, sizeof(word), active + (u32)cpu / 64))
+		return false;
+	return !(word >> ((u32)cpu % 64) & 1);
+}
+
 /*
  * The preferred CPU on a free core that a launcher on @cpu would be better off with, which shares
  * its core or is not preferred itself; -1: none. A global function: see search_overdue().
@@ -205,8 +222,9 @@ __noinline s32 better_launch_cpu(s32 cpu, u64 now)
 		if (!cctx || other == cpu || cctx->claimed_by || core_is_taken(other) ||
 		    is_troubled(other, cctx, now))
 			continue;
-		if (cctx->occupant == OCCUPANT_OTHER ||
-		    may_preempt(cctx, GPUAWARE_CLASS_LAUNCH, now))
+		if ((cctx->occupant == OCCUPANT_OTHER ||
+		     may_preempt(cctx, GPUAWARE_CLASS_LAUNCH, now)) &&
+		    !is_leaving(other))
 			return other;
 	}
 	return -1;

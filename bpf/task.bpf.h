@@ -36,8 +36,8 @@ struct task_ctx {
 	u64 cgroup_id;
 	u64 cpu_cgroup;	    /* whose cpu.weight counts for it while it is runnable; 0: the root's */
 	u32 counted_weight; /* what it counts there for */
-	u32 share_weight;   /* its weight times the shares of the cgroups above it, 100 is nice 0 */
-	u64 share_until_ns; /* until when share_weight is good enough */
+	u64 share;	    /* see share_of() */
+	u64 share_until_ns; /* until when it is good enough */
 	u64 charged_ns;	    /* up to when its cgroups have been charged for this run */
 	u64 guard_window;   /* start of the window that guard_used_ns is of */
 	u64 guard_used_ns;
@@ -97,9 +97,9 @@ struct {
 } cpu_ctxs SEC(".maps");
 
 struct llc_ctx {
-	u64 vtime;		  /* clock of the shared background queue */
-	u64 background_served_ns; /* since when shared background waits */
-	u64 handoff_served_ns;	  /* since when handoff waits */
+	u64 vtime;	       /* clock of the shared background queue */
+	u64 background_due_ns; /* when shared background is owed a turn */
+	u64 handoff_served_ns; /* since when handoff waits */
 	u64 swept_ns;	       /* when the background queue was last searched for overdue tasks */
 	u64 boosted_queued_ns; /* see boosted_wait() */
 };

@@ -4,18 +4,18 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::disturbed::unless_disturbed;
-use crate::process::{Process, busy_loop, gpu_launch};
+use crate::process::{Process, busy_loops, gpu_launch};
 use crate::tier;
 
 use super::machine::{Scheduler, mark_launch, nr_cpus, pin, preferred_cpu};
+use super::sharing::shares;
 
 /// CPU time per second of `background` on the preferred CPU, where `nr_launchers` spin.
 fn shares_beside(nr_launchers: usize, nr_background: usize) -> Vec<f64> {
     const WINDOW: Duration = Duration::from_secs(10);
     let scheduler = Scheduler::start(&[]);
     let on_preferred = |count: usize| -> Vec<_> {
-        let processes: Vec<_> = (0..count).map(|_| Process::start(busy_loop())).collect();
+        let processes = busy_loops(count);
         for process in &processes {
             pin(process, preferred_cpu());
         }
@@ -43,10 +43,7 @@ const MIN_SHARE: std::ops::Range<f64> = 0.04..0.06;
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn background_pinned_to_a_preferred_cpu_gets_its_minimum_share() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         for nr_launchers in [1, 2] {
             let share = shares_beside(nr_launchers, 1)[0];
             assert!(
@@ -60,10 +57,7 @@ fn background_pinned_to_a_preferred_cpu_gets_its_minimum_share() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn several_that_are_pinned_to_a_preferred_cpu_divide_the_minimum_share() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         let shares = shares_beside(1, 3);
         let together: f64 = shares.iter().sum();
         assert!(
@@ -73,16 +67,48 @@ fn several_that_are_pinned_to_a_preferred_cpu_divide_the_minimum_share() {
     });
 }
 
+/// Leaves its CPU for a moment thirty times a second.
+const DOZING: &str = "import sys, time
+print('started', file=sys.stderr, flush=True)
+while True:
+    end = time.monotonic() + 0.03
+    while time.monotonic() < end: pass
+    time.sleep(0.0002)
+";
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn crumbs_that_launchers_leave_are_not_the_minimum_share() {
+    tier::in_lab(|| {
+        let scheduler = Scheduler::with_policy("[guard]\nmax_share = \"100%\"\n");
+        let dozing = || {
+            let mut command = Command::new("python3");
+            command.args(["-c", DOZING]);
+            let mut launcher = Process::start(command);
+            launcher.wait_for_line("started", Duration::from_secs(20));
+            mark_launch(launcher.pid());
+            launcher
+        };
+        let _launchers: Vec<_> = (0..nr_cpus()).map(|_| dozing()).collect();
+        let background = busy_loops(2 * nr_cpus());
+        let [cpus] = shares([&background]);
+        let share = cpus / nr_cpus() as f64;
+        println!("they got {share:.3} of the CPUs");
+        assert!(
+            (0.04..0.1).contains(&share),
+            "they got {share:.3} of the CPUs"
+        );
+        scheduler.stop();
+    });
+}
+
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn weights_share_the_cpu() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         let scheduler = Scheduler::start(&["--preferred-cpus", "0"]);
         let cpu = preferred_cpu();
-        let tasks: Vec<_> = (0..2).map(|_| Process::start(busy_loop())).collect();
+        let tasks = busy_loops(2);
         for task in &tasks {
             pin(task, cpu);
         }
@@ -130,14 +156,9 @@ fn assert_responsive(limit: Duration) {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn interactive_background_stays_responsive() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         let scheduler = Scheduler::start(&[]);
-        let _busy: Vec<_> = (0..3 * nr_cpus())
-            .map(|_| Process::start(busy_loop()))
-            .collect();
+        let _busy = busy_loops(3 * nr_cpus());
         let mut command = gpu_launch("--profile eager --duration 60");
         command.stdout(Stdio::null());
         let _launcher = Process::start(command);
@@ -145,9 +166,7 @@ fn interactive_background_stays_responsive() {
         assert_responsive(Duration::from_millis(20));
         // Launchers that would take every CPU: the guard and the minimum share leave gaps in a tenth of a
         // second.
-        let spinners: Vec<_> = (1..nr_cpus())
-            .map(|_| Process::start(busy_loop()))
-            .collect();
+        let spinners = busy_loops(nr_cpus() - 1);
         for spinner in &spinners {
             mark_launch(spinner.pid());
         }

@@ -3,17 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::disturbed::unless_disturbed;
-use crate::process::{Process, busy_loop};
+use crate::process::{Process, busy_loops};
 use crate::tier;
 
 use super::machine::{Cgroup, Scheduler, mark, nr_cpus, pin, preferred_cpu};
 
 const WINDOW: Duration = Duration::from_secs(10);
-
-fn busy_loops(count: usize) -> Vec<Process> {
-    (0..count).map(|_| Process::start(busy_loop())).collect()
-}
 
 fn total(processes: &[Process]) -> f64 {
     processes
@@ -34,8 +29,8 @@ fn shares_of_busy<const N: usize>(groups: [&[Process]; N]) -> ([f64; N], f64) {
     (shares, (after.1 - before.1) / seconds)
 }
 
-/// CPU seconds per second that each group gets.
-fn shares<const N: usize>(groups: [&[Process]; N]) -> [f64; N] {
+/// CPU seconds per second that each group gets, after a second to settle.
+pub(super) fn shares<const N: usize>(groups: [&[Process]; N]) -> [f64; N] {
     shares_of_busy(groups).0
 }
 
@@ -55,10 +50,7 @@ fn busy_time() -> f64 {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn handoff_comes_after_launchers_and_before_background() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         let scheduler = Scheduler::start(&[]);
         let handoff = busy_loops(1);
         let background = busy_loops(1);
@@ -85,10 +77,7 @@ fn handoff_comes_after_launchers_and_before_background() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn busy_loops_that_call_themselves_launchers_get_no_more_than_the_guard_allows() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         let scheduler = Scheduler::start(&[]);
         let cpus = nr_cpus();
         let pretenders = busy_loops(cpus);
@@ -119,10 +108,7 @@ fn busy_loops_that_call_themselves_launchers_get_no_more_than_the_guard_allows()
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn cgroup_weights_share_the_cpus() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         let scheduler = Scheduler::start(&[]);
         let (light, heavy) = (Cgroup::new("light"), Cgroup::new("heavy"));
         light.set("cpu.weight", "100");
@@ -138,6 +124,7 @@ fn cgroup_weights_share_the_cpus() {
         }
         let [heavy_share, light_share] = shares([&few, &many]);
         let ratio = heavy_share / light_share;
+        println!("300:100 became {ratio:.3}");
         assert!(
             (2.85..3.15).contains(&ratio),
             "300:100 became {ratio:.3} ({heavy_share:.3} and {light_share:.3} CPUs)"
@@ -154,10 +141,7 @@ fn cgroup_weights_share_the_cpus() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn cgroup_weights_are_hierarchical() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         let scheduler = Scheduler::start(&[]);
         let (left, right) = (Cgroup::new("left"), Cgroup::new("right"));
         right.set("cgroup.subtree_control", "+cpu");
@@ -173,6 +157,7 @@ fn cgroup_weights_are_hierarchical() {
         let [left_share, first_share, second_share] = shares([&groups[0], &groups[1], &groups[2]]);
         let across = left_share / (first_share + second_share);
         let within = first_share / second_share;
+        println!("1:1 became {across:.3}, 10:1 became {within:.3}");
         assert!(
             (0.9..1.1).contains(&across) && (8.5..11.5).contains(&within),
             "1:1 became {across:.3}, 10:1 became {within:.3}"
@@ -187,10 +172,7 @@ fn cgroup_weights_are_hierarchical() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn cpu_max_limits_a_cgroup() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         let limited = Cgroup::new("limited");
         limited.set("cpu.max", "30000 100000");
         let mut scheduler = Scheduler::start(&[]);
