@@ -15,6 +15,12 @@
 
 char _license[] SEC("license") = "GPL";
 
+/*
+ * Who runs for less than 20 us a second makes a few launches a second at most, which a sweep would
+ * meet by chance. Thousands of threads that only wake up now and then do not bring sweeps about.
+ */
+#define STRANGER_RUNS_ONE_IN 50000
+
 /* Read by user space, which decides when the launch probes are armed. */
 u64 nr_launch_hits;    /* probed launches, new thread or not */
 u64 nr_new_launchers;  /* threads of trusted users that a probe met for the first time */
@@ -84,6 +90,19 @@ struct {
 	__type(key, int);
 	__type(value, struct code);
 } codes SEC(".maps");
+
+/* What a thread had run when user space last asked. */
+struct run {
+	u64 total_ns;
+	u64 at_ns;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct run);
+} runs SEC(".maps");
 
 /* Threads that @p's process starts from now on may launch soon. */
 static void remember_gpu_process(struct task_struct *p)
@@ -280,10 +299,11 @@ static __always_inline bool has_new_code(struct task_struct *p)
 {
 	struct gpuaware_event event = {
 		.tid = p->pid, .tgid = p->tgid, .kind = GPUAWARE_EVENT_MAPPED};
-	struct code *code, now = {.mm = (u64)BPF_CORE_READ(p, mm)};
+	struct mm_struct *mm = p->mm;
+	struct code *code, now = {.mm = (u64)mm};
 
-	if (now.mm)
-		now.nr_pages = BPF_CORE_READ(p, mm, exec_vm);
+	if (mm)
+		now.nr_pages = mm->exec_vm;
 	/* Kernel threads have none, who is about to end has none any more. */
 	code = bpf_task_storage_get(&codes, p, NULL, now.mm ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
 	if (!code || (code->mm == now.mm && code->nr_pages == now.nr_pages))
@@ -310,6 +330,54 @@ int find_new_code(void *ctx)
 		nr += has_new_code(p);
 	bpf_rcu_read_unlock();
 	return nr;
+}
+
+/* Has @p run so much since this was asked last, or since it started, that it may launch? */
+static __always_inline bool has_run(struct task_struct *p, u64 now)
+{
+	struct run *run = bpf_task_storage_get(&runs, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	u64 total = p->se.sum_exec_runtime, ran, elapsed;
+
+	if (!run)
+		return true;
+	ran = total - run->total_ns;
+	elapsed = now - (run->at_ns ?: p->start_time);
+	run->total_ns = total;
+	run->at_ns = now;
+	return ran > elapsed / STRANGER_RUNS_ONE_IN;
+}
+
+/* Does @p have a mark that a probe would add nothing to? */
+static __always_inline bool is_known(struct task_struct *p, u64 stale_ns)
+{
+	struct class_verdict verdict = judge_task(p);
+	struct task_mark *mark = bpf_task_storage_get(&task_marks, p, NULL, 0);
+
+	if (verdict.source == GPUAWARE_SOURCE_UPROBE)
+		return mark && mark->launched.last_ns >= stale_ns;
+	return verdict.source || (mark && (mark->observed || mark->refused || mark->refused_hint));
+}
+
+/* Tells whether a thread of a process runs that has no mark: the launch probes look for it. */
+SEC("syscall")
+int find_strangers(struct gpuaware_strangers_request *request)
+{
+	struct task_struct *p = bpf_task_from_pid(request->tgid), *thread;
+	u64 now = bpf_ktime_get_ns();
+	u32 ran = 0;
+
+	request->ran = 0;
+	if (!p)
+		return -ESRCH;
+	bpf_rcu_read_lock();
+	bpf_for_each (task, thread, p, BPF_TASK_ITER_PROC_THREADS) {
+		if (has_run(thread, now) && !is_known(thread, request->stale_ns))
+			ran = 1;
+	}
+	bpf_rcu_read_unlock();
+	bpf_task_release(p);
+	request->ran = ran;
+	return 0;
 }
 
 /* Takes what threads have said of themselves. User space reads this iterator when they did. */

@@ -135,6 +135,13 @@ struct gpuaware_name_request {
 	u64 rules;	 /* a bit for each whose comm, exe and cmdline terms hold */
 };
 
+/* Argument of the `find_strangers` program. */
+struct gpuaware_strangers_request {
+	s32 tgid;
+	u32 ran;      /* answer: has a thread of it run that has no mark? */
+	u64 stale_ns; /* launchers that were not seen since then are as good as unknown */
+};
+
 /* The preferred CPUs, best first, as the `set_preferred` program takes them. */
 struct gpuaware_preferred {
 	u32 nr;

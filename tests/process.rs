@@ -61,6 +61,11 @@ pub fn busy_loop() -> Command {
     command
 }
 
+/// So many of them, each alone.
+pub fn busy_loops(count: usize) -> Vec<Process> {
+    (0..count).map(|_| Process::start(busy_loop())).collect()
+}
+
 /// A started process. Killed when dropped.
 pub struct Process {
     child: Child,

@@ -34,6 +34,7 @@ use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, OpenObject, ProgramMut};
 use log::{debug, warn};
+use nix::unistd::gettid;
 
 use crate::bpf::identify::{IdentifySkel, IdentifySkelBuilder, types};
 use crate::bpf::intf;
@@ -102,7 +103,7 @@ pub struct Sightings {
 }
 
 impl<'obj> Identify<'obj> {
-    /// Loads and attaches what `policy` asks for.
+    /// Loads and attaches what `policy` asks for. The calling thread is the one that takes steps.
     ///
     /// # Errors
     /// Not enough rights, a kernel without the BPF features, no bpffs below the pins' folder.
@@ -111,9 +112,12 @@ impl<'obj> Identify<'obj> {
         pins: Pins,
         object: &'obj mut MaybeUninit<OpenObject>,
     ) -> Result<Self> {
-        let open = IdentifySkelBuilder::default()
+        let mut open = IdentifySkelBuilder::default()
             .open(object)
             .context("opening the identification programs")?;
+        let constants = open.maps.rodata_data.as_deref_mut();
+        let constants = constants.context("the BPF object has no constants")?;
+        constants.identifying_tid = gettid().as_raw();
         let mut skel = open.load().context("loading the identification programs")?;
         pin(&mut skel, &pins)?;
         let mounts = std::fs::read_to_string("/proc/self/mounts").context("reading mounts")?;

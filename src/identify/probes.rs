@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The launch probes on every libcuda in use, and arming them in time.
 
-use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -20,10 +18,9 @@ use crate::policy::EntryPoints;
 use super::libraries::{self, FileId, Libraries, Library};
 use super::mappers::Mappers;
 use super::marks::{self, Pins};
-use super::processes::{self, Strangers};
 use super::rules::Rules;
 use super::window::{Action, Bounds, Phase, Threads, Window};
-use super::{PROC, counters, evidence, store};
+use super::{counters, evidence, store};
 
 /// How often it is checked whether those that map a libcuda are still there.
 const CENSUS: Duration = Duration::from_secs(1);
@@ -47,7 +44,6 @@ pub struct Probes {
     asking: Duration,
     next_census: Duration,
     probed: Vec<Probed>,
-    strangers: Strangers,
     window: Window,
     points: EntryPoints,
     /// Libraries that were probed so far.
@@ -72,7 +68,6 @@ impl Probes {
             asking: Duration::ZERO,
             next_census: Duration::ZERO,
             probed: Vec::new(),
-            strangers: Strangers::default(),
             window: Window::new(Duration::ZERO, bounds),
             points,
             nr_added: 0,
@@ -173,7 +168,7 @@ impl Probes {
         let mut threads = KnownThreads {
             pins,
             rules,
-            strangers: &mut self.strangers,
+            skel,
             libraries: &self.libraries,
             stale_before,
         };
@@ -307,6 +302,22 @@ fn mapped_file(skel: &IdentifySkel<'_>, tgid: u32, address: u64) -> Option<FileI
     libraries::mapped_file(skel.progs.find_mapped_file.as_fd(), tgid, address)
 }
 
+/// Did a thread of process `tgid` run that has no mark, or an old one, since this was asked last?
+fn strangers_of(skel: &IdentifySkel<'_>, tgid: u32, stale_ns: u64) -> bool {
+    let mut request = intf::gpuaware_strangers_request {
+        tgid: tgid as i32,
+        ran: 0,
+        stale_ns,
+    };
+    match marks::ask_syscall_program(skel.progs.find_strangers.as_fd(), &mut request) {
+        Ok(_) => request.ran != 0,
+        Err(error) => {
+            warn!("looking for threads that run: {error:#}");
+            true
+        }
+    }
+}
+
 fn is_of_trusted_user(tgid: u32, rules: &Rules) -> bool {
     let user = || libraries::user_of(tgid);
     rules.trusted_uids.is_none() || user().is_some_and(|uid| rules.trusts(uid))
@@ -317,15 +328,15 @@ fn is_gone(tgid: u32) -> bool {
 }
 
 /// The marks of the running system.
-struct KnownThreads<'a> {
+struct KnownThreads<'a, 'obj> {
     pins: &'a Pins,
     rules: &'a Rules,
-    strangers: &'a mut Strangers,
+    skel: &'a IdentifySkel<'obj>,
     libraries: &'a Libraries,
     stale_before: Option<Duration>,
 }
 
-impl KnownThreads<'_> {
+impl KnownThreads<'_, '_> {
     fn records(&self) -> Vec<intf::gpuaware_mark_record> {
         self.pins.records().unwrap_or_else(|error| {
             warn!("listing marks: {error:#}");
@@ -334,24 +345,15 @@ impl KnownThreads<'_> {
     }
 }
 
-impl Threads for KnownThreads<'_> {
+impl Threads for KnownThreads<'_, '_> {
     fn strangers_ran(&mut self) -> bool {
-        let records = self.records();
         let stale_ns = self.stale_before.map_or(0, |time| time.as_nanos() as u64);
-        let known = records.iter().filter(|record| {
-            record.source != intf::gpuaware_source_GPUAWARE_SOURCE_UPROBE
-                || record.last_seen_ns >= stale_ns
-        });
-        let mut marked: HashMap<u32, HashSet<u32>> = HashMap::new();
-        for record in known {
-            let threads = marked.entry(record.tgid as u32).or_default();
-            threads.insert(record.tid as u32);
-        }
         // For a thread that would be refused nobody is to pay.
         let users = self.libraries.users();
         let users = users.filter(|&tgid| is_of_trusted_user(tgid, self.rules));
-        self.strangers
-            .ran(Path::new(PROC), users, &marked, processes::process_ns)
+        // All are asked, so that what each has run is known the next time.
+        let ran = users.map(|tgid| strangers_of(self.skel, tgid, stale_ns));
+        ran.fold(false, |any, ran| any | ran)
     }
 
     fn launchers_alive(&mut self) -> bool {

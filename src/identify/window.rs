@@ -57,9 +57,9 @@ pub enum Action {
     Disarm,
 }
 
-/// What is known of threads. Asked only when the answer matters: it costs a look into `/proc`.
+/// What is known of threads. Asked only when the answer matters: it costs a look at every thread of every GPU process.
 pub trait Threads {
-    /// Did a thread of a GPU process run that has no mark, since this was asked last?
+    /// Did a thread of a GPU process that has no mark run since this was asked last, for so long that it may launch?
     fn strangers_ran(&mut self) -> bool;
     /// Is there a launcher that was marked by a probe and would run into it again?
     fn launchers_alive(&mut self) -> bool;

@@ -83,7 +83,7 @@ fn who_keeps_waking_a_launcher_is_handoff() {
     let launcher = threads.start(Duration::ZERO, move || {
         let _ = worked.recv_timeout(Duration::from_millis(200));
     });
-    let often = work.clone();
+    let (often, by_this_thread) = (work.clone(), work.clone());
     let waker = threads.start(Duration::from_millis(10), move || {
         let _ = often.send(());
     });
@@ -101,7 +101,16 @@ fn who_keeps_waking_a_launcher_is_handoff() {
         own_marks(&place).contains_key(&waker)
     });
     assert!(found, "{:?}", own_marks(&place));
-    identify_until(&mut identify, Duration::from_secs(2), |_| false);
+    // Whoever identifies wakes launchers that wait for its locks, and is never handoff.
+    let mut nr_wakes = 0;
+    identify_until(&mut identify, Duration::from_secs(2), |_| {
+        for _ in 0..10 {
+            nr_wakes += usize::from(by_this_thread.send(()).is_ok());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        false
+    });
+    assert!(nr_wakes >= 100, "{nr_wakes}");
     let marks = own_marks(&place);
     assert_eq!(marks[&waker], (Class::Handoff, Source::Wakes));
     assert_eq!(marks[&launcher], (Class::Launch, Source::Mark));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -72,6 +72,44 @@ fn steady_launchers_are_left_alone() {
     assert_eq!(before.launch_hits, after.launch_hits, "a launch was probed");
 }
 
+/// A GPU process that never launches.
+const STRANGER: &str = "import ctypes
+ctypes.CDLL('libcuda.so.1').cuInit(0)
+while True: pass
+";
+
+#[test]
+fn threads_that_run_are_looked_for_until_they_have_a_mark() {
+    let Some(place) = Place::new() else { return };
+    let mut object = MaybeUninit::uninit();
+    let pins = place.pins();
+    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    // While nobody launches, the probes rest armed.
+    let mut command = gpu_launch("--profile eager --duration 60");
+    command.stdout(Stdio::null());
+    let _workload = Process::start(command);
+    let mut command = Command::new("python3");
+    command
+        .args(["-c", STRANGER])
+        .env("LD_LIBRARY_PATH", lab_folder());
+    let stranger = Process::start(command);
+    // What its start and that of the workload have announced is looked for.
+    identify_until(&mut identify, Duration::from_secs(3), |_| false);
+    let before = identify.sightings();
+    assert_eq!(before.launchers_found, 1, "{before:?}");
+    let sweeps = identify_until(&mut identify, Duration::from_secs(5), |identify| {
+        identify.sightings().windows > before.windows
+    });
+    assert!(sweeps, "{:?}", identify.sightings());
+    pins.mark(stranger.pid(), Some(Class::Background)).unwrap();
+    // One sweep may still look for it.
+    identify_until(&mut identify, Duration::from_secs(3), |_| false);
+    let before = identify.sightings();
+    identify_until(&mut identify, Duration::from_secs(5), |_| false);
+    let after = identify.sightings();
+    assert_eq!(before.windows, after.windows, "{after:?}");
+}
+
 #[test]
 fn marks_by_hand_win_and_can_be_taken_away() {
     let Some(place) = Place::new() else { return };
@@ -134,28 +172,6 @@ fn a_rescan_arms_the_probes_at_once() {
     nix::sys::signal::raise(Signal::SIGUSR1).unwrap();
     identify.step().unwrap();
     assert!(identify.sightings().armed);
-}
-
-#[test]
-fn a_reused_tid_inherits_nothing() {
-    const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
-    let Some(place) = Place::new() else { return };
-    let pins = place.pins();
-    let mut object = MaybeUninit::uninit();
-    let _identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
-    // Another process may start in between.
-    let reused = (0..50).any(|_| {
-        let process = Process::start(busy_loop());
-        let pid = process.pid();
-        pins.mark(pid, Some(Class::Launch)).unwrap();
-        assert_eq!(marks_of(&pins, pid).len(), 1);
-        drop(process);
-        std::fs::write(LAST_PID, (pid - 1).to_string()).unwrap();
-        let next = Process::start(busy_loop());
-        assert!(marks_of(&pins, next.pid()).is_empty());
-        next.pid() == pid
-    });
-    assert!(reused, "no TID was reused");
 }
 
 #[test]

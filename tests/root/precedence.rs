@@ -13,7 +13,7 @@ use scx_gpuaware::policy::Policy;
 use super::cgroups::{Folder, add_to, hierarchy};
 use super::late::{copy_of_libcuda, python};
 use super::place::{Place, identify_until, marks_of};
-use crate::process::{Process, gpu_launch, repository};
+use crate::process::{Process, busy_loop, gpu_launch, repository};
 
 /// Who needs a class has it by then.
 const IN_TIME: Duration = Duration::from_millis(250);
@@ -152,6 +152,23 @@ fn the_operator_goes_before_the_program_and_the_program_before_what_is_seen() {
     drop(tagged);
 }
 
+/// Has a program that runs what it is told start a process, which sleeps.
+fn child_of(process: &mut Process) -> Killed {
+    process.write_line("child = os.fork() or time.sleep(60) or os._exit(0); say('child', child)");
+    process.wait_for_line("child ", Duration::from_secs(5));
+    let line = process.log.last().unwrap();
+    let child = line.strip_prefix("child ").unwrap().trim();
+    Killed(Pid::from_raw(child.parse().unwrap()))
+}
+
+/// What a program that runs what it is told starts another program by.
+const BECOME_SLEEP: &str = "os.execvp('sleep', ['sleep', '60'])";
+
+fn is_sleep(pid: i32) -> bool {
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+    comm.is_ok_and(|comm| comm.trim() == "sleep")
+}
+
 #[test]
 fn marks_by_hand_outlive_exec_and_are_not_inherited_and_cgroups_are() {
     let Some(place) = Place::new() else { return };
@@ -160,24 +177,8 @@ fn marks_by_hand_outlive_exec_and_are_not_inherited_and_cgroups_are() {
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
     let (_folder, copy) = copy_of_libcuda();
-    let script = "def child():
-    pid = os.fork()
-    if not pid:
-        time.sleep(60)
-        os._exit(0)
-    say('child', pid)
-    return pid
-for line in sys.stdin: exec(line)
-";
-    let mut process = Process::start(python(script, &copy));
+    let mut process = Process::start(python("for line in sys.stdin: exec(line)\n", &copy));
     let pid = process.pid();
-    let child_of = |process: &mut Process| {
-        process.write_line("child()");
-        process.wait_for_line("child", Duration::from_secs(5));
-        let line = process.log.last().unwrap();
-        let child: i32 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-        Killed(Pid::from_raw(child))
-    };
     pins.mark(pid, Some(Class::Launch)).unwrap();
     let child = child_of(&mut process);
     assert!(verdicts(&place, child.0.as_raw()).is_empty());
@@ -189,16 +190,86 @@ for line in sys.stdin: exec(line)
         verdicts(&place, inheriting.0.as_raw()) == expected
     });
     assert!(reached, "{:?}", verdicts(&place, inheriting.0.as_raw()));
-    process.write_line("os.execvp('sleep', ['sleep', '60'])");
-    let has_become_sleep = identify_until(&mut identify, Duration::from_secs(5), |_| {
-        let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-        comm.is_ok_and(|comm| comm.trim() == "sleep")
-    });
+    process.write_line(BECOME_SLEEP);
+    let has_become_sleep = identify_until(&mut identify, Duration::from_secs(5), |_| is_sleep(pid));
     assert!(has_become_sleep);
     assert_eq!(verdicts(&place, pid), [(Class::Launch, Source::Mark)]);
     drop((inheriting, child, process));
     std::thread::sleep(Duration::from_millis(50));
     drop(tagged);
+}
+
+/// What the thread has done that it is launch for.
+const OWN_DOING: [(&str, Source); 2] = [
+    ("pass", Source::Uprobe),
+    ("assert gpuaware.hint('launch')", Source::Hint),
+];
+
+/// A program that is launch for what it has done.
+fn marked(place: &Place, identify: &mut Identify<'_>, (line, source): (&str, Source)) -> Obedient {
+    let (_folder, copy) = copy_of_libcuda();
+    let mut program = Obedient::start(place, &copy);
+    program.run(line);
+    let pid = program.pid();
+    let reached = identify_until(identify, Duration::from_secs(3), |_| {
+        verdicts(place, pid) == [(Class::Launch, source)]
+    });
+    assert!(reached, "{source:?}: {:?}", verdicts(place, pid));
+    program
+}
+
+#[test]
+fn what_a_thread_has_done_is_neither_inherited_nor_outlives_exec() {
+    let Some(place) = Place::new() else { return };
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), place.pins(), &mut object).unwrap();
+    for doing in OWN_DOING {
+        let mut program = marked(&place, &mut identify, doing);
+        let child = child_of(&mut program.process);
+        let inherited = identify_until(&mut identify, IN_TIME, |_| {
+            !verdicts(&place, child.0.as_raw()).is_empty()
+        });
+        assert!(!inherited, "{doing:?}");
+        let pid = program.pid();
+        assert_eq!(verdicts(&place, pid), [(Class::Launch, doing.1)]);
+        program.process.write_line(BECOME_SLEEP);
+        let is_new = identify_until(&mut identify, Duration::from_secs(5), |_| {
+            is_sleep(pid) && verdicts(&place, pid).is_empty()
+        });
+        assert!(is_new, "{doing:?}: {:?}", verdicts(&place, pid));
+    }
+}
+
+#[test]
+fn a_reused_tid_inherits_nothing() {
+    const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    let mut is_reused = |start: &mut dyn FnMut(&mut Identify<'_>) -> Process| {
+        // Another process may start in between.
+        (0..50).any(|_| {
+            let process = start(&mut identify);
+            let pid = process.pid();
+            assert_eq!(marks_of(&pins, pid).len(), 1);
+            drop(process);
+            std::fs::write(LAST_PID, (pid - 1).to_string()).unwrap();
+            let next = Process::start(busy_loop());
+            assert!(marks_of(&pins, next.pid()).is_empty());
+            next.pid() == pid
+        })
+    };
+    let by_hand = is_reused(&mut |_| {
+        let process = Process::start(busy_loop());
+        pins.mark(process.pid(), Some(Class::Launch)).unwrap();
+        process
+    });
+    assert!(by_hand, "no TID was reused");
+    for doing in OWN_DOING {
+        let reused = is_reused(&mut |identify| marked(&place, identify, doing).process);
+        assert!(reused, "no TID was reused: {doing:?}");
+    }
 }
 
 /// A process of ours that is no child of ours. Killed when dropped.

@@ -55,71 +55,70 @@ fn changes(tid: i32, what: &str, expected: (Class, Source), mut change: impl FnM
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn cgroups_that_come_go_and_are_tagged_count_in_time() {
-    if !tier::vm() {
-        return;
-    }
-    let scheduler =
-        Scheduler::with_policy("[class.launch]\nmatch = [{ cgroup = \"in-time/glob/**\" }]\n");
-    let process = Process::start(busy_loop());
-    let top = Cgroup::new("in-time");
-    let by_cgroup = |class| (class, Source::Cgroup);
-    let mut made = None;
-    changes(
-        process.pid(),
-        "a folder that is made and removed",
-        by_cgroup(Class::Launch),
-        |there| {
-            if there {
-                let folder = Cgroup::new("in-time/glob");
-                folder.add(&process);
-                made = Some(folder);
-            } else {
-                add_to_cgroup(std::path::Path::new(CGROUPS), &process);
-                made = None;
-            }
-        },
-    );
-    top.add(&process);
-    changes(
-        process.pid(),
-        "an xattr",
-        by_cgroup(Class::Handoff),
-        |there| match there {
-            true => xattr::set(top.path(), XATTR, b"handoff").expect("tagging"),
-            false => xattr::remove(top.path(), XATTR).expect("taking the tag away"),
-        },
-    );
-    add_to_cgroup(std::path::Path::new(CGROUPS), &process);
-    scheduler.stop();
-    drop(process);
+    tier::in_lab(|| {
+        let scheduler =
+            Scheduler::with_policy("[class.launch]\nmatch = [{ cgroup = \"in-time/glob/**\" }]\n");
+        let process = Process::start(busy_loop());
+        let top = Cgroup::new("in-time");
+        let by_cgroup = |class| (class, Source::Cgroup);
+        let mut made = None;
+        changes(
+            process.pid(),
+            "a folder that is made and removed",
+            by_cgroup(Class::Launch),
+            |there| {
+                if there {
+                    let folder = Cgroup::new("in-time/glob");
+                    folder.add(&process);
+                    made = Some(folder);
+                } else {
+                    add_to_cgroup(std::path::Path::new(CGROUPS), &process);
+                    made = None;
+                }
+            },
+        );
+        top.add(&process);
+        changes(
+            process.pid(),
+            "an xattr",
+            by_cgroup(Class::Handoff),
+            |there| match there {
+                true => xattr::set(top.path(), XATTR, b"handoff").expect("tagging"),
+                false => xattr::remove(top.path(), XATTR).expect("taking the tag away"),
+            },
+        );
+        add_to_cgroup(std::path::Path::new(CGROUPS), &process);
+        scheduler.stop();
+        drop(process);
+    });
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn names_count_in_time() {
-    if !tier::vm() {
-        return;
-    }
-    let scheduler = Scheduler::with_policy("[class.handoff]\nmatch = [{ comm = \"in-time*\" }]\n");
-    // Nobody else may rename it.
-    let mut command = Command::new("sh");
-    command
-        .args([
-            "-c",
-            "while read -r name; do echo \"$name\" >/proc/$$/comm; done",
-        ])
-        .stdin(Stdio::piped());
-    let mut process = Process::start(command);
-    changes(
-        process.pid(),
-        "a thread that is renamed",
-        (Class::Handoff, Source::Rule),
-        |there| {
-            let name = if there { "in-time-1" } else { "sh" };
-            process.write_line(name);
-        },
-    );
-    scheduler.stop();
+    tier::in_lab(|| {
+        let scheduler =
+            Scheduler::with_policy("[class.handoff]\nmatch = [{ comm = \"in-time*\" }]\n");
+        // Nobody else may rename it.
+        let mut command = Command::new("sh");
+        command
+            .args([
+                "-c",
+                "while read -r name; do echo \"$name\" >/proc/$$/comm; done",
+            ])
+            .stdin(Stdio::piped());
+        let mut process = Process::start(command);
+        changes(
+            process.pid(),
+            "a thread that is renamed",
+            (Class::Handoff, Source::Rule),
+            |there| {
+                let name = if there { "in-time-1" } else { "sh" };
+                process.write_line(name);
+            },
+        );
+        scheduler.stop();
+    });
 }
 
 /// Hints on and off, as standard input says.
@@ -130,33 +129,32 @@ for line in sys.stdin: gpuaware.hint(line.strip() or None)
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn hints_count_in_time() {
-    if !tier::vm() {
-        return;
-    }
-    let scheduler = Scheduler::start(&[]);
-    let mut command = Command::new("python3");
-    command
-        .args(["-c", HINTING])
-        .env("PYTHONPATH", repository().join("hints"))
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .stdin(Stdio::piped());
-    let mut program = Process::start(command);
-    // It has to have started before it can be in time.
-    program.write_line("launch");
-    let start = Instant::now();
-    while mark_of(program.pid()).is_none() {
-        assert!(start.elapsed() < Duration::from_secs(20), "no hint");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let mut delays = Vec::new();
-    for round in 0..2 * ROUNDS {
-        let hints = round % 2 == 1;
-        program.write_line(if hints { "launch" } else { "" });
-        let expected = hints.then_some((Class::Launch, Source::Hint));
-        delays.push(delay(program.pid(), expected));
-    }
-    delays.sort_unstable();
-    println!("a hint: {delays:?}");
-    assert!(delays[ROUNDS] <= IN_TIME, "{delays:?}");
-    scheduler.stop();
+    tier::in_lab(|| {
+        let scheduler = Scheduler::start(&[]);
+        let mut command = Command::new("python3");
+        command
+            .args(["-c", HINTING])
+            .env("PYTHONPATH", repository().join("hints"))
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .stdin(Stdio::piped());
+        let mut program = Process::start(command);
+        // It has to have started before it can be in time.
+        program.write_line("launch");
+        let start = Instant::now();
+        while mark_of(program.pid()).is_none() {
+            assert!(start.elapsed() < Duration::from_secs(20), "no hint");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let mut delays = Vec::new();
+        for round in 0..2 * ROUNDS {
+            let hints = round % 2 == 1;
+            program.write_line(if hints { "launch" } else { "" });
+            let expected = hints.then_some((Class::Launch, Source::Hint));
+            delays.push(delay(program.pid(), expected));
+        }
+        delays.sort_unstable();
+        println!("a hint: {delays:?}");
+        assert!(delays[ROUNDS] <= IN_TIME, "{delays:?}");
+        scheduler.stop();
+    });
 }
