@@ -192,9 +192,9 @@ pub struct Guard {
 }
 
 /// `hold_us = "auto"`: what a CPU could do for others in a longer sleep is worth more than the launcher's
-/// warm cache.
+/// warm cache. Measured in docs/scheduling.md.
 const AUTO_HOLD: Hold = Hold {
-    cap: Duration::from_micros(2_000),
+    cap: Duration::from_micros(500),
     share: 0.06,
 };
 

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Keeping a CPU idle for a launcher that is about to come back.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use scx_gpuaware::sched::stats::Totals;
+
+use crate::process::{Process, busy_loops, gpu_launch};
+use crate::tier;
+
+use super::machine::{Scheduler, launching_threads, nr_cpus};
+
+const MEASURED: Duration = Duration::from_secs(4);
+
+/// What a launcher that sleeps for about 0.7 ms a token had beside busy loops.
+#[derive(Debug)]
+struct Held {
+    wakeups: u64,
+    holds: u64,
+    /// CPU time idle while others waited.
+    waste: Duration,
+}
+
+fn held_with(hold_us: &str) -> Held {
+    let scheduler = Scheduler::with_policy(&format!("[preferred]\nhold_us = {hold_us}\n"));
+    let _neighbours = busy_loops(2 * nr_cpus());
+    let mut command = gpu_launch("--profile eager --duration 30");
+    command.stdout(Stdio::null());
+    let workload = Process::start(command);
+    launching_threads(workload.pid(), 1);
+    // How long it sleeps is learned.
+    std::thread::sleep(Duration::from_secs(1));
+    let mut totals = Totals::connect().expect("the statistics server");
+    let before = totals.read().expect("statistics");
+    std::thread::sleep(MEASURED);
+    let after = totals.read().expect("statistics");
+    drop(workload);
+    scheduler.stop();
+    Held {
+        wakeups: after.launch_wakeups - before.launch_wakeups,
+        holds: after.holds - before.holds,
+        waste: Duration::from_micros(after.hold_waste_us - before.hold_waste_us),
+    }
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn a_cpu_is_held_for_sleeps_as_long_as_the_policy_says() {
+    tier::in_lab(|| {
+        let never = held_with("0");
+        assert!(never.wakeups > 100, "{never:?}");
+        assert_eq!((never.holds, never.waste), (0, Duration::ZERO), "{never:?}");
+
+        let always = held_with("20000");
+        assert!(always.wakeups > 100, "{always:?}");
+        assert!(always.holds * 10 > always.wakeups * 8, "{always:?}");
+        // A sleep in three milliseconds, most of it.
+        assert!(always.waste > MEASURED / 20, "{always:?}");
+
+        // Others make use of 0.7 ms.
+        let short_ones = held_with("\"auto\"");
+        assert!(short_ones.wakeups > 100, "{short_ones:?}");
+        assert!(short_ones.holds * 10 < short_ones.wakeups, "{short_ones:?}");
+        assert!(short_ones.waste < MEASURED / 200, "{short_ones:?}");
+    });
+}
