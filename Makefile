@@ -9,7 +9,7 @@ CARGO_DEB := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/scx_gpuaware/cargo-deb/bin/c
 PREFIX   ?= /usr/local
 DESTDIR  ?=
 RUNNER   := CARGO_TARGET_$(shell rustc -vV 2>/dev/null | sed -n 's/host: //p' | tr 'a-z-' 'A-Z_')_RUNNER
-VM_TESTS := cargo test --release --test integration -- --ignored --test-threads=1
+VM_TESTS := cargo test --release --workspace --test integration -- --ignored --test-threads=1
 # As in the package: Cargo.toml.
 DOCUMENTS = docs/*.md scheds/policies/*.toml hints/gpuaware.* packaging/grafana/*.json bench/workloads/llm_*/README.md
 C_FILES   = $(shell git ls-files '*.c' '*.h' '*.cpp' '*.hpp' '*.cu')
@@ -42,10 +42,10 @@ peers: setup ## Build the sched_ext schedulers that the matrix peers compares wi
 
 test: deb ## Run every tier of tests that this machine can
 	cargo test --release --workspace
-	$(RUNNER)="$(BENCH) lab --cpus 2 --timeout 2400 --" $(VM_TESTS) vm:: --skip vm::smt:: --skip vm::numa:: --skip vm::pins:: --skip vm::package::
-	$(RUNNER)="$(BENCH) lab --cpus 4 --smt --timeout 300 --" $(VM_TESTS) vm::smt::
-	$(RUNNER)="$(BENCH) lab --cpus 8 --numa 2 --gpu-node 0 --timeout 400 --" $(VM_TESTS) vm::numa:: vm::pins::
-	$(RUNNER)="$(BENCH) lab --cpus 2 --timeout 300 --" $(VM_TESTS) vm::package::
+	$(RUNNER)="$(BENCH) lab --restarts 2 --cpus 2 --timeout 3000 --" $(VM_TESTS) vm:: --skip vm::smt:: --skip vm::numa:: --skip vm::pins:: --skip vm::package::
+	$(RUNNER)="$(BENCH) lab --restarts 2 --cpus 4 --smt --timeout 300 --" $(VM_TESTS) vm::smt::
+	$(RUNNER)="$(BENCH) lab --restarts 2 --cpus 8 --numa 2 --gpu-node 0 --timeout 400 --" $(VM_TESTS) vm::numa:: vm::pins::
+	$(RUNNER)="$(BENCH) lab --restarts 2 --cpus 2 --timeout 300 --" $(VM_TESTS) vm::package::
 
 lint: setup ## Check formatting and lints: rustfmt, clippy, clang-format, shellcheck
 	cargo fmt --all --check

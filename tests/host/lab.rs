@@ -52,6 +52,45 @@ fn ends_the_machine_at_the_time_limit() {
     assert!(stderr.contains("time limit of 20 s"), "{stderr}");
 }
 
+/// What a stale int3 leaves on the console, written by the command, which then crashes the guest. The mark of its first
+/// start is outside of the guest.
+const FALLS_OVER_ONCE: &str = r"
+    test -e $1/started && exit 42
+    touch $1/started
+    echo '<0>Oops: int3: 0000 [#1] SMP NOPTI' >/dev/kmsg
+    echo '<0>Code: 00 00 e9 <f6> 03 00 00' >/dev/kmsg
+    echo c >/proc/sysrq-trigger
+    sleep 60";
+
+#[test]
+fn starts_again_where_the_emulation_made_the_guest_panic() {
+    if !tier::lab() {
+        return;
+    }
+    let fall = |script: &str, more: &[&str]| {
+        let outside = tempfile::tempdir().expect("a folder");
+        let folder = outside.path().to_str().expect("UTF-8");
+        let lab_args = ["--timeout", "240", "--rwdir", folder];
+        let command = ["--", "sh", "-c", script, "sh", folder];
+        let output = lab(&[&lab_args, more, &command].concat());
+        (code(output.status), text(&output.stderr))
+    };
+
+    let (status, stderr) = fall(FALLS_OVER_ONCE, &["--restarts", "1"]);
+    assert_eq!(status, 42, "{stderr}");
+    assert!(stderr.contains("starting again"), "{stderr}");
+
+    let (status, stderr) = fall(FALLS_OVER_ONCE, &[]);
+    assert_eq!(status, 1, "{stderr}");
+    assert!(stderr.contains("the emulation still showed it"), "{stderr}");
+
+    // Any other panic is the guest's own.
+    let in_the_code = FALLS_OVER_ONCE.replace("e9 <f6>", "cc <f6>");
+    let (status, stderr) = fall(&in_the_code, &["--restarts", "1"]);
+    assert_eq!(status, 1, "{stderr}");
+    assert!(stderr.contains("the guest kernel panicked\n"), "{stderr}");
+}
+
 #[test]
 fn unknown_kernel_is_one_clear_error() {
     if !tier::lab() {

@@ -19,6 +19,9 @@ const BOOT_NOISE: [&str; 4] = [
 pub struct Console {
     lines: VecDeque<String>,
     panicked: bool,
+    /// The first oops is about an int3, and its code is still to come.
+    at_int3: bool,
+    stale_int3: bool,
 }
 
 impl Console {
@@ -29,6 +32,13 @@ impl Console {
             return;
         }
         self.panicked |= line.contains("Kernel panic - not syncing");
+        self.at_int3 |= line.contains("int3: 0000 [#1]");
+        if self.at_int3
+            && let Some((_, code)) = line.split_once("Code: ")
+        {
+            self.at_int3 = false;
+            self.stale_int3 = met_what_is_not_int3(code);
+        }
         if self.lines.len() == KEPT_LINES {
             self.lines.pop_front();
         }
@@ -37,6 +47,12 @@ impl Console {
 
     pub fn panicked(&self) -> bool {
         self.panicked
+    }
+
+    /// The first oops is about an int3 that memory no longer held: one that the kernel had written while it
+    /// patched its code, and that the emulation ran from a translation older than the patch.
+    pub fn stale_int3(&self) -> bool {
+        self.stale_int3
     }
 
     /// The last lines, indented to stand below an error message; empty when there were none.
@@ -55,9 +71,45 @@ impl Console {
     }
 }
 
+/// Is the byte before the marked one, where an oops met an int3, another instruction?
+fn met_what_is_not_int3(code: &str) -> bool {
+    code.split_once(" <")
+        .and_then(|(before, _)| before.split(' ').next_back())
+        .is_some_and(|byte| byte != "cc")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tells_a_stale_int3_from_one_in_the_code() {
+        let after = |lines: &[&str]| {
+            let mut console = Console::default();
+            for line in lines {
+                console.push(line);
+            }
+            console.stale_int3()
+        };
+        let oops = "[  608.3] Oops: int3: 0000 [#1] SMP NOPTI";
+        let patched = "[  608.3] Code: 00 00 00 e9 <f6> 03 00 00 4d";
+        assert!(after(&[oops, patched]));
+        let in_the_code = "[  608.3] Code: 00 00 00 cc <f6> 03 00 00 4d";
+        assert!(!after(&[oops, in_the_code]));
+        assert!(!after(&[oops, in_the_code, patched]));
+        assert!(!after(&[
+            oops,
+            "[  608.3] Code: Unable to access opcode bytes at 0x0."
+        ]));
+        assert!(!after(&[
+            "[  608.3] Oops: invalid opcode: 0000 [#1] SMP NOPTI",
+            patched
+        ]));
+        assert!(!after(&[
+            "[  608.3] Oops: int3: 0000 [#2] SMP NOPTI",
+            patched
+        ]));
+    }
 
     #[test]
     fn sees_a_panic() {

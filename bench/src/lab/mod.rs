@@ -135,5 +135,14 @@ pub fn main(options: &Options) -> Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
-    Ok(ExitCode::from(lab.run(options.command())?))
+    let mut restarts = options.restarts();
+    loop {
+        match lab.run(options.command()) {
+            Err(error) if restarts > 0 && error.is::<session::StaleInt3>() => {
+                eprintln!("lab: {error}\nlab: that is the emulation's fault: starting again");
+                restarts -= 1;
+            }
+            ended => return ended.map(ExitCode::from),
+        }
+    }
 }

@@ -49,6 +49,11 @@ pub struct Options {
     #[arg(long, value_name = "S", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=MAX_TIMEOUT_S))]
     timeout: u64,
 
+    /// How often to boot again and start the command anew where the emulation made the guest kernel
+    /// panic (docs/bench.md, a stale int3); each start has the whole time limit.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=9))]
+    restarts: u32,
+
     /// Directory that the guest may write to; repeatable.
     #[arg(long, value_name = "DIR")]
     rwdir: Vec<PathBuf>,
@@ -81,6 +86,10 @@ pub struct Options {
 impl Options {
     pub fn command(&self) -> &[String] {
         &self.command
+    }
+
+    pub fn restarts(&self) -> u32 {
+        self.restarts
     }
 
     /// The machine that these flags describe.
@@ -205,6 +214,7 @@ mod tests {
                 "true",
             ],
             &["--rwdir", "/no/such/dir", "--", "true"],
+            &["--restarts", "10", "--", "true"],
             &[],
         ] {
             assert!(parse(words).is_err(), "{words:?}");

@@ -76,7 +76,23 @@ pub fn run(
     // Nothing of the machine may outlive its answer.
     drop(machine);
     let console = console.lock().unwrap_or_else(PoisonError::into_inner);
-    report(result?, lab, &console.tail())
+    let over = match result? {
+        Over::Panicked if console.stale_int3() => {
+            let last_lines = console.tail();
+            return Err(StaleInt3 { last_lines }.into());
+        }
+        over => over,
+    };
+    report(over, lab, &console.tail())
+}
+
+/// The guest kernel fell over a defect of the emulation: docs/bench.md.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the guest kernel panicked at a breakpoint that it had taken back, which the emulation still showed it: start it again (lab --restarts N does; docs/bench.md){last_lines}"
+)]
+pub struct StaleInt3 {
+    last_lines: String,
 }
 
 /// Turns the end into an exit code or an error, with its message.
