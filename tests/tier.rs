@@ -4,6 +4,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use crate::disturbed::unless_disturbed;
+
 /// Can tests of `tier` run? `missing` says what they lack. Panics where the tier is required.
 fn ready(tier: &str, missing: Option<&str>) -> bool {
     let Some(missing) = missing else { return true };
@@ -52,6 +54,13 @@ pub fn vm() -> bool {
         None
     };
     ready("vm", missing)
+}
+
+/// Runs `test` in the lab, and again where it failed while the machine did other things.
+pub fn in_lab(test: impl Fn()) {
+    if vm() {
+        unless_disturbed(test);
+    }
 }
 
 /// Two hardware threads a core.

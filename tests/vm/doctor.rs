@@ -19,11 +19,10 @@ fn sees_no_problem() -> String {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn sees_no_problem_where_the_scheduler_loads() {
-    if !tier::vm() {
-        return;
-    }
-    sees_no_problem();
-    let scheduler = Scheduler::start(&[]);
-    assert!(sees_no_problem().contains("scx_gpuaware runs"));
-    scheduler.stop();
+    tier::in_lab(|| {
+        sees_no_problem();
+        let scheduler = Scheduler::start(&[]);
+        assert!(sees_no_problem().contains("scx_gpuaware runs"));
+        scheduler.stop();
+    });
 }

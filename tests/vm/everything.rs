@@ -4,7 +4,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::process::{Process, busy_loop, gpu_launch};
+use crate::process::{Process, busy_loops, gpu_launch};
 use crate::tier;
 
 use super::machine::{Cgroup, Scheduler, mark, metrics, nr_cpus, pin};
@@ -25,7 +25,7 @@ const STORMS: &str =
 /// More launchers than CPUs, which all spin, and handoff that spins too.
 fn boosted() -> Vec<Process> {
     let loops = |count: usize, class: &str| -> Vec<_> {
-        let processes: Vec<_> = (0..count).map(|_| Process::start(busy_loop())).collect();
+        let processes = busy_loops(count);
         for process in &processes {
             mark(process.pid(), class);
         }
@@ -41,9 +41,7 @@ fn boosted() -> Vec<Process> {
 
 /// A task on each CPU that may run nowhere else.
 fn pinned() -> Vec<Process> {
-    let pinned: Vec<_> = (0..nr_cpus())
-        .map(|_| Process::start(busy_loop()))
-        .collect();
+    let pinned = busy_loops(nr_cpus());
     for (cpu, process) in pinned.iter().enumerate() {
         pin(process, cpu);
     }
@@ -53,42 +51,41 @@ fn pinned() -> Vec<Process> {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn everything_at_once_starves_nobody() {
-    if !tier::vm() {
-        return;
-    }
-    let cage = Cgroup::new("bomb");
-    let mut scheduler = Scheduler::start(&["--stats", "30"]);
-    let stalls = Stalls::watch();
-    let mut noise = Noise::heavy(STORMS);
-    let mut processes = boosted();
-    let pinned = pinned();
-    let moved: Vec<_> = (0..2).map(|_| Process::start(busy_loop())).collect();
-    processes.push(fork_bomb(&cage, 16));
-    let end = Instant::now() + stress_time();
-    while Instant::now() < end {
-        churn(&moved, Duration::from_secs(5));
-        scheduler.assert_starves_nobody(stalls.so_far());
-        noise.assert_all_run();
-        for process in &mut processes {
-            assert!(!process.has_ended(), "one ended: {:?}", process.log);
+    tier::in_lab(|| {
+        let cage = Cgroup::new("bomb");
+        let mut scheduler = Scheduler::start(&["--stats", "30"]);
+        let stalls = Stalls::watch();
+        let mut noise = Noise::heavy(STORMS);
+        let mut processes = boosted();
+        let pinned = pinned();
+        let moved = busy_loops(2);
+        processes.push(fork_bomb(&cage, 16));
+        let end = Instant::now() + stress_time();
+        while Instant::now() < end {
+            churn(&moved, Duration::from_secs(5));
+            scheduler.assert_starves_nobody(stalls.so_far());
+            noise.assert_all_run();
+            for process in &mut processes {
+                assert!(!process.has_ended(), "one ended: {:?}", process.log);
+            }
         }
-    }
-    let ran: Vec<_> = pinned.iter().map(Process::cpu_time).collect();
-    eprintln!("pinned background ran {ran:?}");
-    // The minimum share, within a fifth, and half of it: the worker that changes its affinity is on one CPU for most of the
-    // time, and who is pinned there shares it.
-    let least = stress_time().mul_f64(0.05 * 0.8 / 2.0);
-    assert!(ran.iter().all(|ran| *ran > least), "{ran:?} of {least:?}");
-    let metrics = metrics();
-    for (class, of_class) in &metrics.classes {
-        eprintln!(
-            "in {:?} the longest wait of class {class} was {} ms, by {}",
-            stress_time(),
-            of_class.worst_wait_us / 1000,
-            of_class.worst_waiter
-        );
-    }
-    drop(processes);
-    noise.end();
-    scheduler.stop();
+        let ran: Vec<_> = pinned.iter().map(Process::cpu_time).collect();
+        eprintln!("pinned background ran {ran:?}");
+        // The minimum share, within a fifth, and half of it: the worker that changes its affinity is on one CPU for most of the
+        // time, and who is pinned there shares it.
+        let least = stress_time().mul_f64(0.05 * 0.8 / 2.0);
+        assert!(ran.iter().all(|ran| *ran > least), "{ran:?} of {least:?}");
+        let metrics = metrics();
+        for (class, of_class) in &metrics.classes {
+            eprintln!(
+                "in {:?} the longest wait of class {class} was {} ms, by {}",
+                stress_time(),
+                of_class.worst_wait_us / 1000,
+                of_class.worst_waiter
+            );
+        }
+        drop(processes);
+        noise.end();
+        scheduler.stop();
+    });
 }

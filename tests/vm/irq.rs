@@ -90,59 +90,57 @@ fn follow(steer: &mut Steer, preferred: u32) -> Report {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn interrupts_leave_the_preferred_cpu_and_come_back() {
-    if !tier::vm() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("irq-affinity.json");
-    let before = affinities();
-    let forgets = Forgets::find();
-    let effective = forgets.cpus("effective_affinity_list");
-    let preferred = effective.iter().next().expect("a CPU");
+    tier::in_lab(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("irq-affinity.json");
+        let before = affinities();
+        let forgets = Forgets::find();
+        let effective = forgets.cpus("effective_affinity_list");
+        let preferred = effective.iter().next().expect("a CPU");
 
-    let mut steer = Steer::start(Path::new(PROCFS), &state).unwrap();
-    let report = follow(&mut steer, preferred);
-    assert_eq!(report.problem, None);
-    assert!(report.nr_steered > 0, "{report:?}");
-    let elsewhere = online().difference(&CpuSet::new([preferred]));
-    assert_eq!(forgets.cpus("smp_affinity_list"), elsewhere);
-    assert!(forgets.moves_away_from(preferred), "{report:?}");
-    // Queues whose driver manages their affinity stay, and are not asked again.
-    assert_eq!(report.nr_left_alone, report.refused.len(), "{report:?}");
-    assert!(follow(&mut steer, preferred).refused.is_empty());
-    drop(steer);
-    assert_eq!(affinities(), before);
-    assert!(!state.exists());
+        let mut steer = Steer::start(Path::new(PROCFS), &state).unwrap();
+        let report = follow(&mut steer, preferred);
+        assert_eq!(report.problem, None);
+        assert!(report.nr_steered > 0, "{report:?}");
+        let elsewhere = online().difference(&CpuSet::new([preferred]));
+        assert_eq!(forgets.cpus("smp_affinity_list"), elsewhere);
+        assert!(forgets.moves_away_from(preferred), "{report:?}");
+        // Queues whose driver manages their affinity stay, and are not asked again.
+        assert_eq!(report.nr_left_alone, report.refused.len(), "{report:?}");
+        assert!(follow(&mut steer, preferred).refused.is_empty());
+        drop(steer);
+        assert_eq!(affinities(), before);
+        assert!(!state.exists());
+    });
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn affinities_of_a_killed_run_are_restored_by_the_next() {
-    if !tier::vm() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("irq-affinity.json");
-    let before = affinities();
-    // SAFETY: the child calls what glibc keeps usable after a fork of a process with threads
-    // (memory, files), and ends without returning.
-    match unsafe { fork() }.expect("fork") {
-        ForkResult::Child => {
-            let mut steer = Steer::start(Path::new(PROCFS), &state).expect("starting");
-            follow(&mut steer, 0);
-            let _ = nix::sys::signal::raise(Signal::SIGKILL);
-            std::process::abort();
+    tier::in_lab(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("irq-affinity.json");
+        let before = affinities();
+        // SAFETY: the child calls what glibc keeps usable after a fork of a process with threads
+        // (memory, files), and ends without returning.
+        match unsafe { fork() }.expect("fork") {
+            ForkResult::Child => {
+                let mut steer = Steer::start(Path::new(PROCFS), &state).expect("starting");
+                follow(&mut steer, 0);
+                let _ = nix::sys::signal::raise(Signal::SIGKILL);
+                std::process::abort();
+            }
+            ForkResult::Parent { child } => {
+                let status = waitpid(child, None).expect("waiting");
+                let killed = matches!(status, WaitStatus::Signaled(_, Signal::SIGKILL, _));
+                assert!(killed, "{status:?}");
+            }
         }
-        ForkResult::Parent { child } => {
-            let status = waitpid(child, None).expect("waiting");
-            let killed = matches!(status, WaitStatus::Signaled(_, Signal::SIGKILL, _));
-            assert!(killed, "{status:?}");
-        }
-    }
-    assert_ne!(affinities(), before);
-    assert!(state.exists());
-    let steer = Steer::start(Path::new(PROCFS), &state).unwrap();
-    assert_eq!(affinities(), before);
-    assert!(!state.exists());
-    drop(steer);
+        assert_ne!(affinities(), before);
+        assert!(state.exists());
+        let steer = Steer::start(Path::new(PROCFS), &state).unwrap();
+        assert_eq!(affinities(), before);
+        assert!(!state.exists());
+        drop(steer);
+    });
 }

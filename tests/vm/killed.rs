@@ -35,50 +35,49 @@ fn cgroups() -> Vec<String> {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn kill_9_puts_packet_steering_and_isolated_cpus_back() {
-    if !tier::vm() {
-        return;
-    }
-    let script = script_that("sleep 1000 & echo $$ $! >pids.new; mv pids.new pids; wait");
-    let bench = Bench::new(&script, "[\"none\", \"irq\"]", "");
-    let isolated = "description = \"isolated\"\n[workload]\nprefix = [\"sh\"]\ncgroup = \"gpuaware-bench-launcher\"\n\
+    tier::in_lab(|| {
+        let script = script_that("sleep 1000 & echo $$ $! >pids.new; mv pids.new pids; wait");
+        let bench = Bench::new(&script, "[\"none\", \"irq\"]", "");
+        let isolated = "description = \"isolated\"\n[workload]\nprefix = [\"sh\"]\ncgroup = \"gpuaware-bench-launcher\"\n\
                     cpuset = \"{preferred}\"\nisolated = true\n";
-    fs::write(bench.path("arms/plain.toml"), isolated).unwrap();
-    // Only cells beside noise hang: packets are steered then.
-    let hang = fs::read_to_string(bench.path("target/lab/gpu_launch")).unwrap();
-    let only_steered = hang.replace(
-        "if rm bad",
-        &format!("if grep -q '[1-9]' {STEERING} && rm bad"),
-    );
-    fs::write(bench.path("target/lab/gpu_launch"), only_steered).unwrap();
-    fs::write(bench.path("target/lab/bad"), "").unwrap();
-    let (steering, isolated) = (read(STEERING), read(ISOLATED));
-    let controllers = read(CONTROLLERS);
+        fs::write(bench.path("arms/plain.toml"), isolated).unwrap();
+        // Only cells beside noise hang: packets are steered then.
+        let hang = fs::read_to_string(bench.path("target/lab/gpu_launch")).unwrap();
+        let only_steered = hang.replace(
+            "if rm bad",
+            &format!("if grep -q '[1-9]' {STEERING} && rm bad"),
+        );
+        fs::write(bench.path("target/lab/gpu_launch"), only_steered).unwrap();
+        fs::write(bench.path("target/lab/bad"), "").unwrap();
+        let (steering, isolated) = (read(STEERING), read(ISOLATED));
+        let controllers = read(CONTROLLERS);
 
-    let mut run = Process::start(bench.run(&bench.path("out"), ON_HOST));
-    let hangs = eventually(Duration::from_secs(60), || {
-        Path::exists(&bench.path("target/lab/pids")).then_some(())
+        let mut run = Process::start(bench.run(&bench.path("out"), ON_HOST));
+        let hangs = eventually(Duration::from_secs(60), || {
+            Path::exists(&bench.path("target/lab/pids")).then_some(())
+        });
+        run.drain();
+        assert!(hangs.is_some(), "{:#?}", run.log);
+        assert_ne!(read(STEERING), steering, "the neighbour irq steers");
+        assert_eq!(cgroups(), ["gpuaware-bench-launcher"]);
+        assert_ne!(read(ISOLATED), isolated, "the arm isolates");
+
+        run.signal(Signal::SIGKILL);
+        run.wait(Duration::from_secs(10));
+        assert_gone(&bench.path("target/lab/pids"));
+        let back = eventually(Duration::from_secs(10), || {
+            (cgroups().is_empty() && read(STEERING) == steering).then_some(())
+        });
+        assert!(
+            back.is_some(),
+            "{:?}, steering {:?}",
+            cgroups(),
+            read(STEERING)
+        );
+        assert_eq!(read(ISOLATED), isolated);
+        assert_eq!(read(CONTROLLERS), controllers);
+
+        let (code, log) = end_of(bench.resume(&bench.path("out")));
+        assert_eq!(code, 0, "{log}");
     });
-    run.drain();
-    assert!(hangs.is_some(), "{:#?}", run.log);
-    assert_ne!(read(STEERING), steering, "the neighbour irq steers");
-    assert_eq!(cgroups(), ["gpuaware-bench-launcher"]);
-    assert_ne!(read(ISOLATED), isolated, "the arm isolates");
-
-    run.signal(Signal::SIGKILL);
-    run.wait(Duration::from_secs(10));
-    assert_gone(&bench.path("target/lab/pids"));
-    let back = eventually(Duration::from_secs(10), || {
-        (cgroups().is_empty() && read(STEERING) == steering).then_some(())
-    });
-    assert!(
-        back.is_some(),
-        "{:?}, steering {:?}",
-        cgroups(),
-        read(STEERING)
-    );
-    assert_eq!(read(ISOLATED), isolated);
-    assert_eq!(read(CONTROLLERS), controllers);
-
-    let (code, log) = end_of(bench.resume(&bench.path("out")));
-    assert_eq!(code, 0, "{log}");
 }

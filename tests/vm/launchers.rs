@@ -4,8 +4,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::disturbed::unless_disturbed;
-use crate::process::{Process, busy_loop, gpu_launch};
+use crate::process::{Process, busy_loops, gpu_launch};
 use crate::tier;
 
 use super::machine::{Scheduler, cpu_of, launching_threads, mark_launch, nr_cpus, preferred_cpu};
@@ -28,13 +27,8 @@ fn preempted(result: &serde_json::Value) -> u64 {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn launcher_stays_on_a_preferred_cpu_beside_busy_neighbours() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
-        let neighbours: Vec<_> = (0..2 * nr_cpus())
-            .map(|_| Process::start(busy_loop()))
-            .collect();
+    tier::in_lab(|| {
+        let neighbours = busy_loops(2 * nr_cpus());
         let scheduler = Scheduler::start(&[]);
         let mut command = gpu_launch("--profile eager --duration 8");
         command.stdout(Stdio::null());
@@ -71,14 +65,9 @@ fn launcher_stays_on_a_preferred_cpu_beside_busy_neighbours() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn waiting_by_yield_is_no_switch_storm() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         let scheduler = Scheduler::start(&[]);
-        let _neighbours: Vec<_> = (0..nr_cpus())
-            .map(|_| Process::start(busy_loop()))
-            .collect();
+        let _neighbours = busy_loops(nr_cpus());
         let result = result_of("--profile eager --sync yield --warmup-tokens 50 --duration 4");
         let switches =
             preempted(&result) + result["context_switches"]["voluntary"].as_u64().unwrap();
@@ -95,14 +84,9 @@ fn waiting_by_yield_is_no_switch_storm() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn launchers_in_excess_share_in_turns() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         let scheduler = Scheduler::start(&[]);
-        let spinners: Vec<_> = (0..nr_cpus() + 1)
-            .map(|_| Process::start(busy_loop()))
-            .collect();
+        let spinners = busy_loops(nr_cpus() + 1);
         for spinner in &spinners {
             mark_launch(spinner.pid());
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::process::{Process, busy_loop, code, eventually, scx_gpuaware};
+use crate::process::{Process, busy_loop, busy_loops, code, eventually, scx_gpuaware};
 use crate::tier;
 
 use super::machine::{Scheduler, loaded};
@@ -13,19 +13,18 @@ use super::machine::{Scheduler, loaded};
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn loads_and_unloads() {
-    if !tier::vm() {
-        return;
-    }
-    assert_eq!(loaded(), None);
-    Scheduler::start(&[]).stop();
-    Scheduler::start(&["--stats", "1"]).stop();
-    assert!(!std::path::Path::new("/sys/fs/bpf/scx_gpuaware").exists());
+    tier::in_lab(|| {
+        assert_eq!(loaded(), None);
+        Scheduler::start(&[]).stop();
+        Scheduler::start(&["--stats", "1"]).stop();
+        assert!(!std::path::Path::new("/sys/fs/bpf/scx_gpuaware").exists());
+    });
 }
 
 /// Ends the scheduler by `signal` while every CPU is busy.
 fn falls_back(signal: Signal, expected_code: i32) {
     let mut scheduler = Scheduler::start(&[]);
-    let _busy: Vec<_> = (0..4).map(|_| Process::start(busy_loop())).collect();
+    let _busy = busy_loops(4);
     std::thread::sleep(Duration::from_millis(500));
     let start = Instant::now();
     scheduler.process.signal(signal);
@@ -44,53 +43,63 @@ fn falls_back(signal: Signal, expected_code: i32) {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn falls_back_to_eevdf_within_a_second() {
-    if !tier::vm() {
-        return;
-    }
-    falls_back(Signal::SIGINT, 0);
-    falls_back(Signal::SIGTERM, 0);
-    falls_back(Signal::SIGKILL, 128 + 9);
-    // What the killed one left answers nobody and is in nobody's way.
-    let marks = scx_gpuaware(&["marks"]).output().expect("marks");
-    assert_eq!(code(marks.status), 1);
-    Scheduler::start(&[]).stop();
+    tier::in_lab(|| {
+        falls_back(Signal::SIGINT, 0);
+        falls_back(Signal::SIGTERM, 0);
+        falls_back(Signal::SIGKILL, 128 + 9);
+        // What the killed one left answers nobody and is in nobody's way.
+        let marks = scx_gpuaware(&["marks"]).output().expect("marks");
+        assert_eq!(code(marks.status), 1);
+        Scheduler::start(&[]).stop();
+    });
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn second_instance_is_refused() {
-    if !tier::vm() {
-        return;
+    tier::in_lab(|| {
+        let mut scheduler = Scheduler::start(&[]);
+        let output = scx_gpuaware(&[]).output().expect("starting a second one");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(code(output.status), 1, "{error}");
+        assert!(error.contains("scx_gpuaware already runs"), "{error}");
+        scheduler.assert_loaded();
+        scheduler.stop();
+    });
+}
+
+/// A CPU that goes, and is back in any case: the tests that follow need it.
+struct Hotplugged(usize);
+
+impl Hotplugged {
+    fn set(&self, online: &str) -> std::io::Result<()> {
+        let file = format!("/sys/devices/system/cpu/cpu{}/online", self.0);
+        std::fs::write(file, online)
     }
-    let mut scheduler = Scheduler::start(&[]);
-    let output = scx_gpuaware(&[]).output().expect("starting a second one");
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(code(output.status), 1, "{error}");
-    assert!(error.contains("scx_gpuaware already runs"), "{error}");
-    scheduler.assert_loaded();
-    scheduler.stop();
+}
+
+impl Drop for Hotplugged {
+    fn drop(&mut self) {
+        let _ = self.set("1");
+    }
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn restarts_after_cpu_hotplug() {
-    if !tier::vm() {
-        return;
-    }
-    let mut scheduler = Scheduler::start(&[]);
-    let _busy: Vec<_> = (0..4).map(|_| Process::start(busy_loop())).collect();
-    let spinner = Process::start(busy_loop());
-    super::machine::mark_launch(spinner.pid());
-    let online = format!(
-        "/sys/devices/system/cpu/cpu{}/online",
-        super::machine::preferred_cpu()
-    );
-    for state in ["0", "1"] {
-        std::fs::write(&online, state).expect("CPU hotplug");
-        scheduler
-            .process
-            .wait_for_line("attached", super::machine::LOAD_LIMIT);
-    }
-    scheduler.assert_starves_nobody(Duration::ZERO);
-    scheduler.stop();
+    tier::in_lab(|| {
+        let mut scheduler = Scheduler::start(&[]);
+        let _busy = busy_loops(4);
+        let spinner = Process::start(busy_loop());
+        super::machine::mark_launch(spinner.pid());
+        let cpu = Hotplugged(super::machine::preferred_cpu());
+        for state in ["0", "1"] {
+            cpu.set(state).expect("CPU hotplug");
+            scheduler
+                .process
+                .wait_for_line("attached", super::machine::LOAD_LIMIT);
+        }
+        scheduler.assert_starves_nobody(Duration::ZERO);
+        scheduler.stop();
+    });
 }

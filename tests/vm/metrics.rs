@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use scx_gpuaware::sched::stats::{Metrics, Totals};
 
-use crate::process::{Process, busy_loop, code, eventually, gpu_launch, scx_gpuaware};
+use crate::process::{Process, busy_loop, busy_loops, code, eventually, gpu_launch, scx_gpuaware};
 use crate::tier;
 
 use super::known::hinting;
@@ -47,61 +47,58 @@ fn totals() -> Metrics {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn a_launcher_beside_noise_is_counted_where_it_belongs() {
-    if !tier::vm() {
-        return;
-    }
-    let scheduler = Scheduler::start(&["--metrics", ADDRESS]);
-    let _noise: Vec<_> = (0..2 * nr_cpus())
-        .map(|_| Process::start(busy_loop()))
-        .collect();
-    let mut command = gpu_launch("--profile eager --duration 90");
-    command.stdout(Stdio::null());
-    let _workload = Process::start(command);
-    let marks = "marks{class=\"launch\",source=\"uprobe\"}";
-    let counted = eventually(COUNTED, || {
-        std::thread::sleep(Duration::from_millis(500));
-        scrape().contains(marks).then_some(())
-    });
-    assert!(counted.is_some(), "{}", scrape());
-    std::thread::sleep(Duration::from_secs(4));
-    let page = scrape();
-    check_with_promtool(&page);
-    assert_eq!(value(&page, marks), 1.0);
-    let launch = |name: &str| value(&page, &format!("{name}{{class=\"launch\"}}"));
-    let wakeups = launch("wakeup_wait_seconds_count");
-    assert!(
-        wakeups > 100.0 && launch("preemptions_total") > 0.0,
-        "{page}"
-    );
-    let mean = launch("wakeup_wait_seconds_sum") / wakeups;
-    let worst = launch("worst_wait_seconds");
-    assert!(mean > 0.0 && mean < worst && worst < 5.0, "{mean} {worst}");
-    let run = |class: &str, cpus: &str| {
-        value(
-            &page,
-            &format!("run_seconds_total{{class=\"{class}\",cpus=\"{cpus}\"}}"),
-        )
-    };
-    assert!(run("launch", "preferred") > 10.0 * run("launch", "other"));
-    assert!(run("background", "other") > 1.0 && run("background", "preferred") > 0.0);
-    let background = |name: &str| value(&page, &format!("{name}{{class=\"background\"}}"));
-    assert!(
-        background("tasks_runnable") >= 2.0 * nr_cpus() as f64 - 1.0,
-        "{page}"
-    );
-    assert!(background("preempted_total") > 0.0, "{page}");
-    assert!(value(&page, "cpu_irq_seconds_total{cpu=\"0\",kind=\"soft\"}") > 0.0);
-    assert_eq!(value(&page, "probed_libraries"), 1.0);
-    assert!(value(&page, "hold_waste_seconds_total") <= value(&page, "hold_seconds_total"));
+    tier::in_lab(|| {
+        let scheduler = Scheduler::start(&["--metrics", ADDRESS]);
+        let _noise = busy_loops(2 * nr_cpus());
+        let mut command = gpu_launch("--profile eager --duration 90");
+        command.stdout(Stdio::null());
+        let _workload = Process::start(command);
+        let marks = "marks{class=\"launch\",source=\"uprobe\"}";
+        let counted = eventually(COUNTED, || {
+            std::thread::sleep(Duration::from_millis(500));
+            scrape().contains(marks).then_some(())
+        });
+        assert!(counted.is_some(), "{}", scrape());
+        std::thread::sleep(Duration::from_secs(4));
+        let page = scrape();
+        check_with_promtool(&page);
+        assert_eq!(value(&page, marks), 1.0);
+        let launch = |name: &str| value(&page, &format!("{name}{{class=\"launch\"}}"));
+        let wakeups = launch("wakeup_wait_seconds_count");
+        assert!(
+            wakeups > 100.0 && launch("preemptions_total") > 0.0,
+            "{page}"
+        );
+        let mean = launch("wakeup_wait_seconds_sum") / wakeups;
+        let worst = launch("worst_wait_seconds");
+        assert!(mean > 0.0 && mean < worst && worst < 5.0, "{mean} {worst}");
+        let run = |class: &str, cpus: &str| {
+            value(
+                &page,
+                &format!("run_seconds_total{{class=\"{class}\",cpus=\"{cpus}\"}}"),
+            )
+        };
+        assert!(run("launch", "preferred") > 10.0 * run("launch", "other"));
+        assert!(run("background", "other") > 1.0 && run("background", "preferred") > 0.0);
+        let background = |name: &str| value(&page, &format!("{name}{{class=\"background\"}}"));
+        assert!(
+            background("tasks_runnable") >= 2.0 * nr_cpus() as f64 - 1.0,
+            "{page}"
+        );
+        assert!(background("preempted_total") > 0.0, "{page}");
+        assert!(value(&page, "cpu_irq_seconds_total{cpu=\"0\",kind=\"soft\"}") > 0.0);
+        assert_eq!(value(&page, "probed_libraries"), 1.0);
+        assert!(value(&page, "hold_waste_seconds_total") <= value(&page, "hold_seconds_total"));
 
-    // The kernel says the same of all CPUs together.
-    let totals = totals();
-    let run_us: u64 = totals.classes.values().map(|class| class.run_us()).sum();
-    assert!(
-        run_us > 5_000_000 && totals.policy_generation == 1,
-        "{run_us}"
-    );
-    scheduler.stop();
+        // The kernel says the same of all CPUs together.
+        let totals = totals();
+        let run_us: u64 = totals.classes.values().map(|class| class.run_us()).sum();
+        assert!(
+            run_us > 5_000_000 && totals.policy_generation == 1,
+            "{run_us}"
+        );
+        scheduler.stop();
+    });
 }
 
 /// Prometheus's own checker.
@@ -128,139 +125,135 @@ fn check_with_promtool(answer: &str) {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn sightings_that_do_not_count_are_counted_once() {
-    if !tier::vm() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let policy = folder.path().join("policy.toml");
-    std::fs::write(&policy, "[guard]\ntrust_uids = [12345]\n").unwrap();
-    let scheduler = Scheduler::start(&["--metrics", ADDRESS, "--policy", policy.to_str().unwrap()]);
-    let refused = || value(&scrape(), "sightings_refused_total");
-    let hints: Vec<_> = (1..=3)
-        .map(|count| {
-            let hint = Process::start(hinting("handoff"));
-            let seen = eventually(Duration::from_secs(20), || {
-                (refused() >= f64::from(count)).then_some(())
-            });
-            assert!(seen.is_some(), "{count} hints, {} refused", refused());
-            hint
-        })
-        .collect();
-    assert_eq!(refused(), 3.0, "each hint counts once");
-    let mut command = gpu_launch("--profile eager --duration 90");
-    command.stdout(Stdio::null());
-    let _workload = Process::start(command);
-    let marks = "marks{class=\"background\",source=\"refused\"}";
-    let shown = eventually(COUNTED, || {
-        std::thread::sleep(Duration::from_millis(500));
-        scrape().contains(marks).then_some(())
+    tier::in_lab(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let policy = folder.path().join("policy.toml");
+        std::fs::write(&policy, "[guard]\ntrust_uids = [12345]\n").unwrap();
+        let scheduler =
+            Scheduler::start(&["--metrics", ADDRESS, "--policy", policy.to_str().unwrap()]);
+        let refused = || value(&scrape(), "sightings_refused_total");
+        let hints: Vec<_> = (1..=3)
+            .map(|count| {
+                let hint = Process::start(hinting("handoff"));
+                let seen = eventually(Duration::from_secs(20), || {
+                    (refused() >= f64::from(count)).then_some(())
+                });
+                assert!(seen.is_some(), "{count} hints, {} refused", refused());
+                hint
+            })
+            .collect();
+        assert_eq!(refused(), 3.0, "each hint counts once");
+        let mut command = gpu_launch("--profile eager --duration 90");
+        command.stdout(Stdio::null());
+        let _workload = Process::start(command);
+        let marks = "marks{class=\"background\",source=\"refused\"}";
+        let shown = eventually(COUNTED, || {
+            std::thread::sleep(Duration::from_millis(500));
+            scrape().contains(marks).then_some(())
+        });
+        assert!(shown.is_some(), "{}", scrape());
+        assert!(refused() > 3.0);
+        drop(hints);
+        scheduler.stop();
     });
-    assert!(shown.is_some(), "{}", scrape());
-    assert!(refused() > 3.0);
-    drop(hints);
-    scheduler.stop();
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn the_monitor_prints_what_the_scheduler_reports() {
-    if !tier::vm() {
-        return;
-    }
-    // Seldom enough that what is printed fits a pipe, which is read at the end.
-    const EVERY: &str = "1";
-    let monitor = |args: &[&str]| {
-        let mut command = scx_gpuaware(args);
-        command.stdout(Stdio::piped());
-        Process::start(command)
-    };
-    let mut alone = monitor(&["--monitor", EVERY]);
-    let status = alone.wait(Duration::from_secs(10));
-    assert_eq!(code(status), 1);
-    assert!(
-        alone.log.concat().contains("does not run"),
-        "{:?}",
-        alone.log
-    );
-
-    let mut command = scx_gpuaware(&["--stats", EVERY]);
-    command.stdout(Stdio::piped());
-    let mut scheduler = Process::start(command);
-    scheduler.wait_for_line("attached", LOAD_LIMIT);
-    let mut beside = monitor(&["--monitor", EVERY]);
-    let launcher = Process::start(busy_loop());
-    mark_launch(launcher.pid());
-    // Marks are counted every thirty seconds.
-    std::thread::sleep(Duration::from_secs(32));
-    scheduler.signal(Signal::SIGINT);
-    assert_eq!(code(scheduler.wait(Duration::from_secs(20))), 0);
-    let status = beside.wait(Duration::from_secs(20));
-    assert_eq!(code(status), 1, "a monitor ends with its scheduler");
-    assert!(
-        beside.log.concat().contains("has ended"),
-        "{:?}",
-        beside.log
-    );
-    for printed in [scheduler.stdout(), beside.stdout()] {
-        let lines = |start: &str| {
-            printed
-                .lines()
-                .filter(|line| line.starts_with(start))
-                .count()
+    tier::in_lab(|| {
+        // Seldom enough that what is printed fits a pipe, which is read at the end.
+        const EVERY: &str = "1";
+        let monitor = |args: &[&str]| {
+            let mut command = scx_gpuaware(args);
+            command.stdout(Stdio::piped());
+            Process::start(command)
         };
-        for start in [
-            "launch:",
-            "handoff:",
-            "background:",
-            "holds:",
-            "interrupts:",
-            "probes:",
-            "policy: generation 1, 0 refused",
-        ] {
-            assert!(lines(start) >= 5, "{start} in {printed}");
+        let mut alone = monitor(&["--monitor", EVERY]);
+        let status = alone.wait(Duration::from_secs(10));
+        assert_eq!(code(status), 1);
+        assert!(
+            alone.log.concat().contains("does not run"),
+            "{:?}",
+            alone.log
+        );
+
+        let mut command = scx_gpuaware(&["--stats", EVERY]);
+        command.stdout(Stdio::piped());
+        let mut scheduler = Process::start(command);
+        scheduler.wait_for_line("attached", LOAD_LIMIT);
+        let mut beside = monitor(&["--monitor", EVERY]);
+        let launcher = Process::start(busy_loop());
+        mark_launch(launcher.pid());
+        // Marks are counted every thirty seconds.
+        std::thread::sleep(Duration::from_secs(32));
+        scheduler.signal(Signal::SIGINT);
+        assert_eq!(code(scheduler.wait(Duration::from_secs(20))), 0);
+        let status = beside.wait(Duration::from_secs(20));
+        assert_eq!(code(status), 1, "a monitor ends with its scheduler");
+        assert!(
+            beside.log.concat().contains("has ended"),
+            "{:?}",
+            beside.log
+        );
+        for printed in [scheduler.stdout(), beside.stdout()] {
+            let lines = |start: &str| {
+                printed
+                    .lines()
+                    .filter(|line| line.starts_with(start))
+                    .count()
+            };
+            for start in [
+                "launch:",
+                "handoff:",
+                "background:",
+                "holds:",
+                "interrupts:",
+                "probes:",
+                "policy: generation 1, 0 refused",
+            ] {
+                assert!(lines(start) >= 5, "{start} in {printed}");
+            }
+            assert!(lines("marks: 1 launch by mark") >= 1, "{printed}");
+            let ran = |line: &str| line.contains("launch:") && !line.contains("     0 ms run");
+            assert!(printed.lines().any(ran), "{printed}");
         }
-        assert!(lines("marks: 1 launch by mark") >= 1, "{printed}");
-        let ran = |line: &str| line.contains("launch:") && !line.contains("     0 ms run");
-        assert!(printed.lines().any(ran), "{printed}");
-    }
+    });
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn a_scrape_under_load_is_cheap() {
-    if !tier::vm() {
-        return;
-    }
-    const SCRAPES: u32 = 50;
-    const INTERVAL: Duration = Duration::from_millis(500);
-    let scheduler = Scheduler::start(&["--metrics", ADDRESS]);
-    let _noise: Vec<_> = (0..2 * nr_cpus())
-        .map(|_| Process::start(busy_loop()))
-        .collect();
-    scrape();
-    // Long enough for a count of marks, which goes on while nobody asks: it is no part of the scrapes.
-    let rest = Duration::from_secs(32);
-    let idle = cpu_times_over(&scheduler, || std::thread::sleep(rest));
-    let start = Instant::now();
-    let loaded = cpu_times_over(&scheduler, || {
-        for _ in 0..SCRAPES {
-            scrape();
-            std::thread::sleep(INTERVAL);
-        }
+    tier::in_lab(|| {
+        const SCRAPES: u32 = 50;
+        const INTERVAL: Duration = Duration::from_millis(500);
+        let scheduler = Scheduler::start(&["--metrics", ADDRESS]);
+        let _noise = busy_loops(2 * nr_cpus());
+        scrape();
+        // Long enough for a count of marks, which goes on while nobody asks: it is no part of the scrapes.
+        let rest = Duration::from_secs(32);
+        let idle = cpu_times_over(&scheduler, || std::thread::sleep(rest));
+        let start = Instant::now();
+        let loaded = cpu_times_over(&scheduler, || {
+            for _ in 0..SCRAPES {
+                scrape();
+                std::thread::sleep(INTERVAL);
+            }
+        });
+        let time = start.elapsed().as_secs_f64() / rest.as_secs_f64();
+        let each: BTreeMap<_, _> = loaded
+            .into_iter()
+            .map(|(name, total)| {
+                let own = idle.get(&name).copied().unwrap_or_default().mul_f64(time);
+                (name, total.saturating_sub(own) / SCRAPES)
+            })
+            .collect();
+        let sum: Duration = each.values().sum();
+        eprintln!("a scrape took {sum:?} of CPU, by thread {each:?}");
+        // 1 ms is the aim on a real machine; emulation is an order of magnitude slower, and never the same twice.
+        assert!(sum < Duration::from_millis(100), "{each:?}");
+        scheduler.stop();
     });
-    let time = start.elapsed().as_secs_f64() / rest.as_secs_f64();
-    let each: BTreeMap<_, _> = loaded
-        .into_iter()
-        .map(|(name, total)| {
-            let own = idle.get(&name).copied().unwrap_or_default().mul_f64(time);
-            (name, total.saturating_sub(own) / SCRAPES)
-        })
-        .collect();
-    let sum: Duration = each.values().sum();
-    eprintln!("a scrape took {sum:?} of CPU, by thread {each:?}");
-    // 1 ms is the aim on a real machine; emulation is an order of magnitude slower, and never the same twice.
-    assert!(sum < Duration::from_millis(100), "{each:?}");
-    scheduler.stop();
 }
 
 /// CPU time that the scheduler's threads take for `work`, by their names.

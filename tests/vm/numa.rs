@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use scx_gpuaware::policy::cpuset::CpuSet;
 
-use crate::process::{Process, busy_loop, eventually, gpu_launch, scx_gpuaware};
+use crate::process::{Process, busy_loop, busy_loops, eventually, gpu_launch, scx_gpuaware};
 use crate::tier;
 
 use super::machine::{
@@ -30,48 +30,48 @@ fn cpus_near_the_gpu() -> CpuSet {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn launchers_stay_on_the_node_of_the_gpu() {
-    if !tier::vm() || !tier::numa() {
+    if !tier::numa() {
         return;
     }
-    let near = cpus_near_the_gpu();
-    assert!(near.len() < nr_cpus(), "all CPUs are near: {near}");
-    let scheduler = Scheduler::start(&[]);
-    let _neighbours: Vec<_> = (0..nr_cpus())
-        .map(|_| Process::start(busy_loop()))
-        .collect();
-    let mut command = gpu_launch("--profile eager --threads 2 --duration 60");
-    command.stdout(Stdio::null());
-    let workload = Process::start(command);
-    let tids = launching_threads(workload.pid(), 2);
-    // A CPU for the second one becomes preferred within a second.
-    std::thread::sleep(Duration::from_secs(3));
-    let preferred = preferred_cpus();
-    assert!(preferred.len() == 2, "{preferred}");
-    assert!(preferred.difference(&near).is_empty(), "{preferred}");
-    let samples: Vec<_> = (0..200)
-        .flat_map(|_| {
-            std::thread::sleep(Duration::from_millis(20));
-            tids.iter().filter_map(|&tid| cpu_of(workload.pid(), tid))
-        })
-        .collect();
-    assert!(samples.len() > 300, "the launchers ended early");
-    let away = samples
-        .iter()
-        .filter(|&&cpu| !near.contains(cpu as u32))
-        .count();
-    assert!(
-        away * 20 <= samples.len(),
-        "{away} of {} are not on CPUs {near}: {samples:?}",
-        samples.len()
-    );
-    scheduler.stop();
+    tier::in_lab(|| {
+        let near = cpus_near_the_gpu();
+        assert!(near.len() < nr_cpus(), "all CPUs are near: {near}");
+        let scheduler = Scheduler::start(&[]);
+        let _neighbours = busy_loops(nr_cpus());
+        let mut command = gpu_launch("--profile eager --threads 2 --duration 60");
+        command.stdout(Stdio::null());
+        let workload = Process::start(command);
+        let tids = launching_threads(workload.pid(), 2);
+        // A CPU for the second one becomes preferred within a second.
+        std::thread::sleep(Duration::from_secs(3));
+        let preferred = preferred_cpus();
+        assert!(preferred.len() == 2, "{preferred}");
+        assert!(preferred.difference(&near).is_empty(), "{preferred}");
+        let samples: Vec<_> = (0..200)
+            .flat_map(|_| {
+                std::thread::sleep(Duration::from_millis(20));
+                tids.iter().filter_map(|&tid| cpu_of(workload.pid(), tid))
+            })
+            .collect();
+        assert!(samples.len() > 300, "the launchers ended early");
+        let away = samples
+            .iter()
+            .filter(|&&cpu| !near.contains(cpu as u32))
+            .count();
+        assert!(
+            away * 20 <= samples.len(),
+            "{away} of {} are not on CPUs {near}: {samples:?}",
+            samples.len()
+        );
+        scheduler.stop();
+    });
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn a_cpu_under_an_interrupt_storm_leaves_the_preferred_set_and_returns() {
-    if tier::vm() && tier::numa() {
-        super::irq_load::leaves_and_returns();
+    if tier::numa() {
+        tier::in_lab(super::irq_load::leaves_and_returns);
     }
 }
 
@@ -79,28 +79,30 @@ fn a_cpu_under_an_interrupt_storm_leaves_the_preferred_set_and_returns() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn restarts_after_many_cpus_go_and_come_back() {
-    if !tier::vm() || !tier::numa() {
+    if !tier::numa() {
         return;
     }
-    let mut scheduler = Scheduler::start(&[]);
-    let all = nr_cpus();
-    let _busy: Vec<_> = (0..all).map(|_| Process::start(busy_loop())).collect();
-    let spinner = Process::start(busy_loop());
-    mark_launch(spinner.pid());
-    let second_node = all / 2 + 1..all;
-    for (state, nr_online) in [("0", all - second_node.len()), ("1", all)] {
-        for cpu in second_node.clone() {
-            let online = format!("/sys/devices/system/cpu/cpu{cpu}/online");
-            std::fs::write(&online, state).expect("CPU hotplug");
+    tier::in_lab(|| {
+        let mut scheduler = Scheduler::start(&[]);
+        let all = nr_cpus();
+        let _busy = busy_loops(all);
+        let spinner = Process::start(busy_loop());
+        mark_launch(spinner.pid());
+        let second_node = all / 2 + 1..all;
+        for (state, nr_online) in [("0", all - second_node.len()), ("1", all)] {
+            for cpu in second_node.clone() {
+                let online = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+                std::fs::write(&online, state).expect("CPU hotplug");
+            }
+            // It starts anew, more than once if some come or go meanwhile.
+            let settled = eventually(LOAD_LIMIT, || {
+                let seen = try_metrics().ok()?.cpus.len();
+                (seen == nr_online).then_some(())
+            });
+            scheduler.assert_loaded();
+            assert!(settled.is_some(), "{:#?}", metrics().cpus);
         }
-        // It starts anew, more than once if some come or go meanwhile.
-        let settled = eventually(LOAD_LIMIT, || {
-            let seen = try_metrics().ok()?.cpus.len();
-            (seen == nr_online).then_some(())
-        });
-        scheduler.assert_loaded();
-        assert!(settled.is_some(), "{:#?}", metrics().cpus);
-    }
-    scheduler.assert_starves_nobody(Duration::ZERO);
-    scheduler.stop();
+        scheduler.assert_starves_nobody(Duration::ZERO);
+        scheduler.stop();
+    });
 }

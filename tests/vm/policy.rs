@@ -9,30 +9,28 @@ use super::machine::{Scheduler, loaded};
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn malformed_policies_load_nothing() {
-    if !tier::vm() {
-        return;
-    }
-    let folder = repository().join("tests/data/policies/bad");
-    for entry in std::fs::read_dir(folder)
-        .expect("malformed policies")
-        .flatten()
-    {
-        let path = entry.path();
-        let args = ["--policy", path.to_str().unwrap()];
-        let output = scx_gpuaware(&args).output().expect("starting scx_gpuaware");
-        assert_eq!(code(output.status), 2, "{}", path.display());
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(!error.contains("attached"), "{error}");
-        assert_eq!(loaded(), None, "{}", path.display());
-    }
+    tier::in_lab(|| {
+        let folder = repository().join("tests/data/policies/bad");
+        for entry in std::fs::read_dir(folder)
+            .expect("malformed policies")
+            .flatten()
+        {
+            let path = entry.path();
+            let args = ["--policy", path.to_str().unwrap()];
+            let output = scx_gpuaware(&args).output().expect("starting scx_gpuaware");
+            assert_eq!(code(output.status), 2, "{}", path.display());
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(!error.contains("attached"), "{error}");
+            assert_eq!(loaded(), None, "{}", path.display());
+        }
+    });
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn a_shipped_policy_loads() {
-    if !tier::vm() {
-        return;
-    }
-    let path = repository().join("scheds/policies/single-gpu.toml");
-    Scheduler::start(&["--policy", path.to_str().unwrap()]).stop();
+    tier::in_lab(|| {
+        let path = repository().join("scheds/policies/single-gpu.toml");
+        Scheduler::start(&["--policy", path.to_str().unwrap()]).stop();
+    });
 }

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::disturbed::unless_disturbed;
-use crate::process::{Process, busy_loop, eventually};
+use crate::process::{Process, busy_loop, busy_loops, eventually};
 use crate::tier;
 
 use super::known::{self, Known, named_shell};
@@ -82,14 +81,9 @@ fn lending(lend: bool) -> String {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn another_policy_takes_over_and_a_bad_one_does_not() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         let mut reloadable = Reloadable::start(&lending(true));
-        let tasks: Vec<_> = (0..2 * nr_cpus())
-            .map(|_| Process::start(busy_loop()))
-            .collect();
+        let tasks = busy_loops(2 * nr_cpus());
         let launcher = Process::start(busy_loop());
         mark_launch(launcher.pid());
         launcher.signal(Signal::SIGSTOP);
@@ -204,10 +198,7 @@ fn assert_none_lost(known: &Known, number: u64) {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn a_reload_forgets_nobody_and_pins_nobody_anew() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         let mut reloadable = Reloadable::start(&Everything::new(4000).policy());
         let folder = tempfile::tempdir().unwrap();
         let pinned = pinned_shell(folder.path());
@@ -269,10 +260,7 @@ fn limit_files(process: &Process, spare: Option<usize>) {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn what_the_kernel_refuses_a_part_of_is_put_back() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         let mut reloadable = Reloadable::start(&lending(true));
         let launcher = Process::start(busy_loop());
         mark_launch(launcher.pid());
@@ -298,9 +286,7 @@ fn what_the_kernel_refuses_a_part_of_is_put_back() {
         );
         // What comes after the tracepoints has not changed, and what comes before is as it was.
         launcher.signal(Signal::SIGSTOP);
-        let tasks: Vec<_> = (0..2 * nr_cpus())
-            .map(|_| Process::start(busy_loop()))
-            .collect();
+        let tasks = busy_loops(2 * nr_cpus());
         let used = cpus_used(&tasks);
         assert!(used > 0.85 * nr_cpus() as f64, "lent: {used:.2} CPUs");
         assert!(mark_of(launcher.pid()).is_some(), "the mark is lost");
@@ -324,10 +310,7 @@ fn what_the_kernel_refuses_a_part_of_is_put_back() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn a_thousand_reloads_under_heavy_noise_unload_nothing_and_lose_no_mark() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         let mut reloadable = Reloadable::start(&Everything::new(1000).policy());
         let folder = tempfile::tempdir().unwrap();
         let pinned = pinned_shell(folder.path());
@@ -368,9 +351,7 @@ fn a_thousand_reloads_under_heavy_noise_unload_nothing_and_lose_no_mark() {
         reloadable.change(&lending(false), "is in force: ");
         noise.end();
         drop(before_noise);
-        let tasks: Vec<_> = (0..2 * nr_cpus())
-            .map(|_| Process::start(busy_loop()))
-            .collect();
+        let tasks = busy_loops(2 * nr_cpus());
         let used = cpus_used(&tasks);
         assert!(
             used < nr_cpus() as f64 - 0.9,

@@ -4,7 +4,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::process::{Process, busy_loop, gpu_launch};
+use crate::process::{Process, busy_loop, busy_loops, gpu_launch};
 use crate::tier;
 
 use super::machine::{Scheduler, cpu_of, launching_threads, mark_launch, nr_cpus, pin_to};
@@ -20,45 +20,45 @@ fn core_of(cpu: usize) -> u32 {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn two_launchers_run_on_different_cores() {
-    if !tier::vm() || !tier::smt() {
+    if !tier::smt() {
         return;
     }
-    let scheduler =
-        Scheduler::with_policy("[preferred]\nmax = \"100%\"\n[guard]\nmax_share = \"75%\"\n");
-    let _neighbours: Vec<_> = (0..nr_cpus())
-        .map(|_| Process::start(busy_loop()))
-        .collect();
-    // They spin while they wait for the GPU: both are runnable all the time.
-    let mut command = gpu_launch("--profile eager --threads 2 --sync spin --duration 60");
-    command.stdout(Stdio::null());
-    let workload = Process::start(command);
-    let tids = launching_threads(workload.pid(), 2);
-    // The second one's core becomes preferred within a second.
-    std::thread::sleep(Duration::from_secs(3));
-    let samples: Vec<_> = (0..200)
-        .map(|_| {
-            std::thread::sleep(Duration::from_millis(20));
-            let cpus = tids.iter().map(|&tid| cpu_of(workload.pid(), tid));
-            cpus.collect::<Option<Vec<_>>>().expect("it launches still")
-        })
-        .collect();
-    let stacked = samples
-        .iter()
-        .filter(|cpus| core_of(cpus[0]) == core_of(cpus[1]))
-        .count();
-    assert!(
-        stacked * 20 <= samples.len(),
-        "{stacked} of {} on one core: {samples:?}",
-        samples.len()
-    );
-    scheduler.stop();
+    tier::in_lab(|| {
+        let scheduler =
+            Scheduler::with_policy("[preferred]\nmax = \"100%\"\n[guard]\nmax_share = \"75%\"\n");
+        let _neighbours = busy_loops(nr_cpus());
+        // They spin while they wait for the GPU: both are runnable all the time.
+        let mut command = gpu_launch("--profile eager --threads 2 --sync spin --duration 60");
+        command.stdout(Stdio::null());
+        let workload = Process::start(command);
+        let tids = launching_threads(workload.pid(), 2);
+        // The second one's core becomes preferred within a second.
+        std::thread::sleep(Duration::from_secs(3));
+        let samples: Vec<_> = (0..200)
+            .map(|_| {
+                std::thread::sleep(Duration::from_millis(20));
+                let cpus = tids.iter().map(|&tid| cpu_of(workload.pid(), tid));
+                cpus.collect::<Option<Vec<_>>>().expect("it launches still")
+            })
+            .collect();
+        let stacked = samples
+            .iter()
+            .filter(|cpus| core_of(cpus[0]) == core_of(cpus[1]))
+            .count();
+        assert!(
+            stacked * 20 <= samples.len(),
+            "{stacked} of {} on one core: {samples:?}",
+            samples.len()
+        );
+        scheduler.stop();
+    });
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn a_cpu_under_an_interrupt_storm_leaves_the_preferred_set_and_returns() {
-    if tier::vm() && tier::smt() {
-        super::irq_load::leaves_and_returns();
+    if tier::smt() {
+        tier::in_lab(super::irq_load::leaves_and_returns);
     }
 }
 
@@ -66,35 +66,36 @@ fn a_cpu_under_an_interrupt_storm_leaves_the_preferred_set_and_returns() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn who_may_run_only_on_cpus_that_are_not_lent_is_served() {
-    if !tier::vm() || !tier::smt() {
+    if !tier::smt() {
         return;
     }
-    const WINDOW: Duration = Duration::from_secs(3);
-    let cpus = [nr_cpus() - 2, nr_cpus() - 1];
-    let policy = format!(
-        "[preferred]\ncpus = \"{}-{}\"\nlend = false\n",
-        cpus[0], cpus[1]
-    );
-    let mut scheduler = Scheduler::with_policy(&policy);
-    let confined = cpus.map(|_| {
-        let process = Process::start(busy_loop());
-        pin_to(&process, &cpus);
-        process
+    tier::in_lab(|| {
+        const WINDOW: Duration = Duration::from_secs(3);
+        let cpus = [nr_cpus() - 2, nr_cpus() - 1];
+        let policy = format!(
+            "[preferred]\ncpus = \"{}-{}\"\nlend = false\n",
+            cpus[0], cpus[1]
+        );
+        let mut scheduler = Scheduler::with_policy(&policy);
+        let confined = cpus.map(|_| {
+            let process = Process::start(busy_loop());
+            pin_to(&process, &cpus);
+            process
+        });
+        let others = busy_loops(nr_cpus());
+        let used =
+            |processes: &[Process]| processes.iter().map(Process::cpu_time).sum::<Duration>();
+        std::thread::sleep(Duration::from_secs(1));
+        let before = (used(&confined), used(&others));
+        std::thread::sleep(WINDOW);
+        let got = used(&confined) - before.0;
+        let rest = used(&others) - before.1;
+        assert!(got >= WINDOW.mul_f64(1.6), "{got:?} on two CPUs");
+        assert!(rest <= WINDOW.mul_f64(2.1), "{rest:?}: not lent");
+        scheduler.assert_starves_nobody(Duration::ZERO);
+        drop(others);
+        scheduler.stop();
     });
-    let others: Vec<_> = (0..nr_cpus())
-        .map(|_| Process::start(busy_loop()))
-        .collect();
-    let used = |processes: &[Process]| processes.iter().map(Process::cpu_time).sum::<Duration>();
-    std::thread::sleep(Duration::from_secs(1));
-    let before = (used(&confined), used(&others));
-    std::thread::sleep(WINDOW);
-    let got = used(&confined) - before.0;
-    let rest = used(&others) - before.1;
-    assert!(got >= WINDOW.mul_f64(1.6), "{got:?} on two CPUs");
-    assert!(rest <= WINDOW.mul_f64(2.1), "{rest:?}: not lent");
-    scheduler.assert_starves_nobody(Duration::ZERO);
-    drop(others);
-    scheduler.stop();
 }
 
 /// How often a process that never sleeps has had a CPU.
@@ -113,29 +114,29 @@ fn turns(process: &Process) -> u64 {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn who_may_run_only_where_launchers_spin_is_served() {
-    if !tier::vm() || !tier::smt() {
+    if !tier::smt() {
         return;
     }
-    let mut scheduler = Scheduler::start(&[]);
-    let cpus = [nr_cpus() - 2, nr_cpus() - 1];
-    let launchers = cpus.map(|cpu| {
-        let launcher = Process::start(busy_loop());
-        pin_to(&launcher, &[cpu]);
-        mark_launch(launcher.pid());
-        launcher
+    tier::in_lab(|| {
+        let mut scheduler = Scheduler::start(&[]);
+        let cpus = [nr_cpus() - 2, nr_cpus() - 1];
+        let launchers = cpus.map(|cpu| {
+            let launcher = Process::start(busy_loop());
+            pin_to(&launcher, &[cpu]);
+            mark_launch(launcher.pid());
+            launcher
+        });
+        let _others = busy_loops(nr_cpus());
+        let confined = Process::start(busy_loop());
+        pin_to(&confined, &cpus);
+        std::thread::sleep(Duration::from_secs(1));
+        let before = turns(&confined);
+        std::thread::sleep(Duration::from_secs(10));
+        let got = turns(&confined) - before;
+        // It is overdue after 0.4 s, which is looked for every 0.1 s.
+        assert!(got >= 18, "{got} turns in 10 s");
+        scheduler.assert_starves_nobody(Duration::ZERO);
+        drop(launchers);
+        scheduler.stop();
     });
-    let _others: Vec<_> = (0..nr_cpus())
-        .map(|_| Process::start(busy_loop()))
-        .collect();
-    let confined = Process::start(busy_loop());
-    pin_to(&confined, &cpus);
-    std::thread::sleep(Duration::from_secs(1));
-    let before = turns(&confined);
-    std::thread::sleep(Duration::from_secs(10));
-    let got = turns(&confined) - before;
-    // It is overdue after 0.4 s, which is looked for every 0.1 s.
-    assert!(got >= 18, "{got} turns in 10 s");
-    scheduler.assert_starves_nobody(Duration::ZERO);
-    drop(launchers);
-    scheduler.stop();
 }

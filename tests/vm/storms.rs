@@ -4,8 +4,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::disturbed::unless_disturbed;
-use crate::process::{Process, busy_loop, code, gpu_launch};
+use crate::process::{Process, busy_loops, code, gpu_launch};
 use crate::tier;
 
 use super::machine::{CGROUPS, Cgroup, Scheduler, add_to_cgroup, mark_launch, nr_cpus, pin};
@@ -17,9 +16,7 @@ const STORM: Duration = Duration::from_secs(10);
 fn weathers(storm: impl FnOnce()) {
     let mut scheduler = Scheduler::start(&[]);
     let stalls = Stalls::watch();
-    let _busy: Vec<_> = (0..nr_cpus())
-        .map(|_| Process::start(busy_loop()))
-        .collect();
+    let _busy = busy_loops(nr_cpus());
     let mut command = gpu_launch("--profile eager --duration 600");
     command.stdout(Stdio::null());
     let mut launcher = Process::start(command);
@@ -66,10 +63,7 @@ pub fn fork_bomb(cage: &Cgroup, most: u32) -> Process {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn a_fork_bomb_in_its_cgroup() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         let cage = Cgroup::new("bomb");
         weathers(|| {
             let bomb = fork_bomb(&cage, 64);
@@ -84,10 +78,7 @@ fn a_fork_bomb_in_its_cgroup() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn ten_thousand_short_lived_threads() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         weathers(|| {
             for _ in 0..100 {
                 std::thread::scope(|scope| {
@@ -106,12 +97,9 @@ fn ten_thousand_short_lived_threads() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn affinities_that_change_all_the_time() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         weathers(|| {
-            let tossed: Vec<_> = (0..4).map(|_| Process::start(busy_loop())).collect();
+            let tossed = busy_loops(4);
             for launcher in &tossed[..2] {
                 mark_launch(launcher.pid());
             }
@@ -133,10 +121,7 @@ fn affinities_that_change_all_the_time() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn processes_and_threads_that_come_and_go() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         weathers(|| {
             stress_ng("--fork 2 --vfork 1 --clone 1 --clone-max 16 --pthread 1 --pthread-max 32")
         });
@@ -146,10 +131,7 @@ fn processes_and_threads_that_come_and_go() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn scheduling_classes_that_change_all_the_time() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         weathers(|| stress_ng("--schedpolicy 2 --switch 1 --yield 1"));
     });
 }
@@ -183,12 +165,9 @@ pub fn churn(processes: &[Process], time: Duration) {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn cgroups_that_come_and_go() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         weathers(|| {
-            let moved: Vec<_> = (0..4).map(|_| Process::start(busy_loop())).collect();
+            let moved = busy_loops(4);
             churn(&moved, STORM);
         });
     });

@@ -83,50 +83,49 @@ fn tmux(args: &[&str]) -> String {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn top_fits_every_terminal_and_gives_it_back() {
-    if !tier::vm() {
-        return;
-    }
-    let scheduler = Scheduler::start(&[]);
-    let launcher = Process::start(busy_loop());
-    mark_launch(launcher.pid());
-    let tid = launcher.pid().to_string();
+    tier::in_lab(|| {
+        let scheduler = Scheduler::start(&[]);
+        let launcher = Process::start(busy_loop());
+        mark_launch(launcher.pid());
+        let tid = launcher.pid().to_string();
 
-    let terminal = Terminal::open(80, 24, "");
-    let everything = ["CPUS", "LOSES/s", &tid, "EVENTS", "q quit"];
-    for (columns, rows) in [(80, 24), (132, 50), (40, 12)] {
-        terminal.resize(columns, rows);
-        // On the smallest there is a line for threads, and none of what it says is at its end.
-        let expected = if rows < 24 {
-            &["CPUS", "CLASS", &tid, "q quit"][..]
-        } else {
-            &everything
-        };
-        let last = eventually(LIMIT, || {
-            let screen = terminal.shows(expected);
-            let lines: Vec<_> = screen.lines().map(str::to_owned).collect();
-            (lines.len() == rows as usize && lines[rows as usize - 1].starts_with("q quit"))
-                .then_some(())
-        });
-        assert!(last.is_some(), "{columns} x {rows}:\n{}", terminal.screen());
-        assert!(terminal.is_coloured());
-    }
-    terminal.resize(80, 24);
-    terminal.type_key("q");
-    let after = terminal.shows(&["ended with 0", "icanon"]);
-    let is_given_back = !after.contains("-icanon") && !after.contains("CLASS");
-    assert!(is_given_back, "{after}");
-    drop(terminal);
+        let terminal = Terminal::open(80, 24, "");
+        let everything = ["CPUS", "LOSES/s", &tid, "EVENTS", "q quit"];
+        for (columns, rows) in [(80, 24), (132, 50), (40, 12)] {
+            terminal.resize(columns, rows);
+            // On the smallest there is a line for threads, and none of what it says is at its end.
+            let expected = if rows < 24 {
+                &["CPUS", "CLASS", &tid, "q quit"][..]
+            } else {
+                &everything
+            };
+            let last = eventually(LIMIT, || {
+                let screen = terminal.shows(expected);
+                let lines: Vec<_> = screen.lines().map(str::to_owned).collect();
+                (lines.len() == rows as usize && lines[rows as usize - 1].starts_with("q quit"))
+                    .then_some(())
+            });
+            assert!(last.is_some(), "{columns} x {rows}:\n{}", terminal.screen());
+            assert!(terminal.is_coloured());
+        }
+        terminal.resize(80, 24);
+        terminal.type_key("q");
+        let after = terminal.shows(&["ended with 0", "icanon"]);
+        let is_given_back = !after.contains("-icanon") && !after.contains("CLASS");
+        assert!(is_given_back, "{after}");
+        drop(terminal);
 
-    let terminal = Terminal::open(80, 24, "NO_COLOR=1");
-    terminal.shows(&everything);
-    assert!(!terminal.is_coloured());
-    terminal.type_key("C-c");
-    terminal.shows(&["ended with 0"]);
-    drop(terminal);
+        let terminal = Terminal::open(80, 24, "NO_COLOR=1");
+        terminal.shows(&everything);
+        assert!(!terminal.is_coloured());
+        terminal.type_key("C-c");
+        terminal.shows(&["ended with 0"]);
+        drop(terminal);
 
-    scheduler.stop();
-    let output = scx_gpuaware(&["top"]).output().expect("top");
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(code(output.status), 1);
-    assert!(error.contains("does not schedule"), "{error}");
+        scheduler.stop();
+        let output = scx_gpuaware(&["top"]).output().expect("top");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(code(output.status), 1);
+        assert!(error.contains("does not schedule"), "{error}");
+    });
 }

@@ -9,8 +9,9 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use scx_gpuaware::trace::schema::{Header, Kind, Line, Reason, Record};
 
-use crate::disturbed::unless_disturbed;
-use crate::process::{Process, busy_loop, code, eventually, gpu_launch, lab_folder, scx_gpuaware};
+use crate::process::{
+    Process, busy_loop, busy_loops, code, eventually, gpu_launch, lab_folder, scx_gpuaware,
+};
 use crate::tier;
 
 use super::machine::{Cgroup, Scheduler, loaded, nr_cpus, pin};
@@ -45,14 +46,9 @@ fn read(file: &Path) -> (Header, Vec<Record>) {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn switches_have_class_queue_and_slice_under_a_sched_ext_scheduler() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         let scheduler = Scheduler::start(&[]);
-        let _neighbours: Vec<_> = (0..nr_cpus())
-            .map(|_| Process::start(busy_loop()))
-            .collect();
+        let _neighbours = busy_loops(nr_cpus());
         let hog = Process::start(busy_loop());
         let mut workload = gpu_launch("--profile eager --duration 20");
         workload.stdout(Stdio::null());
@@ -109,10 +105,7 @@ fn switches_have_class_queue_and_slice_under_a_sched_ext_scheduler() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn a_peers_switches_are_traced_as_ours() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         let Some(program) = tier::peer("scx_cosmos") else {
             return;
         };
@@ -121,9 +114,7 @@ fn a_peers_switches_are_traced_as_ours() {
             loaded().filter(|name| name.starts_with("cosmos"))
         });
         let name = attached.unwrap_or_else(|| panic!("{}", peer.log.join("\n")));
-        let _neighbours: Vec<_> = (0..nr_cpus())
-            .map(|_| Process::start(busy_loop()))
-            .collect();
+        let _neighbours = busy_loops(nr_cpus());
         let mut workload = gpu_launch("--profile eager --duration 20");
         workload.stdout(Stdio::null());
         let workload = Process::start(workload);
@@ -163,10 +154,7 @@ fn a_peers_switches_are_traced_as_ours() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn a_cgroup_is_traced_with_what_is_in_it_below_it_and_moved_into_it() {
-    if !tier::vm() {
-        return;
-    }
-    unless_disturbed(|| {
+    tier::in_lab(|| {
         let group = Cgroup::new("traced.slice");
         let below = Cgroup::new("traced.slice/below");
         // All on one CPU, so that each of them is switched.

@@ -68,40 +68,39 @@ fn verified_of_the_tracer() -> BTreeMap<String, u64> {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn no_program_has_become_much_harder_to_verify() {
-    if !tier::vm() {
-        return;
-    }
-    let scheduler = Scheduler::start(&[]);
-    let mut found = verified(scheduler.process.pid());
-    scheduler.stop();
-    let tracer = verified_of_the_tracer().into_iter();
-    found.extend(tracer.map(|(name, count)| (format!("trace/{name}"), count)));
-    let listing: String = found
-        .iter()
-        .map(|(name, count)| format!("{name} {count}\n"))
-        .collect();
-    println!("{listing}");
-    for name in ["gpuaware_enqueue", "launch", "trace/switched"] {
-        assert!(found.contains_key(name), "{listing}");
-    }
-    assert!(found.values().all(|&count| count < MOST), "{listing}");
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("osrelease");
-    if !release.starts_with(SERIES) {
-        return;
-    }
-    let recorded: BTreeMap<&str, u64> = RECORDED
-        .lines()
-        .filter_map(|line| line.split_once(' '))
-        .map(|(name, count)| (name, count.parse().expect("a count")))
-        .collect();
-    for (name, count) in &found {
-        let before = recorded.get(name.as_str());
-        let before = before.unwrap_or_else(|| panic!("{name} is not recorded:\n{listing}"));
-        let most = ((*before).max(SMALL) as f64 * JUMP) as u64;
-        assert!(*count <= most, "{name}: {before} became {count}\n{listing}");
-    }
-    for name in recorded.keys() {
-        let is_loaded = found.contains_key(*name);
-        assert!(is_loaded, "{name} is recorded and not loaded:\n{listing}");
-    }
+    tier::in_lab(|| {
+        let scheduler = Scheduler::start(&[]);
+        let mut found = verified(scheduler.process.pid());
+        scheduler.stop();
+        let tracer = verified_of_the_tracer().into_iter();
+        found.extend(tracer.map(|(name, count)| (format!("trace/{name}"), count)));
+        let listing: String = found
+            .iter()
+            .map(|(name, count)| format!("{name} {count}\n"))
+            .collect();
+        println!("{listing}");
+        for name in ["gpuaware_enqueue", "launch", "trace/switched"] {
+            assert!(found.contains_key(name), "{listing}");
+        }
+        assert!(found.values().all(|&count| count < MOST), "{listing}");
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("osrelease");
+        if !release.starts_with(SERIES) {
+            return;
+        }
+        let recorded: BTreeMap<&str, u64> = RECORDED
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .map(|(name, count)| (name, count.parse().expect("a count")))
+            .collect();
+        for (name, count) in &found {
+            let before = recorded.get(name.as_str());
+            let before = before.unwrap_or_else(|| panic!("{name} is not recorded:\n{listing}"));
+            let most = ((*before).max(SMALL) as f64 * JUMP) as u64;
+            assert!(*count <= most, "{name}: {before} became {count}\n{listing}");
+        }
+        for name in recorded.keys() {
+            let is_loaded = found.contains_key(*name);
+            assert!(is_loaded, "{name} is recorded and not loaded:\n{listing}");
+        }
+    });
 }
