@@ -19,7 +19,7 @@ use crate::tier;
 fn container(folder: &Path, mounts: &str) -> Command {
     let script = format!(
         "set -e; mount -t tmpfs none $folder; mkdir $folder/lib; {mounts}
-         LD_LIBRARY_PATH=$folder/lib exec $lab/gpu_launch --profile eager --duration 6"
+         LD_LIBRARY_PATH=$folder/lib exec $lab/gpu_launch --profile eager --duration 60"
     );
     let mut command = Command::new("unshare");
     command

@@ -13,7 +13,7 @@ use crate::tier;
 const MATRIX: &str = r#"
 description = "a server that dies"
 rounds = 1
-seconds = 2
+seconds = 5
 warmup_seconds = 0
 neighbours = ["none"]
 arms = ["plain"]
@@ -45,7 +45,7 @@ fn llm_server_that_dies_is_the_reason_of_its_cell() {
     .unwrap();
     // It serves the first request and some more.
     let server = format!(
-        "LD_LIBRARY_PATH={} {} \"$@\" &\nserver=$!\necho $server >{}\nsleep 1.5\nkill -9 $server\nexit 134\n",
+        "LD_LIBRARY_PATH={} {} \"$@\" &\nserver=$!\necho $server >{}\nsleep 3\nkill -9 $server\nexit 134\n",
         lab_folder().display(),
         release.join("llm_server").display(),
         bench.path("pids").display()

@@ -83,7 +83,7 @@ fn another_scheduler_learns_who_launches_and_what_is_taken_back() {
     other_scheduler(&pin);
     let mut feed = Feed::open(&pin, NUMBERS).unwrap();
 
-    let mut command = gpu_launch("--profile eager --threads 2 --idle-threads 1 --duration 4");
+    let mut command = gpu_launch("--profile eager --threads 2 --idle-threads 1 --duration 20");
     command.stdout(Stdio::null());
     let workload = Process::start(command);
     let mut seen = None;

@@ -184,7 +184,7 @@ fn a_copied_library_is_probed_while_somebody_maps_it() {
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
     let before = identify.sightings().libraries;
-    let mut command = gpu_launch("--profile eager --duration 2");
+    let mut command = gpu_launch("--profile eager --duration 4");
     command
         .env("LD_LIBRARY_PATH", folder.path())
         .stdout(Stdio::null());
@@ -213,11 +213,12 @@ fn a_policy_may_probe_always_or_never() {
         let pins = place.pins();
         let mut object = MaybeUninit::uninit();
         let mut identify = Identify::start(&policy, pins.clone(), &mut object).unwrap();
-        let mut command = gpu_launch("--profile eager --duration 2");
+        let mut command = gpu_launch("--profile eager --duration 20");
         command.stdout(Stdio::null());
         let workload = Process::start(command);
-        identify_until(&mut identify, Duration::from_millis(1500), |_| false);
-        let is_marked = !marks_of(&pins, workload.pid()).is_empty();
+        let is_marked = identify_until(&mut identify, Duration::from_millis(2500), |_| {
+            !marks_of(&pins, workload.pid()).is_empty()
+        });
         assert_eq!(is_marked, expected, "{probes}");
         assert_eq!(identify.sightings().armed, expected, "{probes}");
     }

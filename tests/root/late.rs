@@ -71,10 +71,19 @@ fn a_library_is_found_within_a_second_at_whatever_age_it_is_opened() {
         .map(|number| {
             let age_ms = random.hash_one(number) % OLDEST_MS;
             let (folder, copy) = copy_of_libcuda();
-            let script = format!("time.sleep({age_ms} / 1000)\nlaunch(load())\n");
+            let script = format!(
+                "say('ready')\nsys.stdin.readline()\ntime.sleep({age_ms} / 1000)\nlaunch(load())\n"
+            );
             (age_ms, Process::start(python(&script, &copy)), folder)
         })
         .collect();
+    // Interpreters that all start at once leave nobody a CPU.
+    for (_, process, _) in &mut loaders {
+        process.wait_for_line("ready", Duration::from_secs(20));
+    }
+    for (_, process, _) in &mut loaders {
+        process.write_line("");
+    }
     let all = identify_until(&mut identify, Duration::from_secs(15), |_| {
         let found = |pid| marks_of(&pins, pid).len() == 1;
         loaders.iter().all(|(_, process, _)| found(process.pid()))

@@ -97,10 +97,13 @@ fn another_program_is_judged_anew() {
     let rules = "{ cmdline = \"sleep 63\" }";
     let mut identify = Identify::start(&policy(rules), pins.clone(), &mut object).unwrap();
     let mut command = Command::new("sh");
-    command.args(["-c", "sleep 0.6; exec sleep 63"]);
-    let process = Process::start(command);
-    let has_mark = |_: &Identify<'_>| !marks_of(&pins, process.pid()).is_empty();
+    command.args(["-c", "read go; exec sleep 63"]);
+    command.stdin(Stdio::piped());
+    let mut process = Process::start(command);
+    let pid = process.pid();
+    let has_mark = |_: &Identify<'_>| !marks_of(&pins, pid).is_empty();
     assert!(!identify_until(&mut identify, IN_TIME, has_mark));
+    process.write_line("");
     assert!(identify_until(
         &mut identify,
         Duration::from_secs(2),
@@ -154,7 +157,7 @@ fn launches_of_users_that_are_not_trusted_do_not_count() {
     let policy = Policy::parse("[guard]\ntrust_uids = [12345]\n").unwrap();
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&policy, pins.clone(), &mut object).unwrap();
-    let mut command = gpu_launch("--profile eager --duration 2");
+    let mut command = gpu_launch("--profile eager --duration 20");
     command.stdout(Stdio::null());
     let process = Process::start(command);
     let seen = identify_until(&mut identify, Duration::from_secs(2), |_| {

@@ -169,7 +169,7 @@ fn exactly_those_who_launch_hand_over_and_send_get_a_class_beside_much_else() {
             hackbench();
             iperf3();
         });
-        let limit = Duration::from_secs(60);
+        let limit = Duration::from_secs(300);
         let ended = identify_until(&mut identify, limit, |_| others.is_finished());
         stop.store(true, Ordering::Relaxed);
         assert!(ended);

@@ -72,7 +72,8 @@ fn sigint_leaves_a_complete_file() {
         let flags = format!("--format {format} {flags}");
         let mut tracer = Process::start(command(&flags, &file, "block:100000:1000"));
         tracer.wait_for_line("probing", Duration::from_secs(10));
-        std::thread::sleep(Duration::from_millis(500));
+        // From before its probes are placed and the program runs.
+        std::thread::sleep(Duration::from_secs(2));
         tracer.signal(Signal::SIGINT);
         let status = tracer.wait(Duration::from_secs(10));
         assert_eq!(code(status), 0, "{format}: {}", tracer.log.join("\n"));
@@ -149,11 +150,11 @@ fn the_tracer_does_not_grow_with_its_file() {
     let file = folder.path().join("trace");
     for format in ["csv", "perfetto"] {
         let flags = format!("--format {format} --buffer 4M");
-        let mut tracer = Process::start(command(&flags, &file, "yield:60000:5000"));
+        let mut tracer = Process::start(command(&flags, &file, "yield:300000:5000"));
         tracer.wait_for_line("probing", Duration::from_secs(10));
         // Rows wait in memory for a moment to be put in order, more of them on a busy machine, so
         // that what is held goes up and down: it is compared with a file of several times its bound.
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(240);
         let (mut most_kib, mut bytes) = (0, 0);
         while bytes < LEAST_BYTES && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(100));
@@ -162,7 +163,10 @@ fn the_tracer_does_not_grow_with_its_file() {
         }
         tracer.signal(Signal::SIGINT);
         tracer.wait(Duration::from_secs(20));
-        assert!(bytes >= LEAST_BYTES, "{format}: {bytes} bytes in a minute");
+        assert!(
+            bytes >= LEAST_BYTES,
+            "{format}: {bytes} bytes in four minutes"
+        );
         assert!(
             most_kib < BOUND_KIB,
             "{format}: {most_kib} KiB, {bytes} bytes"

@@ -37,8 +37,9 @@ fn assert_close_but_for(measured: u64, wanted: u64, steal_ns: u64, what: &str) {
 }
 
 /// Switches that the kernel does not show are rare, and never silent: on one virtual machine those away
-/// from two threads of init, which ftrace lacks as well, so whoever gets the CPU from them is missed.
-const MOST_UNSHOWN: u64 = 5;
+/// from two threads of init, which ftrace lacks as well, so whoever gets the CPU from them is missed; eleven in
+/// ten seconds beside a compiler. What is compared allows for no more than the tracer says.
+const MOST_UNSHOWN: u64 = 20;
 
 fn assert_none_lost(traced: &Traced) {
     let lost = traced.end.nr_lost() - traced.end.missed;

@@ -50,11 +50,13 @@ fn wakeups_name_the_waker() {
     let Some(_alone) = alone() else { return };
     let traced = trace("", "wake:200 block:100:2000");
     let phase = traced.phase("wake");
+    assert!(traced.end.missed <= MOST_UNSHOWN, "{}", traced.log);
     let wakeups: Vec<_> = traced
         .within(phase)
         .filter(|record| record.event == Kind::Wakeup)
         .collect();
-    assert_eq!(wakeups.len() as u64, phase.nvcsw);
+    let shown = phase.nvcsw - traced.end.missed..=phase.nvcsw;
+    assert!(shown.contains(&(wakeups.len() as u64)), "{phase:?}");
     for wakeup in &wakeups {
         assert_eq!(wakeup.reason, Some(Reason::Task), "{wakeup:?}");
         assert_eq!(wakeup.other_tid, Some(phase.waker_tid));
@@ -191,7 +193,7 @@ fn each_yield_is_told_from_every_other_switch() {
 #[test]
 fn yields_are_counted_exactly_where_nothing_else_switches() {
     let Some(_alone) = alone() else { return };
-    let traced = trace("", "alternate:20000");
+    let traced = trace("", "alternate:8000");
     traced.assert_consistent();
     assert_none_lost(&traced);
     let phase = traced.phase("alternate");
@@ -208,7 +210,7 @@ fn yields_are_counted_exactly_where_nothing_else_switches() {
     let preempted = traced.switches(phase, Reason::Preempted) as usize;
     assert!(preempted <= 5, "{preempted}");
     assert!(
-        yields.len().abs_diff(20_000) <= foreign,
+        yields.len().abs_diff(8_000) <= foreign,
         "{} yields, {foreign} of them to others",
         yields.len()
     );
