@@ -72,7 +72,7 @@ fn sigint_leaves_a_complete_file() {
         let flags = format!("--format {format} {flags}");
         let mut tracer = Process::start(command(&flags, &file, "block:100000:1000"));
         tracer.wait_for_line("probing", Duration::from_secs(10));
-        // From before its probes are placed and the program runs.
+        // That is said before the probes are placed and the program runs.
         std::thread::sleep(Duration::from_secs(2));
         tracer.signal(Signal::SIGINT);
         let status = tracer.wait(Duration::from_secs(10));

@@ -267,8 +267,7 @@ fn none_is_lost_in_a_second_with_200_000_events_of_two_cpus() {
             continue;
         }
         assert!(traced.end.lost.is_empty(), "{}", traced.log);
-        // Four threads on two CPUs meet those that the kernel does not show more often than one.
-        assert!(traced.end.missed <= 4 * MOST_UNSHOWN, "{}", traced.log);
+        assert!(traced.end.missed <= MOST_UNSHOWN, "{}", traced.log);
         for cpu in 0..2 {
             let on_it = second.iter().filter(|record| record.cpu == cpu).count();
             assert!(on_it > 50_000, "only {on_it} on CPU {cpu}");
