@@ -84,6 +84,25 @@ static __always_inline bool boosted_wait(u32 llc, struct llc_ctx *llcx, u64 now)
 	       look_for_boosted(llc, llcx, now);
 }
 
+/* Of the launchers that wait, how many are asked where they may run. */
+#define LAUNCHERS_ASKED 8
+
+/* Does a launcher wait that @cpu could take? Those that are pinned wait for theirs. */
+static __always_inline bool launcher_waits_for(s32 cpu)
+{
+	u64 dsq = launch_dsq(llc_of(cpu));
+	struct task_struct *p;
+	u32 asked = 0;
+
+	if (!dsq_waiting(dsq))
+		return false;
+	bpf_for_each (scx_dsq, p, dsq, 0) {
+		if (++asked > LAUNCHERS_ASKED || bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			return true;
+	}
+	return false;
+}
+
 /* The smallest vtime in @dsq, or all ones when it is empty. */
 static __always_inline u64 dsq_head_vtime(u64 dsq)
 {

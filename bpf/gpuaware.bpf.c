@@ -10,6 +10,7 @@
  */
 #include <scx/common.bpf.h>
 
+#include "above.bpf.h"
 #include "background.bpf.h"
 
 char _license[] SEC("license") = "GPL";
@@ -320,8 +321,7 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 	 * A launcher that woke between this task's dispatch and now found the CPU neither idle nor
 	 * running background, and waits in the queue. Or its hold began then.
 	 */
-	if (dsq_waiting(launch_dsq(llc_of(cpu))) ||
-	    (!queues_at_cpu(p) && is_reserved(cpu, cctx, now)))
+	if (launcher_waits_for(cpu) || (!queues_at_cpu(p) && is_reserved(cpu, cctx, now)))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
@@ -414,7 +414,7 @@ bool BPF_STRUCT_OPS(gpuaware_yield, struct task_struct *from, struct task_struct
 	if (to)
 		return false;
 	if (tctx && tctx->run_as == GPUAWARE_CLASS_LAUNCH &&
-	    !dsq_waiting(launch_dsq(llc_of(scx_bpf_task_cpu(from)))))
+	    !launcher_waits_for(scx_bpf_task_cpu(from)))
 		return false;
 	scx_bpf_task_set_slice(from, 0);
 	return false;
@@ -436,6 +436,27 @@ void BPF_STRUCT_OPS(gpuaware_update_idle, s32 cpu, bool idle)
 	     (!closed || dsq_waiting(launch_dsq(llc)) || dsq_waiting(handoff_dsq(llc)))) ||
 	    dsq_waiting(pinned_dsq(cpu)) || (!closed && dsq_waiting(background_dsq(llc))))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
+/* A class above ours takes @cpu. Kernels before 6.19 tell it so, and take it from here only. */
+void BPF_STRUCT_OPS(gpuaware_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
+{
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
+
+	if (!cctx || !keeps_waiting(args->task))
+		return;
+	cctx->giving_back = true;
+	scx_bpf_reenqueue_local___v1();
+	cctx->giving_back = false;
+}
+
+/* Later ones call that out of date. */
+SEC("tp_btf/sched_switch")
+int BPF_PROG(gpuaware_switched, bool preempted, struct task_struct *prev, struct task_struct *next)
+{
+	if (keeps_waiting(next))
+		scx_bpf_reenqueue_local_from_anywhere();
+	return 0;
 }
 
 s32 BPF_STRUCT_OPS(gpuaware_init_task, struct task_struct *p, struct scx_init_task_args *args)
@@ -538,7 +559,8 @@ SCX_OPS_DEFINE(gpuaware_ops, .select_cpu = (void *)gpuaware_select_cpu,
 	       .runnable = (void *)gpuaware_runnable, .running = (void *)gpuaware_running,
 	       .tick = (void *)gpuaware_tick, .stopping = (void *)gpuaware_stopping,
 	       .quiescent = (void *)gpuaware_quiescent, .yield = (void *)gpuaware_yield,
-	       .update_idle = (void *)gpuaware_update_idle, .init_task = (void *)gpuaware_init_task,
+	       .update_idle = (void *)gpuaware_update_idle,
+	       .cpu_release = (void *)gpuaware_cpu_release, .init_task = (void *)gpuaware_init_task,
 	       .enable = (void *)gpuaware_enable, .cgroup_init = (void *)gpuaware_cgroup_init,
 	       .cgroup_exit = (void *)gpuaware_cgroup_exit,
 	       .cgroup_set_weight = (void *)gpuaware_cgroup_set_weight,

@@ -205,6 +205,16 @@ static __always_inline bool is_leaving(s32 cpu)
 	return !(word >> ((u32)cpu % 64) & 1);
 }
 
+/* Not so while a real-time task has it. */
+static __always_inline bool is_idle(s32 cpu)
+{
+	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
+	bool found = bpf_cpumask_test_cpu(cpu, idle);
+
+	scx_bpf_put_idle_cpumask(idle);
+	return found;
+}
+
 /*
  * The preferred CPU on a free core that a launcher on @cpu would be better off with, which shares
  * its core or is not preferred itself; -1: none. A global function: see search_overdue().
@@ -222,8 +232,7 @@ __noinline s32 better_launch_cpu(s32 cpu, u64 now)
 		if (!cctx || other == cpu || cctx->claimed_by || core_is_taken(other) ||
 		    is_troubled(other, cctx, now))
 			continue;
-		if ((cctx->occupant == OCCUPANT_OTHER ||
-		     may_preempt(cctx, GPUAWARE_CLASS_LAUNCH, now)) &&
+		if ((is_idle(other) || may_preempt(cctx, GPUAWARE_CLASS_LAUNCH, now)) &&
 		    !is_leaving(other))
 			return other;
 	}

@@ -74,6 +74,7 @@ struct cpu_ctx {
 	u32 occupant;	      /* enum occupant */
 	bool kthread_waiting; /* a per-CPU kthread is about to run here */
 	bool softirqd_runnable;
+	bool giving_back;  /* who waited here is enqueued anew, inside another program */
 	s32 claimed_by;	   /* TID of the launcher that was sent here; 0: none */
 	u64 hold_until_ns; /* 0: not held */
 	u64 hold_start_ns;
@@ -145,10 +146,26 @@ static __always_inline struct llc_ctx *llc_ctx(u32 llc)
 	return bpf_map_lookup_elem(&llc_ctxs, &llc);
 }
 
+/*
+ * Each program disables the migration of the task that it runs on top of, which
+ * is_migration_disabled() knows. enqueue() inside cpu_release() makes it two.
+ */
+static __always_inline bool is_disabled_by_programs_only(const struct task_struct *p)
+{
+	struct cpu_ctx *cctx;
+
+	if (!bpf_core_field_exists(p->migration_disabled) || p->migration_disabled != 2 ||
+	    p != bpf_get_current_task_btf())
+		return false;
+	cctx = cpu_ctx(bpf_get_smp_processor_id());
+	return cctx && cctx->giving_back;
+}
+
 /* May run on one CPU only, for now or for good. */
 static __always_inline bool is_pinned(const struct task_struct *p)
 {
-	return p->nr_cpus_allowed == 1 || is_migration_disabled(p);
+	return p->nr_cpus_allowed == 1 ||
+	       (is_migration_disabled(p) && !is_disabled_by_programs_only(p));
 }
 
 static __always_inline bool is_percpu_kthread(const struct task_struct *p)

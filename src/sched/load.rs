@@ -37,6 +37,14 @@ pub fn kernel_tells_limits() -> bool {
     compat::struct_has_field("sched_ext_ops", "cgroup_set_bandwidth").unwrap_or(false)
 }
 
+/// Do other programs than `ops.cpu_release` learn in time that a class above takes a CPU? Then that
+/// operation is out of date.
+fn kernel_takes_tasks_back_anywhere() -> bool {
+    ["scx_bpf_dsq_reenq", "scx_bpf_reenqueue_local___v2"]
+        .iter()
+        .any(|name| compat::ksym_exists(name).unwrap_or(false))
+}
+
 #[allow(clippy::unwrap_used, reason = "inside the macro of scx_utils")]
 fn open<'obj>(
     config: &Config,
@@ -49,6 +57,12 @@ fn open<'obj>(
     if !kernel_tells_limits() {
         ops.cgroup_set_bandwidth = std::ptr::null_mut();
         open.progs.gpuaware_cgroup_set_bandwidth.set_autoload(false);
+    }
+    if kernel_takes_tasks_back_anywhere() {
+        open.struct_ops.gpuaware_ops_mut().cpu_release = std::ptr::null_mut();
+        open.progs.gpuaware_cpu_release.set_autoload(false);
+    } else {
+        open.progs.gpuaware_switched.set_autoload(false);
     }
     let ops = open.struct_ops.gpuaware_ops_mut();
     ops.flags = *compat::SCX_OPS_KEEP_BUILTIN_IDLE

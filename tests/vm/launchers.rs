@@ -2,12 +2,14 @@
 //! What launchers get.
 
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::process::{Process, busy_loops, gpu_launch};
+use crate::process::{Process, busy_loop, busy_loops, gpu_launch};
 use crate::tier;
 
-use super::machine::{Scheduler, cpu_of, launching_threads, mark_launch, nr_cpus, preferred_cpu};
+use super::machine::{
+    Scheduler, cpu_of, launching_threads, mark_launch, nr_cpus, pin, preferred_cpu,
+};
 
 fn result_of(args: &str) -> serde_json::Value {
     let mut command = gpu_launch(args);
@@ -102,4 +104,38 @@ fn launchers_in_excess_share_in_turns() {
         }
         scheduler.stop();
     });
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn launchers_pinned_to_one_cpu_disturb_nobody_elsewhere() {
+    tier::in_lab(|| {
+        let scheduler = Scheduler::start(&[]);
+        let launchers = busy_loops(2);
+        for launcher in &launchers {
+            pin(launcher, preferred_cpu());
+            mark_launch(launcher.pid());
+        }
+        let other = Process::start(busy_loop());
+        std::thread::sleep(Duration::from_secs(1));
+        let switches = || involuntary(other.pid());
+        let (before, ran, began) = (switches(), other.cpu_time(), Instant::now());
+        std::thread::sleep(Duration::from_secs(4));
+        let share = (other.cpu_time() - ran).as_secs_f64() / began.elapsed().as_secs_f64();
+        let switches = switches() - before;
+        println!("background ran {:.0} % of it, {switches} switches", share * 100.0);
+        assert!(share > 0.8, "background ran {:.0} % of it", share * 100.0);
+        // A switch a slice is 200; kicked whenever it begins it would be thousands.
+        assert!(switches < 1000, "{switches} switches in 4 s");
+        scheduler.stop();
+    });
+}
+
+/// Times that the first thread of process `pid` lost its CPU against its will.
+fn involuntary(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
+    line.expect("a count").trim().parse().expect("a number")
 }

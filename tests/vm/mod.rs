@@ -24,6 +24,7 @@ mod observed;
 mod package;
 mod pins;
 mod policy;
+mod realtime;
 mod reload;
 mod sharing;
 mod smt;
