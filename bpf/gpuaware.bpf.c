@@ -96,12 +96,17 @@ s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 static __always_inline void enqueue_boosted(struct task_struct *p, struct task_ctx *tctx,
 					    u64 enq_flags, u64 now)
 {
+	bool driven_off = enq_flags & SCX_ENQ_REENQ;
 	s32 cpu = scx_bpf_task_cpu(p);
-	struct pick pick = pick_boosted_cpu(p, tctx, cpu, now);
 	u64 slice = class_slice_ns(tctx->run_as), dsq;
 	struct llc_ctx *llcx;
+	struct pick pick;
 	u32 llc;
 
+	if (driven_off && tctx->run_as == GPUAWARE_CLASS_HANDOFF)
+		pick = pick_refuge(p, tctx, cpu, now);
+	else
+		pick = pick_boosted_cpu(p, tctx, cpu, now);
 	count_pick(tctx, &pick);
 	if (pick.cpu == cpu) {
 		if (pick.how == PICK_PREEMPT)
@@ -372,6 +377,8 @@ void BPF_STRUCT_OPS(gpuaware_stopping, struct task_struct *p, bool runnable)
 	if (is_percpu_kthread(p))
 		return;
 	charge_run(tctx, cpu, now);
+	if (tctx->run_as == GPUAWARE_CLASS_LAUNCH)
+		cctx->launched_ns = now;
 	if (is_boosted(tctx->class)) {
 		count_run(tctx->class, is_preferred(cpu), ran_ns);
 		return;

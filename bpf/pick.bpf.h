@@ -25,8 +25,21 @@ enum pick_terms {
 	PICK_IDLE = 1,	     /* do not preempt */
 	PICK_FREE_CORE = 2,  /* no launcher next door */
 	PICK_UNTROUBLED = 4, /* no ksoftirqd, no interrupt storm */
-	PICK_NOT_HELD = 8,   /* nobody is expected back */
+	PICK_NOT_HOME = 8,   /* no launcher is expected back */
 };
+
+/* A launcher comes back within so much, or another CPU may be as good to it. */
+#define HOME_NS 10000000ULL
+
+/*
+ * Held for a launcher, or the one where it ran a moment ago. What it waits for is what handoff
+ * wakes up for: one would throw the other out there.
+ */
+static __always_inline bool is_home(struct cpu_ctx *cctx, u64 now)
+{
+	return is_held(cctx, now) ||
+	       (cctx->launched_ns && time_before(now, cctx->launched_ns + HOME_NS));
+}
 
 /*
  * Two wakeups at once must not choose the same CPU. The claim is dropped when the task runs or
@@ -76,7 +89,7 @@ static __always_inline bool try_cpu(s32 cpu, struct task_struct *p, struct task_
 	cctx = cpu_ctx(cpu);
 	if (!cctx || ((terms & PICK_FREE_CORE) && core_is_taken(cpu)) ||
 	    ((terms & PICK_UNTROUBLED) && is_troubled(cpu, cctx, now)) ||
-	    ((terms & PICK_NOT_HELD) && is_held(cctx, now)))
+	    ((terms & PICK_NOT_HOME) && is_home(cctx, now)))
 		return false;
 	if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
 		claim(cpu, cctx, p, tctx);
@@ -248,14 +261,14 @@ static __always_inline bool is_misplaced(struct task_struct *p, s32 cpu, u64 now
 }
 
 /*
- * The CPU for handoff task @p. As for a launcher, but a CPU that is held for a launcher is the last
- * choice, and an idle CPU that is not preferred comes before a preferred one that has to be taken
- * from background.
+ * The CPU for handoff task @p. As for a launcher, but a CPU that a launcher left a moment ago is
+ * the last choice, and an idle CPU that is not preferred comes before a preferred one that has to
+ * be taken from background.
  */
 static __always_inline struct pick pick_handoff_cpu(struct task_struct *p, struct task_ctx *tctx,
 						    s32 prev_cpu, u64 now)
 {
-	const u32 good = PICK_FREE_CORE | PICK_UNTROUBLED | PICK_NOT_HELD;
+	const u32 good = PICK_FREE_CORE | PICK_UNTROUBLED | PICK_NOT_HOME;
 	struct pick pick = {.cpu = -1};
 
 	if (is_pinned(p)) {
@@ -265,9 +278,9 @@ static __always_inline struct pick pick_handoff_cpu(struct task_struct *p, struc
 	if (is_preferred(prev_cpu) && try_cpu(prev_cpu, p, tctx, good, now, &pick))
 		return pick;
 	if (try_preferred(p, tctx, good | PICK_IDLE, now, &pick) ||
-	    try_cpu(prev_cpu, p, tctx, PICK_UNTROUBLED | PICK_NOT_HELD | PICK_IDLE, now, &pick) ||
+	    try_cpu(prev_cpu, p, tctx, PICK_UNTROUBLED | PICK_NOT_HOME | PICK_IDLE, now, &pick) ||
 	    try_preferred(p, tctx, good, now, &pick) ||
-	    try_cpu(prev_cpu, p, tctx, PICK_NOT_HELD, now, &pick))
+	    try_cpu(prev_cpu, p, tctx, PICK_NOT_HOME, now, &pick))
 		return pick;
 	try_any(p, tctx, now, &pick);
 	return pick;
@@ -334,6 +347,29 @@ static __always_inline s32 pick_background_cpu(struct task_struct *p, s32 prev_c
 	if (cpu < 0)
 		cpu = pick_idle_in(p, prev_cpu, lendable_cpumask);
 	return cpu < 0 && is_confined(p) ? scx_bpf_pick_idle_cpu(p->cpus_ptr, 0) : cpu;
+}
+
+/*
+ * The CPU for handoff task @p that a real-time task drove off its own, most often for a moment: no
+ * launcher's, or both would be in each other's way for nothing.
+ */
+static __always_inline struct pick pick_refuge(struct task_struct *p, struct task_ctx *tctx,
+					       s32 prev_cpu, u64 now)
+{
+	struct pick pick = {.cpu = -1, .how = PICK_IDLE_OTHER};
+	s32 cpu;
+
+	drop_claim(p, tctx);
+	if (is_pinned(p))
+		return pick;
+	pick.cpu = pick_background_cpu(p, prev_cpu);
+	if (pick.cpu >= 0)
+		return pick;
+	bpf_for (cpu, 0, nr_cpu_ids) {
+		if (!is_preferred(cpu) && try_cpu(cpu, p, tctx, 0, now, &pick))
+			break;
+	}
+	return pick;
 }
 
 /* Wakes an idle CPU, if there is one, to fetch background that may run anywhere. */

@@ -76,6 +76,7 @@ struct cpu_ctx {
 	bool softirqd_runnable;
 	bool giving_back;  /* who waited here is enqueued anew, inside another program */
 	s32 claimed_by;	   /* TID of the launcher that was sent here; 0: none */
+	u64 launched_ns;   /* when a launcher last left; 0: never */
 	u64 hold_until_ns; /* 0: not held */
 	u64 hold_start_ns;
 	u64 declined_since_ns; /* 0: no background has been declined in this hold */
