@@ -2,12 +2,12 @@
 //! Processes that may map a library that they did not, and when to look at them. Pure.
 //!
 //! Anybody can map something executable in a loop. So processes are looked at in turn, and for so
-//! much of the time at most, however many ask for it.
+//! much of a CPU's time at most, however many ask for it.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-/// Looks are taken in batches of about this long.
+/// Looks are taken in batches of about so much CPU time.
 const BATCH: Duration = Duration::from_millis(5);
 /// For every millisecond of looking, none of the next twenty.
 const REST: u32 = 20;
@@ -41,8 +41,8 @@ impl Mappers {
         now >= self.next
     }
 
-    /// Has `look` look at those that wait, until time is up or nobody does. `spent` tells for how long
-    /// this round, which began at `now`, has taken so far.
+    /// Has `look` look at those that wait, until time is up or nobody does. `spent` tells how much CPU
+    /// time this round, which began at `now`, has taken so far.
     pub fn look(
         &mut self,
         now: Duration,

@@ -2,13 +2,14 @@
 //! The launch probes on every libcuda in use, and arming them in time.
 
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use libbpf_rs::Link;
 use log::{debug, info, warn};
 use nix::errno::Errno;
 use nix::sys::signal::kill;
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
 use crate::bpf::identify::IdentifySkel;
@@ -34,13 +35,19 @@ struct Probed {
     launches: Option<Link>,
 }
 
+/// CPU time of the calling thread so far. What looking costs is told in it: by the clock, a look that
+/// others kept off its CPU for a second was followed by a rest of twenty.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
 /// All uprobes.
 pub struct Probes {
     libraries: Libraries,
     mappers: Mappers,
     /// Has the loader's cache to be read again?
     is_cache_old: bool,
-    /// For how long the kernel was asked since processes were looked at.
+    /// CPU time that asking the kernel took since processes were looked at.
     asking: Duration,
     next_census: Duration,
     probed: Vec<Probed>,
@@ -102,9 +109,9 @@ impl Probes {
     /// The kernel refuses.
     pub fn ask(&mut self, now: Duration, skel: &IdentifySkel<'_>) -> Result<()> {
         if self.mappers.is_due(now) {
-            let start = Instant::now();
+            let start = cpu_time();
             marks::run_syscall_program(skel.progs.find_new_code.as_fd(), &0u64)?;
-            self.asking += start.elapsed();
+            self.asking += cpu_time().saturating_sub(start);
         }
         Ok(())
     }
@@ -130,10 +137,10 @@ impl Probes {
                 .filter(|&tgid| is_gone(tgid))
                 .for_each(|tgid| self.mappers.push(tgid));
         }
-        let (libraries, start) = (&mut self.libraries, Instant::now());
+        let (libraries, start) = (&mut self.libraries, cpu_time());
         self.mappers.look(
             now,
-            || self.asking + start.elapsed(),
+            || self.asking + cpu_time().saturating_sub(start),
             |tgid| {
                 let mapped_file = |tgid, address| mapped_file(skel, tgid, address);
                 found.extend(libraries.look_at(tgid, now, &mapped_file));
