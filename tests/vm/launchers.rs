@@ -123,7 +123,10 @@ fn launchers_pinned_to_one_cpu_disturb_nobody_elsewhere() {
         std::thread::sleep(Duration::from_secs(4));
         let share = (other.cpu_time() - ran).as_secs_f64() / began.elapsed().as_secs_f64();
         let switches = switches() - before;
-        println!("background ran {:.0} % of it, {switches} switches", share * 100.0);
+        println!(
+            "background ran {:.0} % of it, {switches} switches",
+            share * 100.0
+        );
         assert!(share > 0.8, "background ran {:.0} % of it", share * 100.0);
         // A switch a slice is 200; kicked whenever it begins it would be thousands.
         assert!(switches < 1000, "{switches} switches in 4 s");
