@@ -10,22 +10,24 @@
 
 #include "task.bpf.h"
 
-enum above_policies {
-	ABOVE_FIFO = 1,
-	ABOVE_RR = 2,
-	ABOVE_DEADLINE = 6,
-};
+/* Also who inherits a real-time priority: below it are nice values. */
+#define ABOVE_PRIO 100
 
 /*
- * Does @next, which takes a CPU, keep those who wait for it? A kernel thread of that one CPU does
- * not: its work (moving tasks, stopping the machine) is shorter than a move.
+ * Does @next, which takes a CPU or has it, keep those who wait for it? A kernel thread of that one
+ * CPU does not: its work (moving tasks, stopping the machine) is shorter than a move.
  */
 static __always_inline bool keeps_waiting(const struct task_struct *next)
 {
-	if (is_percpu_kthread(next))
-		return false;
-	return next->policy == ABOVE_FIFO || next->policy == ABOVE_RR ||
-	       next->policy == ABOVE_DEADLINE;
+	return next->prio < ABOVE_PRIO && !is_percpu_kthread(next);
+}
+
+/* Does somebody have @cpu who keeps others waiting? */
+static __always_inline bool is_taken_from_above(s32 cpu)
+{
+	struct task_struct *curr = __COMPAT_scx_bpf_cpu_curr(cpu);
+
+	return curr && keeps_waiting(curr);
 }
 
 #endif /* __GPUAWARE_ABOVE_BPF_H */

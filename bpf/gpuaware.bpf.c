@@ -10,7 +10,6 @@
  */
 #include <scx/common.bpf.h>
 
-#include "above.bpf.h"
 #include "background.bpf.h"
 
 char _license[] SEC("license") = "GPL";
@@ -114,8 +113,10 @@ static __always_inline void enqueue_boosted(struct task_struct *p, struct task_c
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice, enq_flags);
 		return;
 	}
-	/* Without a pick, every CPU that it may use runs its class or a higher one: they take
-	 * turns. */
+	/*
+	 * Without a pick, every CPU that it may use runs its class or a higher one, they take
+	 * turns; or it was driven off, and goes on where somebody is done first.
+	 */
 	llc = llc_of(pick.cpu >= 0 ? pick.cpu : cpu);
 	note_boosted_queued(llc, now);
 	dsq = launch_dsq(llc);
@@ -171,6 +172,7 @@ void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	decide_class(p, tctx, now);
+	drop_claim(p, tctx);
 	until = capped_until(tctx, now);
 	if (until) {
 		enqueue_capped(p, tctx, until, enq_flags, now);
@@ -230,8 +232,7 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	/* A launcher gives way to launchers only. */
 	if (tctx && tctx->run_as == GPUAWARE_CLASS_LAUNCH &&
-	    !(boosted && dsq_waiting(launch_dsq(llc))) &&
-	    prev_goes_on(prev, tctx, cpu, cctx, llc, now))
+	    !(boosted && launcher_waits_for(cpu)) && prev_goes_on(prev, tctx, cpu, cctx, llc, now))
 		return;
 	if (boosted && dispatch_boosted(llc, llcx, now))
 		return;
@@ -439,29 +440,31 @@ void BPF_STRUCT_OPS(gpuaware_update_idle, s32 cpu, bool idle)
 		return;
 	boosted = boosted_wait(llc, llc_ctx(llc), now);
 	closed = is_reserved(cpu, cctx, now);
-	if ((boosted &&
-	     (!closed || dsq_waiting(launch_dsq(llc)) || dsq_waiting(handoff_dsq(llc)))) ||
+	if ((boosted && (!closed || launcher_waits_for(cpu) || dsq_waiting(handoff_dsq(llc)))) ||
 	    dsq_waiting(pinned_dsq(cpu)) || (!closed && dsq_waiting(background_dsq(llc))))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
-/* A class above ours takes @cpu. Kernels before 6.19 tell it so, and take it from here only. */
+/*
+ * A class above ours takes @cpu. Kernels before 6.19 say so here, and take tasks back from here
+ * only. Once until a task of ours runs again: who comes now may make way for one that stays.
+ */
 void BPF_STRUCT_OPS(gpuaware_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
 
-	if (!cctx || !keeps_waiting(args->task))
+	if (!cctx || args->reason == SCX_CPU_PREEMPT_STOP)
 		return;
 	cctx->giving_back = true;
 	scx_bpf_reenqueue_local___v1();
 	cctx->giving_back = false;
 }
 
-/* Later ones call that out of date. */
+/* Later ones call that out of date. Who was thrown out is in the local queue already. */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(gpuaware_switched, bool preempted, struct task_struct *prev, struct task_struct *next)
 {
-	if (keeps_waiting(next))
+	if (keeps_waiting(next) && dsq_waiting(SCX_DSQ_LOCAL))
 		scx_bpf_reenqueue_local_from_anywhere();
 	return 0;
 }

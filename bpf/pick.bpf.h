@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Which CPU a task gets: pick_launch_cpu(), pick_handoff_cpu() and pick_background_cpu(), one for
- * each class, each read from top to bottom.
+ * each class, each read from top to bottom; pick_refuge() for handoff that was driven off its own.
  */
 #ifndef __GPUAWARE_PICK_BPF_H
 #define __GPUAWARE_PICK_BPF_H
 
+#include "above.bpf.h"
 #include "hold.bpf.h"
 
 enum pick_how {
@@ -131,6 +132,9 @@ static __always_inline bool try_after_kthread(s32 cpu, struct task_struct *p, st
 		return false;
 	if (cctx->occupant == OCCUPANT_LAUNCH ||
 	    (cctx->occupant != OCCUPANT_KTHREAD && !cctx->kthread_waiting))
+		return false;
+	/* Then the kernel thread waits as well, for nobody knows how long. */
+	if (cctx->giving_back || is_taken_from_above(cpu))
 		return false;
 	if (!claim(cpu, cctx, p, tctx))
 		return false;
@@ -260,42 +264,6 @@ static __always_inline bool is_misplaced(struct task_struct *p, s32 cpu, u64 now
 	return better >= 0 && bpf_cpumask_test_cpu(better, p->cpus_ptr);
 }
 
-/*
- * The CPU for handoff task @p. As for a launcher, but a CPU that a launcher left a moment ago is
- * the last choice, and an idle CPU that is not preferred comes before a preferred one that has to
- * be taken from background.
- */
-static __always_inline struct pick pick_handoff_cpu(struct task_struct *p, struct task_ctx *tctx,
-						    s32 prev_cpu, u64 now)
-{
-	const u32 good = PICK_FREE_CORE | PICK_UNTROUBLED | PICK_NOT_HOME;
-	struct pick pick = {.cpu = -1};
-
-	if (is_pinned(p)) {
-		try_cpu(prev_cpu, p, tctx, 0, now, &pick);
-		return pick;
-	}
-	if (is_preferred(prev_cpu) && try_cpu(prev_cpu, p, tctx, good, now, &pick))
-		return pick;
-	if (try_preferred(p, tctx, good | PICK_IDLE, now, &pick) ||
-	    try_cpu(prev_cpu, p, tctx, PICK_UNTROUBLED | PICK_NOT_HOME | PICK_IDLE, now, &pick) ||
-	    try_preferred(p, tctx, good, now, &pick) ||
-	    try_cpu(prev_cpu, p, tctx, PICK_NOT_HOME, now, &pick))
-		return pick;
-	try_any(p, tctx, now, &pick);
-	return pick;
-}
-
-/* A boosted task's CPU, claimed for it. */
-static __always_inline struct pick pick_boosted_cpu(struct task_struct *p, struct task_ctx *tctx,
-						    s32 prev_cpu, u64 now)
-{
-	drop_claim(p, tctx);
-	if (tctx->run_as == GPUAWARE_CLASS_LAUNCH)
-		return pick_launch_cpu(p, tctx, prev_cpu, now);
-	return pick_handoff_cpu(p, tctx, prev_cpu, now);
-}
-
 /* Affinity masks are intersected here. Users run with interrupts off, so one a CPU will do. */
 struct scratch {
 	struct bpf_cpumask __kptr *mask;
@@ -349,6 +317,68 @@ static __always_inline s32 pick_background_cpu(struct task_struct *p, s32 prev_c
 	return cpu < 0 && is_confined(p) ? scx_bpf_pick_idle_cpu(p->cpus_ptr, 0) : cpu;
 }
 
+/* An idle CPU that is not preferred, and that no interrupts keep. */
+static __always_inline bool try_other_idle(struct task_struct *p, struct task_ctx *tctx,
+					   s32 prev_cpu, u64 now, struct pick *pick)
+{
+	s32 cpu = pick_idle_in(p, prev_cpu, other_cpumask);
+	struct cpu_ctx *cctx = cpu >= 0 ? cpu_ctx(cpu) : NULL;
+
+	if (!cctx)
+		return false;
+	if (is_troubled(cpu, cctx, now)) {
+		/* It is idle still. */
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		return false;
+	}
+	claim(cpu, cctx, p, tctx);
+	pick->cpu = cpu;
+	pick->how = PICK_IDLE_OTHER;
+	return true;
+}
+
+/*
+ * The CPU for handoff task @p. As for a launcher, but a CPU that a launcher left a moment ago is
+ * the last choice, and an idle CPU that is not preferred comes before a preferred one that has to
+ * be taken from background.
+ */
+static __always_inline struct pick pick_handoff_cpu(struct task_struct *p, struct task_ctx *tctx,
+						    s32 prev_cpu, u64 now)
+{
+	const u32 good = PICK_FREE_CORE | PICK_UNTROUBLED | PICK_NOT_HOME;
+	struct pick pick = {.cpu = -1};
+	s32 cpu;
+
+	if (is_pinned(p)) {
+		try_cpu(prev_cpu, p, tctx, 0, now, &pick);
+		return pick;
+	}
+	if (is_preferred(prev_cpu) && try_cpu(prev_cpu, p, tctx, good, now, &pick))
+		return pick;
+	if (try_preferred(p, tctx, good | PICK_IDLE, now, &pick) ||
+	    try_cpu(prev_cpu, p, tctx, PICK_UNTROUBLED | PICK_NOT_HOME | PICK_IDLE, now, &pick) ||
+	    try_other_idle(p, tctx, prev_cpu, now, &pick) ||
+	    try_preferred(p, tctx, good, now, &pick) ||
+	    try_cpu(prev_cpu, p, tctx, PICK_NOT_HOME, now, &pick))
+		return pick;
+	bpf_for (cpu, 0, nr_cpu_ids) {
+		if (try_cpu(cpu, p, tctx, PICK_NOT_HOME, now, &pick))
+			return pick;
+	}
+	try_any(p, tctx, now, &pick);
+	return pick;
+}
+
+/* A boosted task's CPU, claimed for it. */
+static __always_inline struct pick pick_boosted_cpu(struct task_struct *p, struct task_ctx *tctx,
+						    s32 prev_cpu, u64 now)
+{
+	drop_claim(p, tctx);
+	if (tctx->run_as == GPUAWARE_CLASS_LAUNCH)
+		return pick_launch_cpu(p, tctx, prev_cpu, now);
+	return pick_handoff_cpu(p, tctx, prev_cpu, now);
+}
+
 /*
  * The CPU for handoff task @p that a real-time task drove off its own, most often for a moment: no
  * launcher's, or both would be in each other's way for nothing.
@@ -367,8 +397,10 @@ static __always_inline struct pick pick_refuge(struct task_struct *p, struct tas
 		return pick;
 	bpf_for (cpu, 0, nr_cpu_ids) {
 		if (!is_preferred(cpu) && try_cpu(cpu, p, tctx, 0, now, &pick))
-			break;
+			return pick;
 	}
+	/* Held or not lent, it is idle. */
+	pick.cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	return pick;
 }
 

@@ -148,7 +148,7 @@ static __always_inline struct llc_ctx *llc_ctx(u32 llc)
 }
 
 /*
- * Each program disables the migration of the task that it runs on top of, which
+ * A program may disable the migration of the task that it runs on top of, which
  * is_migration_disabled() knows. enqueue() inside cpu_release() makes it two.
  */
 static __always_inline bool is_disabled_by_programs_only(const struct task_struct *p)

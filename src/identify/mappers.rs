@@ -9,10 +9,21 @@ use std::time::Duration;
 
 /// Looks are taken in batches of about so much CPU time.
 const BATCH: Duration = Duration::from_millis(5);
+/// A batch ends after so much time, whoever has the CPU: other work waits for it.
+const LONGEST_BATCH: Duration = Duration::from_millis(50);
 /// For every millisecond of looking, none of the next twenty.
 const REST: u32 = 20;
 /// Who maps a library is looked at by then, as long as few do.
 const INTERVAL: Duration = Duration::from_millis(100);
+
+/// What a round of looks has taken so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Spent {
+    /// CPU time.
+    pub cpu: Duration,
+    /// Time by the clock.
+    pub clock: Duration,
+}
 
 /// The processes to look at.
 #[derive(Debug, Default)]
@@ -41,22 +52,23 @@ impl Mappers {
         now >= self.next
     }
 
-    /// Has `look` look at those that wait, until time is up or nobody does. `spent` tells how much CPU
-    /// time this round, which began at `now`, has taken so far.
+    /// Has `look` look at those that wait, until time is up or nobody does. `spent` tells what this
+    /// round, which began at `now`, has taken so far.
     pub fn look(
         &mut self,
         now: Duration,
-        mut spent: impl FnMut() -> Duration,
+        mut spent: impl FnMut() -> Spent,
         mut look: impl FnMut(u32),
     ) {
         while let Some(tgid) = self.waiting.pop_front() {
             self.is_waiting.remove(&tgid);
             look(tgid);
-            if spent() >= BATCH {
+            let Spent { cpu, clock } = spent();
+            if cpu >= BATCH || clock >= LONGEST_BATCH {
                 break;
             }
         }
-        self.next = now + (spent() * REST).max(INTERVAL);
+        self.next = now + (spent().cpu * REST).max(INTERVAL);
     }
 }
 
@@ -75,12 +87,26 @@ mod tests {
             mappers.push(tgid);
         }
         let mut seen = Vec::new();
-        mappers.look(ms(7), || ms(0), |tgid| seen.push(tgid));
+        mappers.look(ms(7), Spent::default, |tgid| seen.push(tgid));
         assert_eq!(seen, [3, 1, 2]);
         assert!(mappers.is_empty());
         assert!(!mappers.is_due(ms(106)) && mappers.is_due(ms(107)));
         mappers.push(3);
         assert!(!mappers.is_empty(), "it may have mapped more since");
+    }
+
+    #[test]
+    fn others_that_have_the_cpu_end_a_round_and_make_no_rest_longer() {
+        let mut mappers = Mappers::default();
+        (0..9).for_each(|tgid| mappers.push(tgid));
+        let kept_off = || Spent {
+            cpu: Duration::from_micros(100),
+            clock: ms(800),
+        };
+        let mut seen = Vec::new();
+        mappers.look(ms(0), kept_off, |tgid| seen.push(tgid));
+        assert_eq!(seen, [0]);
+        assert!(mappers.is_due(ms(100)));
     }
 
     #[test]
@@ -102,7 +128,10 @@ mod tests {
             let spent = std::cell::Cell::new(ms(0));
             mappers.look(
                 now,
-                || spent.get(),
+                || Spent {
+                    cpu: spent.get(),
+                    clock: spent.get(),
+                },
                 |tgid| {
                     spent.set(spent.get() + LOOK);
                     if tgid == 9999 {

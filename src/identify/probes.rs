@@ -2,7 +2,7 @@
 //! The launch probes on every libcuda in use, and arming them in time.
 
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use libbpf_rs::Link;
@@ -17,7 +17,7 @@ use crate::bpf::intf;
 use crate::policy::EntryPoints;
 
 use super::libraries::{self, FileId, Libraries, Library};
-use super::mappers::Mappers;
+use super::mappers::{Mappers, Spent};
 use super::marks::{self, Pins};
 use super::rules::Rules;
 use super::window::{Action, Bounds, Phase, Threads, Window};
@@ -137,10 +137,13 @@ impl Probes {
                 .filter(|&tgid| is_gone(tgid))
                 .for_each(|tgid| self.mappers.push(tgid));
         }
-        let (libraries, start) = (&mut self.libraries, cpu_time());
+        let (libraries, start, began) = (&mut self.libraries, cpu_time(), Instant::now());
         self.mappers.look(
             now,
-            || self.asking + cpu_time().saturating_sub(start),
+            || Spent {
+                cpu: self.asking + cpu_time().saturating_sub(start),
+                clock: began.elapsed(),
+            },
             |tgid| {
                 let mapped_file = |tgid, address| mapped_file(skel, tgid, address);
                 found.extend(libraries.look_at(tgid, now, &mapped_file));

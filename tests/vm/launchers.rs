@@ -8,7 +8,8 @@ use crate::process::{Process, busy_loop, busy_loops, gpu_launch};
 use crate::tier;
 
 use super::machine::{
-    Scheduler, cpu_of, launching_threads, mark_launch, nr_cpus, pin, preferred_cpu,
+    Scheduler, cpu_of, involuntary, launching_threads, mark, mark_launch, nr_cpus, pin,
+    preferred_cpu, waker,
 };
 
 fn result_of(args: &str) -> serde_json::Value {
@@ -108,6 +109,31 @@ fn launchers_in_excess_share_in_turns() {
 
 #[test]
 #[ignore = "runs in the lab: make test"]
+fn handoff_keeps_off_the_cpu_that_a_launcher_comes_back_to() {
+    tier::in_lab(|| {
+        let scheduler = Scheduler::start(&[]);
+        let mut command = gpu_launch("--profile eager --sync block --duration 10");
+        command.stdout(Stdio::null());
+        let workload = Process::start(command);
+        launching_threads(workload.pid(), 1);
+        let handoff = waker();
+        mark(handoff.pid(), "handoff");
+        std::thread::sleep(Duration::from_millis(500));
+        let cpus: Vec<_> = (0..100)
+            .filter_map(|_| {
+                std::thread::sleep(Duration::from_millis(20));
+                cpu_of(handoff.pid(), handoff.pid().into())
+            })
+            .collect();
+        let beside = cpus.iter().filter(|&&cpu| cpu == preferred_cpu()).count();
+        println!("{beside} of {} times on the launcher's CPU", cpus.len());
+        assert!(cpus.len() == 100 && beside < 40, "{beside}: {cpus:?}");
+        scheduler.stop();
+    });
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
 fn launchers_pinned_to_one_cpu_disturb_nobody_elsewhere() {
     tier::in_lab(|| {
         let scheduler = Scheduler::start(&[]);
@@ -132,13 +158,4 @@ fn launchers_pinned_to_one_cpu_disturb_nobody_elsewhere() {
         assert!(switches < 1000, "{switches} switches in 4 s");
         scheduler.stop();
     });
-}
-
-/// Times that the first thread of process `pid` lost its CPU against its will.
-fn involuntary(pid: i32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
-    line.expect("a count").trim().parse().expect("a number")
 }

@@ -2,7 +2,7 @@
 //! The scheduler under test, and what the machine says of it.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -161,6 +161,30 @@ pub fn cpu_of(pid: i32, tid: i64) -> Option<usize> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(36)?.parse().ok()
+}
+
+/// Wakes up some hundred times a second, without starting anything.
+pub fn waker() -> Process {
+    let mut command = Command::new("bash");
+    command.args(["-c", "exec 4<> <(:); while :; do read -t 0.002 -u 4; done"]);
+    command.stdin(Stdio::null());
+    Process::start(command)
+}
+
+/// Times that the first thread of process `pid` lost its CPU against its will.
+pub fn involuntary(pid: i32) -> u64 {
+    switches(pid, "nonvoluntary_ctxt_switches:")
+}
+
+/// Times that the first thread of process `pid` went to sleep.
+pub fn voluntary(pid: i32) -> u64 {
+    switches(pid, "voluntary_ctxt_switches:")
+}
+
+fn switches(pid: i32, of: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
+    let count = status.lines().find_map(|line| line.strip_prefix(of));
+    count.expect("a count").trim().parse().expect("a number")
 }
 
 /// Keeps `process` on `cpu`.

@@ -1,33 +1,57 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What real-time tasks do to those that are ours: a class above takes a CPU whenever it likes.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::process::{Process, busy_loop, eventually};
 use crate::tier;
 
-use super::machine::{Scheduler, cpu_of, mark, mark_launch, pin, preferred_cpu};
+use super::machine::{
+    Scheduler, cpu_of, involuntary, mark, mark_launch, pin, preferred_cpu, voluntary, waker,
+};
 
-/// For how long a real-time task has its CPU.
-const TAKEN: Duration = Duration::from_secs(3);
+/// How long it takes to begin, at most, and for how long it is looked at.
+const BEGIN: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_secs(3);
 
-/// Takes `cpu` from everybody else for [`TAKEN`], but for the twentieth that the kernel leaves.
-fn take(cpu: usize) -> Process {
-    // Whoever ends it must not wait for it, and it must not read its program when it is real-time.
-    let mut command = Command::new("timeout");
-    command.args([&TAKEN.as_secs().to_string(), "taskset", "-c"]);
-    command.args([&cpu.to_string(), "sh", "-c"]);
-    command.arg("chrt --fifo --pid 1 $$; while :; do :; done");
-    Process::start(command)
+/// A real-time task on a CPU, which it leaves to nobody. Ends when dropped.
+struct Taken {
+    task: Process,
+    began: Instant,
+    ran: Duration,
 }
 
-/// What share of the time `process` runs while a real-time task has `cpu`.
-fn share_while_taken(process: &Process, cpu: usize) -> f64 {
-    let mut real_time = take(cpu);
-    let (began, ran) = (Instant::now(), process.cpu_time());
-    real_time.wait(4 * TAKEN);
-    (process.cpu_time() - ran).as_secs_f64() / began.elapsed().as_secs_f64()
+impl Taken {
+    /// It is real-time before it comes to `cpu`, and throws out whoever is there.
+    fn new(cpu: usize) -> Self {
+        let mut command = Command::new("chrt");
+        let come = format!("taskset -cp {cpu} $$; while :; do :; done");
+        command.args(["--fifo", "1", "sh", "-c", &come]);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let task = Process::start(command);
+        // By then it has come.
+        let spins = || (task.cpu_time() > Duration::from_millis(300)).then_some(());
+        eventually(BEGIN, spins).expect("it spins");
+        assert_eq!(cpu_that_runs(&task), cpu);
+        Self {
+            began: Instant::now(),
+            ran: task.cpu_time(),
+            task,
+        }
+    }
+
+    /// What share of the time since it came `of` has run, who had `before` then.
+    fn share(&self, of: &Process, before: Duration) -> f64 {
+        let elapsed = self.began.elapsed().as_secs_f64();
+        let own = (self.task.cpu_time() - self.ran).as_secs_f64() / elapsed;
+        assert!(
+            own > 0.8,
+            "the real-time task had {:.0} % of its CPU",
+            own * 100.0
+        );
+        (of.cpu_time() - before).as_secs_f64() / elapsed
+    }
 }
 
 fn cpu_that_runs(process: &Process) -> usize {
@@ -45,9 +69,38 @@ fn who_loses_a_cpu_to_a_real_time_task_goes_on_elsewhere() {
                 mark(spinner.pid(), class);
             }
             std::thread::sleep(Duration::from_millis(300));
-            let share = share_while_taken(&spinner, cpu_that_runs(&spinner));
+            let taken = Taken::new(cpu_that_runs(&spinner));
+            let before = spinner.cpu_time();
+            std::thread::sleep(LOOK);
+            let share = taken.share(&spinner, before);
+            println!("{class:?} ran {:.0} % of it", share * 100.0);
             assert!(share > 0.6, "{class:?} ran {:.0} % of it", share * 100.0);
         }
+        scheduler.stop();
+    });
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn a_launcher_that_sleeps_does_not_wake_up_behind_a_real_time_task() {
+    tier::in_lab(|| {
+        let scheduler = Scheduler::start(&[]);
+        let launcher = waker();
+        mark_launch(launcher.pid());
+        let woken_in = |time| {
+            let before = voluntary(launcher.pid());
+            std::thread::sleep(time);
+            voluntary(launcher.pid()) - before
+        };
+        std::thread::sleep(Duration::from_millis(300));
+        let undisturbed = woken_in(LOOK);
+        let _taken = Taken::new(preferred_cpu());
+        let beside = woken_in(LOOK);
+        println!("{undisturbed} times in {LOOK:?}, {beside} beside it");
+        assert!(
+            beside * 3 > undisturbed,
+            "{undisturbed}, {beside} beside it"
+        );
         scheduler.stop();
     });
 }
@@ -61,9 +114,9 @@ fn a_launcher_comes_back_from_where_a_real_time_task_drove_it() {
         mark_launch(launcher.pid());
         let at_home = || (cpu_that_runs(&launcher) == preferred_cpu()).then_some(());
         eventually(Duration::from_secs(5), at_home).expect("on a preferred CPU");
-        let mut real_time = take(preferred_cpu());
-        eventually(TAKEN, || at_home().is_none().then_some(())).expect("driven away");
-        real_time.wait(4 * TAKEN);
+        let taken = Taken::new(preferred_cpu());
+        eventually(LOOK, || at_home().is_none().then_some(())).expect("driven away");
+        drop(taken);
         eventually(Duration::from_secs(5), at_home).expect("back on a preferred CPU");
         scheduler.stop();
     });
@@ -79,8 +132,17 @@ fn a_pinned_launcher_that_waits_for_a_real_time_task_disturbs_nobody_elsewhere()
         mark_launch(launcher.pid());
         let other = Process::start(busy_loop());
         std::thread::sleep(Duration::from_millis(300));
-        let share = share_while_taken(&other, preferred_cpu());
+        let taken = Taken::new(preferred_cpu());
+        let (before, switches) = (other.cpu_time(), involuntary(other.pid()));
+        std::thread::sleep(LOOK);
+        let share = taken.share(&other, before);
+        let switches = involuntary(other.pid()) - switches;
+        println!(
+            "background ran {:.0} % of it, {switches} switches",
+            share * 100.0
+        );
         assert!(share > 0.6, "background ran {:.0} % of it", share * 100.0);
+        drop(taken);
         // And it is served when the CPU is its own again.
         let ran = launcher.cpu_time();
         let served = || (launcher.cpu_time() - ran > Duration::from_secs(1)).then_some(());
