@@ -50,7 +50,8 @@ fn switches_have_class_queue_and_slice_under_a_sched_ext_scheduler() {
         let scheduler = Scheduler::start(&[]);
         let _neighbours = busy_loops(nr_cpus());
         let hog = Process::start(busy_loop());
-        let mut workload = gpu_launch("--profile eager --duration 20");
+        // The tracer may take half a minute to start beside so much noise in an emulated machine.
+        let mut workload = gpu_launch("--profile eager --duration 100");
         workload.stdout(Stdio::null());
         let workload = Process::start(workload);
         let folder = tempfile::tempdir().unwrap();
@@ -115,7 +116,7 @@ fn a_peers_switches_are_traced_as_ours() {
         });
         let name = attached.unwrap_or_else(|| panic!("{}", peer.log.join("\n")));
         let _neighbours = busy_loops(nr_cpus());
-        let mut workload = gpu_launch("--profile eager --duration 20");
+        let mut workload = gpu_launch("--profile eager --duration 100");
         workload.stdout(Stdio::null());
         let workload = Process::start(workload);
         let folder = tempfile::tempdir().unwrap();
