@@ -70,6 +70,7 @@ s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	if (!tctx || capped_until(tctx, now))
 		return prev_cpu;
 	if (is_boosted(decide_class(p, tctx, now))) {
+		drop_claim(p, tctx);
 		pick = pick_boosted_cpu(p, tctx, prev_cpu, now);
 		if (pick.cpu < 0)
 			return prev_cpu;

@@ -369,11 +369,10 @@ static __always_inline struct pick pick_handoff_cpu(struct task_struct *p, struc
 	return pick;
 }
 
-/* A boosted task's CPU, claimed for it. */
+/* The CPU for boosted task @p, who has no claim; claimed for it. */
 static __always_inline struct pick pick_boosted_cpu(struct task_struct *p, struct task_ctx *tctx,
 						    s32 prev_cpu, u64 now)
 {
-	drop_claim(p, tctx);
 	if (tctx->run_as == GPUAWARE_CLASS_LAUNCH)
 		return pick_launch_cpu(p, tctx, prev_cpu, now);
 	return pick_handoff_cpu(p, tctx, prev_cpu, now);
@@ -389,7 +388,6 @@ static __always_inline struct pick pick_refuge(struct task_struct *p, struct tas
 	struct pick pick = {.cpu = -1, .how = PICK_IDLE_OTHER};
 	s32 cpu;
 
-	drop_claim(p, tctx);
 	if (is_pinned(p))
 		return pick;
 	pick.cpu = pick_background_cpu(p, prev_cpu);

@@ -37,8 +37,8 @@ pub fn kernel_tells_limits() -> bool {
     compat::struct_has_field("sched_ext_ops", "cgroup_set_bandwidth").unwrap_or(false)
 }
 
-/// Do other programs than `ops.cpu_release` learn in time that a class above takes a CPU? Then that
-/// operation is out of date.
+/// May any program take tasks back from a CPU's own queue, not only `ops.cpu_release`? Kernels where it may
+/// call that operation out of date.
 fn kernel_takes_tasks_back_anywhere() -> bool {
     ["scx_bpf_dsq_reenq", "scx_bpf_reenqueue_local___v2"]
         .iter()

@@ -107,7 +107,8 @@ fn a_wakeup_avoids_a_preferred_cpu_in_an_interrupt_storm() {
             metrics().cpus
         );
         drop(storm);
-        // 12 were seen, of 41, where a hypervisor took a twentieth of the host as well.
+        println!("{all}");
+        // 8 to 16 were seen where a hypervisor took 2 to 15 % of the host as well.
         assert!(calm > 35 && stormy * 2 < calm, "{all}");
         scheduler.stop();
     });

@@ -7,7 +7,9 @@ use std::time::Duration;
 use crate::process::{Process, busy_loop, busy_loops, gpu_launch};
 use crate::tier;
 
-use super::machine::{Scheduler, cpu_of, launching_threads, mark_launch, nr_cpus, pin_to};
+use super::machine::{
+    Scheduler, cpu_of, involuntary, launching_threads, mark_launch, nr_cpus, pin_to,
+};
 
 /// The lowest CPU of the core of `cpu`.
 fn core_of(cpu: usize) -> u32 {
@@ -98,18 +100,6 @@ fn who_may_run_only_on_cpus_that_are_not_lent_is_served() {
     });
 }
 
-/// How often a process that never sleeps has had a CPU.
-fn turns(process: &Process) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid()));
-    let status = status.expect("its status");
-    let count = status
-        .lines()
-        .find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
-    count
-        .and_then(|count| count.trim().parse().ok())
-        .expect("a count")
-}
-
 /// Others always find a CPU, so the queue that all share never looks neglected.
 #[test]
 #[ignore = "runs in the lab: make test"]
@@ -130,9 +120,9 @@ fn who_may_run_only_where_launchers_spin_is_served() {
         let confined = Process::start(busy_loop());
         pin_to(&confined, &cpus);
         std::thread::sleep(Duration::from_secs(1));
-        let before = turns(&confined);
+        let before = involuntary(confined.pid());
         std::thread::sleep(Duration::from_secs(10));
-        let got = turns(&confined) - before;
+        let got = involuntary(confined.pid()) - before;
         // It is overdue after 0.4 s, which is looked for every 0.1 s.
         assert!(got >= 18, "{got} turns in 10 s");
         scheduler.assert_starves_nobody(Duration::ZERO);
