@@ -68,6 +68,7 @@ pub struct DriverFacts {
 #[derive(Debug, Serialize)]
 pub struct LaunchThread {
     pub tid: i32,
+    /// The first one for a request, if any came: that of the start is over before anyone can look for it.
     pub first_launch_monotonic_ns: u64,
 }
 
@@ -172,6 +173,7 @@ impl Core {
     }
 
     fn serve(&mut self, messages: &Receiver<Message>, tokens: &Sender<Vec<Token>>) -> Result<()> {
+        let mut has_served = false;
         loop {
             if !self.take_messages(messages) {
                 return Ok(());
@@ -186,6 +188,9 @@ impl Core {
                 continue;
             }
             let step = self.scheduler.next_step();
+            if !std::mem::replace(&mut has_served, true) {
+                self.first_launch_ns = clock::monotonic_ns()?;
+            }
             self.compute(&step)?;
             clock::burn(Duration::from_micros(self.profile.step_cpu_us));
             let new = self.scheduler.finish(&step);
