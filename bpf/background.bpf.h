@@ -35,6 +35,8 @@ static __always_inline u64 background_vtime(struct task_struct *p, struct task_c
 {
 	u64 now = queue_clock(dsq);
 
+	if (tctx)
+		end_overdue(p, tctx);
 	if (tctx && tctx->vtime_dsq != dsq) {
 		/*
 		 * A new task pays half a slice in advance: tasks that come and go all the time

@@ -316,8 +316,10 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 		return;
 	}
 	cctx->occupant = OCCUPANT_BACKGROUND;
-	if (!is_boosted(tctx->class))
+	if (!is_boosted(tctx->class)) {
+		end_overdue(p, tctx);
 		advance_queue_clock(tctx->vtime_dsq, p->scx.dsq_vtime);
+	}
 	if (time_before(now, cctx->turn_until_ns)) {
 		scx_bpf_task_set_slice(p, cctx->turn_until_ns - now);
 		return;

@@ -45,6 +45,7 @@ struct task_ctx {
 	u32 demand_class; /* what it counts as in the demand while it is runnable */
 	u32 run_as;	  /* the class that it was last queued as: a boosted one may be throttled */
 	bool is_softirqd;
+	bool is_overdue; /* taken to the head of its queue, has not run yet */
 	bool woken;	 /* runnable since a wakeup, has not run yet */
 	s32 claimed_cpu; /* chosen for a launcher that does not run yet; -1: none */
 	u64 run_start_ns;

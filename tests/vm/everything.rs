@@ -60,6 +60,9 @@ fn everything_at_once_starves_nobody() {
         let pinned = pinned();
         let moved = busy_loops(2);
         processes.push(fork_bomb(&cage, 16));
+        let pids =
+            [&processes, &pinned, &moved].map(|of| of.iter().map(Process::pid).collect::<Vec<_>>());
+        eprintln!("PIDs of boosted, pinned and moved ones: {pids:?}");
         let end = Instant::now() + stress_time();
         while Instant::now() < end {
             churn(&moved, Duration::from_secs(5));
