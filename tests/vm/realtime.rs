@@ -114,8 +114,11 @@ fn a_launcher_comes_back_from_where_a_real_time_task_drove_it() {
         mark_launch(launcher.pid());
         let at_home = || (cpu_that_runs(&launcher) == preferred_cpu()).then_some(());
         eventually(Duration::from_secs(5), at_home).expect("on a preferred CPU");
-        let taken = Taken::new(preferred_cpu());
-        eventually(LOOK, || at_home().is_none().then_some(())).expect("driven away");
+        let home = preferred_cpu();
+        let taken = Taken::new(home);
+        let is_away = || (cpu_that_runs(&launcher) != home).then_some(());
+        let was_driven = eventually(LOOK, is_away).is_some();
+        assert!(was_driven, "on CPU {home}, preferred: {}", preferred_cpu());
         drop(taken);
         eventually(Duration::from_secs(5), at_home).expect("back on a preferred CPU");
         scheduler.stop();
