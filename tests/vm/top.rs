@@ -13,33 +13,53 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Green, of launchers, as `tmux capture-pane -e` has it.
 const GREEN: &str = "38;5;2m";
 
-/// A terminal with top on it. Closed when dropped.
-struct Terminal;
+/// A terminal with top on it, of a tmux server of its own: one that was told to end still takes a new session, and ends.
+/// Closed when dropped.
+struct Terminal {
+    server: &'static str,
+}
 
 impl Terminal {
-    fn open(columns: u32, rows: u32, environment: &str) -> Self {
+    fn open(server: &'static str, columns: u32, rows: u32, environment: &str) -> Self {
         let binary = env!("CARGO_BIN_EXE_scx_gpuaware");
         let command = format!(
             "{environment} {binary} top --interval 0.5; echo ended with $?; stty -a; sleep 600"
         );
         let (columns, rows) = (columns.to_string(), rows.to_string());
         let size = ["-x", &columns, "-y", &rows];
-        tmux(&[&["new-session", "-d"], &size[..], &[&command]].concat());
-        Self
+        let terminal = Self { server };
+        terminal.tmux(&[&["new-session", "-d"], &size[..], &[&command]].concat());
+        terminal
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("tmux");
+        // And a configuration of the test's own.
+        command.args(["-u", "-L", self.server, "-f", "/dev/null"]);
+        command.args(args);
+        command
+    }
+
+    fn tmux(&self, args: &[&str]) -> String {
+        let output = self.command(args).output();
+        let output = output.expect("tmux: run make setup");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "tmux {args:?}: {error}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     fn resize(&self, columns: u32, rows: u32) {
         let (columns, rows) = (columns.to_string(), rows.to_string());
-        tmux(&["resize-window", "-x", &columns, "-y", &rows]);
+        self.tmux(&["resize-window", "-x", &columns, "-y", &rows]);
     }
 
     fn type_key(&self, key: &str) {
-        tmux(&["send-keys", key]);
+        self.tmux(&["send-keys", key]);
     }
 
     /// What is on it now.
     fn screen(&self) -> String {
-        tmux(&["capture-pane", "-p"])
+        self.tmux(&["capture-pane", "-p"])
     }
 
     /// What is on it once it has all of `texts`.
@@ -56,28 +76,14 @@ impl Terminal {
 
     /// Is anything green?
     fn is_coloured(&self) -> bool {
-        tmux(&["capture-pane", "-p", "-e"]).contains(GREEN)
+        self.tmux(&["capture-pane", "-p", "-e"]).contains(GREEN)
     }
 }
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        let _ = Command::new("tmux")
-            .args(SERVER)
-            .arg("kill-server")
-            .output();
+        let _ = self.command(&["kill-server"]).output();
     }
-}
-
-/// A server and a configuration of the test's own.
-const SERVER: [&str; 5] = ["-u", "-L", "gpuaware-test", "-f", "/dev/null"];
-
-fn tmux(args: &[&str]) -> String {
-    let output = Command::new("tmux").args(SERVER).args(args).output();
-    let output = output.expect("tmux: run make setup");
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "tmux {args:?}: {error}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[test]
@@ -89,7 +95,7 @@ fn top_fits_every_terminal_and_gives_it_back() {
         mark_launch(launcher.pid());
         let tid = launcher.pid().to_string();
 
-        let terminal = Terminal::open(80, 24, "");
+        let terminal = Terminal::open("gpuaware-test-colour", 80, 24, "");
         let everything = ["CPUS", "LOSES/s", &tid, "EVENTS", "q quit"];
         for (columns, rows) in [(80, 24), (132, 50), (40, 12)] {
             terminal.resize(columns, rows);
@@ -115,7 +121,7 @@ fn top_fits_every_terminal_and_gives_it_back() {
         assert!(is_given_back, "{after}");
         drop(terminal);
 
-        let terminal = Terminal::open(80, 24, "NO_COLOR=1");
+        let terminal = Terminal::open("gpuaware-test-plain", 80, 24, "NO_COLOR=1");
         terminal.shows(&everything);
         assert!(!terminal.is_coloured());
         terminal.type_key("C-c");
