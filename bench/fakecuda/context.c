@@ -319,7 +319,7 @@ CUresult CUDAAPI cuCtxGetStreamPriorityRange(int *least, int *greatest)
 }
 
 /* Waits for all work of the current context. */
-CUresult CUDAAPI cuCtxSynchronize(void)
+FK_ENTRY(cuCtxSynchronize, (void))
 {
 	struct fk_context *ctx;
 	CUresult result = fk_enter(&ctx);

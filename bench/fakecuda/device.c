@@ -9,7 +9,7 @@ bool fk_device_valid(CUdevice dev)
 	return dev >= 0 && (uint32_t)dev < fk_config.devices;
 }
 
-CUresult CUDAAPI cuInit(unsigned int flags)
+FK_ENTRY(cuInit, (unsigned int flags))
 {
 	CUresult result;
 

@@ -120,7 +120,7 @@ CUresult CUDAAPI cuEventQuery(CUevent handle)
 }
 
 /* cuda.h: without CU_EVENT_BLOCKING_SYNC the thread busy-waits, whatever the context's flags. */
-CUresult CUDAAPI cuEventSynchronize(CUevent handle)
+FK_ENTRY(cuEventSynchronize, (CUevent handle))
 {
 	struct fk_context *ctx;
 	struct fk_event *event;

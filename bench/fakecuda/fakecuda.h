@@ -24,6 +24,40 @@
 #define FK_NAME_LEN	   256
 #define FK_MAX_PARAM_BYTES 4096
 
+/* What fk_driver_state is when the process ends. */
+#define FK_SHUT_DOWN 0x46414b45
+
+/* What every entry point says then: CUDA_ERROR_DEINITIALIZED, for the assembler. */
+#define FK_DEINITIALIZED 4
+
+_Static_assert(FK_DEINITIALIZED == CUDA_ERROR_DEINITIALIZED, "as in cuda.h");
+
+extern uint32_t fk_driver_state __attribute__((visibility("hidden")));
+
+/*
+ * Defines an entry point that begins as those of the genuine library do, with a look at whether the
+ * driver shuts down, so that a uprobe on it costs what it costs there. In assembly, as the compiler
+ * would put what it saves and the arguments on the stack in between.
+ */
+/* clang-format off */
+#define FK_ENTRY(name, params)                                                                   \
+	CUresult fk_##name params;                                                               \
+	__asm__(".pushsection .text\n"                                                           \
+		".globl " #name "\n.type " #name ", @function\n.p2align 4\n"                     \
+		#name ":\n"                                                                      \
+		"	cmpl $" FK_STRING(FK_SHUT_DOWN) ", fk_driver_state(%rip)\n"               \
+		"	je 1f\n"                                                                 \
+		"	jmp fk_" #name "\n"                                                      \
+		"1:	movl $" FK_STRING(FK_DEINITIALIZED) ", %eax\n"                            \
+		"	ret\n"                                                                   \
+		".size " #name ", . - " #name "\n"                                               \
+		".popsection");                                                                  \
+	CUresult fk_##name params
+/* clang-format on */
+
+#define FK_STRING(text)	   FK_STRING_OF(text)
+#define FK_STRING_OF(text) #text
+
 /* Read once by cuInit; README.md documents each with unit and default. */
 struct fk_config {
 	uint64_t launch_ns;

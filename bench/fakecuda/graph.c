@@ -335,12 +335,12 @@ static CUresult fk_graph_launch(CUgraphExec handle, CUstream stream, bool ptsz)
 	}
 }
 
-CUresult CUDAAPI cuGraphLaunch(CUgraphExec exec, CUstream stream)
+FK_ENTRY(cuGraphLaunch, (CUgraphExec exec, CUstream stream))
 {
 	return fk_graph_launch(exec, stream, false);
 }
 
-CUresult CUDAAPI cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
+FK_ENTRY(cuGraphLaunch_ptsz, (CUgraphExec exec, CUstream stream))
 {
 	return fk_graph_launch(exec, stream, true);
 }

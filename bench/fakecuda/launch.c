@@ -162,52 +162,50 @@ static CUresult fk_launch(const struct fk_launch *l)
 	return CUDA_SUCCESS;
 }
 
-#define FK_LAUNCH_KERNEL(name, is_ptsz)                                                         \
-	CUresult CUDAAPI name(CUfunction f, unsigned int grid_x, unsigned int grid_y,           \
-			      unsigned int grid_z, unsigned int block_x, unsigned int block_y,  \
-			      unsigned int block_z, unsigned int shared_bytes, CUstream stream, \
-			      void **params, void **extra)                                      \
-	{                                                                                       \
-		const struct fk_launch l = {                                                    \
-			.function = f,                                                          \
-			.grid = {grid_x, grid_y, grid_z},                                       \
-			.block = {block_x, block_y, block_z},                                   \
-			.shared_bytes = shared_bytes,                                           \
-			.stream = stream,                                                       \
-			.ptsz = is_ptsz,                                                        \
-			.params = params,                                                       \
-			.extra = extra,                                                         \
-		};                                                                              \
-		return fk_launch(&l);                                                           \
+#define FK_GEOMETRY_PARAMS                                                                   \
+	unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x, \
+		unsigned int block_y, unsigned int block_z, unsigned int shared_bytes
+
+#define FK_LAUNCH_KERNEL(name, is_ptsz)                                                            \
+	FK_ENTRY(name,                                                                             \
+		 (CUfunction f, FK_GEOMETRY_PARAMS, CUstream stream, void **params, void **extra)) \
+	{                                                                                          \
+		const struct fk_launch l = {                                                       \
+			.function = f,                                                             \
+			.grid = {grid_x, grid_y, grid_z},                                          \
+			.block = {block_x, block_y, block_z},                                      \
+			.shared_bytes = shared_bytes,                                              \
+			.stream = stream,                                                          \
+			.ptsz = is_ptsz,                                                           \
+			.params = params,                                                          \
+			.extra = extra,                                                            \
+		};                                                                                 \
+		return fk_launch(&l);                                                              \
 	}
 
-#define FK_LAUNCH_KERNEL_EX(name, is_ptsz)                                                 \
-	CUresult CUDAAPI name(const CUlaunchConfig *config, CUfunction f, void **params,   \
-			      void **extra)                                                \
+#define FK_LAUNCH_KERNEL_EX(name, is_ptsz)                                                        \
+	FK_ENTRY(name, (const CUlaunchConfig *config, CUfunction f, void **params, void **extra)) \
+	{                                                                                         \
+		struct fk_launch l = {                                                            \
+			.function = f, .ptsz = is_ptsz, .params = params, .extra = extra};        \
+		CUresult result = fk_launch_from_config(config, &l);                              \
+		return result ? result : fk_launch(&l);                                           \
+	}
+
+#define FK_LAUNCH_COOPERATIVE(name, is_ptsz)                                               \
+	FK_ENTRY(name, (CUfunction f, FK_GEOMETRY_PARAMS, CUstream stream, void **params)) \
 	{                                                                                  \
-		struct fk_launch l = {                                                     \
-			.function = f, .ptsz = is_ptsz, .params = params, .extra = extra}; \
-		CUresult result = fk_launch_from_config(config, &l);                       \
-		return result ? result : fk_launch(&l);                                    \
-	}
-
-#define FK_LAUNCH_COOPERATIVE(name, is_ptsz)                                                    \
-	CUresult CUDAAPI name(CUfunction f, unsigned int grid_x, unsigned int grid_y,           \
-			      unsigned int grid_z, unsigned int block_x, unsigned int block_y,  \
-			      unsigned int block_z, unsigned int shared_bytes, CUstream stream, \
-			      void **params)                                                    \
-	{                                                                                       \
-		const struct fk_launch l = {                                                    \
-			.function = f,                                                          \
-			.grid = {grid_x, grid_y, grid_z},                                       \
-			.block = {block_x, block_y, block_z},                                   \
-			.shared_bytes = shared_bytes,                                           \
-			.stream = stream,                                                       \
-			.ptsz = is_ptsz,                                                        \
-			.cooperative = true,                                                    \
-			.params = params,                                                       \
-		};                                                                              \
-		return fk_launch(&l);                                                           \
+		const struct fk_launch l = {                                               \
+			.function = f,                                                     \
+			.grid = {grid_x, grid_y, grid_z},                                  \
+			.block = {block_x, block_y, block_z},                              \
+			.shared_bytes = shared_bytes,                                      \
+			.stream = stream,                                                  \
+			.ptsz = is_ptsz,                                                   \
+			.cooperative = true,                                               \
+			.params = params,                                                  \
+		};                                                                         \
+		return fk_launch(&l);                                                      \
 	}
 
 static CUresult fk_launch_from_config(const CUlaunchConfig *config, struct fk_launch *l)

@@ -6,6 +6,13 @@
 static pthread_mutex_t fk_mutex = PTHREAD_MUTEX_INITIALIZER;
 static bool fk_is_initialized;
 
+uint32_t fk_driver_state;
+
+static __attribute__((destructor)) void fk_shut_down(void)
+{
+	fk_driver_state = FK_SHUT_DOWN;
+}
+
 void fk_lock(void)
 {
 	pthread_mutex_lock(&fk_mutex);

@@ -239,12 +239,12 @@ CUresult CUDAAPI cuStreamQuery_ptsz(CUstream stream)
 	return fk_stream_query(stream, true);
 }
 
-CUresult CUDAAPI cuStreamSynchronize(CUstream stream)
+FK_ENTRY(cuStreamSynchronize, (CUstream stream))
 {
 	return fk_stream_synchronize(stream, false);
 }
 
-CUresult CUDAAPI cuStreamSynchronize_ptsz(CUstream stream)
+FK_ENTRY(cuStreamSynchronize_ptsz, (CUstream stream))
 {
 	return fk_stream_synchronize(stream, true);
 }

@@ -7,7 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use object::{Object, ObjectSegment, ObjectSymbol};
+use object::{Architecture, Object, ObjectSegment, ObjectSymbol, ReadRef};
+
+use super::probe_point;
 
 /// The entry points through which every CUDA program launches, whatever it links: the runtime,
 /// cuBLAS, NCCL and Triton all end here. A mark names its entry point by index into this list.
@@ -75,7 +77,7 @@ pub struct Mapping {
     pub path: PathBuf,
 }
 
-/// File offsets of the entry points that a library has.
+/// File offsets of the entry points that a library has: of where they are probed, which is where [`probe_point`] says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryPoints {
     /// Index into [`LAUNCH_SYMBOLS`] and file offset.
@@ -181,12 +183,17 @@ pub fn entry_points(path: &Path) -> Result<EntryPoints> {
     let data = object::ReadCache::new(data);
     let file =
         object::File::parse(&data).with_context(|| format!("{}: not ELF", path.display()))?;
+    let is_known_code = file.architecture() == Architecture::X86_64;
     let offset_of = |address: u64| {
-        file.segments().find_map(|segment| {
+        let (offset, rest) = file.segments().find_map(|segment| {
             let (offset, size) = segment.file_range();
             let within = address.checked_sub(segment.address())?;
-            (within < size).then_some((offset + within) as usize)
-        })
+            (within < size).then(|| (offset + within, size - within))
+        })?;
+        let looked_at = rest.min(probe_point::LOOKED_AT as u64);
+        let code = is_known_code.then(|| (&data).read_bytes_at(offset, looked_at));
+        let within = code.and_then(Result::ok).map_or(0, probe_point::offset_in);
+        Some(offset as usize + within)
     };
     let mut found = EntryPoints {
         launches: Vec::new(),

@@ -16,6 +16,7 @@ mod mappers;
 pub mod marks;
 mod names;
 mod observers;
+mod probe_point;
 mod probes;
 mod processes;
 mod quota;
