@@ -166,11 +166,11 @@ async fn serve(address: SocketAddr, server: Arc<api::Server>, engine: &Engine) -
     let listener = axum::serve::ListenerExt::tap_io(listener, |stream| {
         let _ = stream.set_nodelay(true);
     });
+    // Connections are accepted by the API's threads, as all of HTTP: this one only waits for the end.
+    let serving = tokio::spawn(axum::serve(listener, api::router(server)).into_future());
     let mut poll = tokio::time::interval(ENGINE_POLL);
     tokio::select! {
-        served = axum::serve(listener, api::router(server)).into_future() => {
-            served.context("cannot serve")
-        }
+        served = serving => served.context("the API panicked")?.context("cannot serve"),
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
         () = async {
