@@ -91,6 +91,85 @@ fn starts_again_where_the_emulation_made_the_guest_panic() {
     assert!(stderr.contains("the guest kernel panicked\n"), "{stderr}");
 }
 
+/// The CPUs on which each vCPU of the QEMU that this process started may run. There is one, as labs take turns.
+fn cores_of_vcpus() -> Vec<String> {
+    let status_of = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/status"));
+    let parent_of = |pid: &i32| -> Option<i32> {
+        let status = status_of(*pid).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        line.trim().parse().ok()
+    };
+    let is_ours = |pid: &i32| {
+        let ancestors = std::iter::successors(Some(*pid), parent_of);
+        ancestors
+            .take(20)
+            .any(|pid| pid as u32 == std::process::id())
+    };
+    let is_qemu = |pid: &i32| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name.starts_with("qemu-system")) && is_ours(pid)
+    };
+    let qemu = numbers_in("/proc").find(is_qemu).expect("QEMU runs");
+    let tasks = format!("/proc/{qemu}/task");
+    let is_vcpu = |tid: &i32| {
+        let name = std::fs::read_to_string(format!("{tasks}/{tid}/comm"));
+        name.is_ok_and(|name| name.starts_with("CPU "))
+    };
+    numbers_in(&tasks)
+        .filter(is_vcpu)
+        .map(|tid| {
+            let status = std::fs::read_to_string(format!("{tasks}/{tid}/status")).expect("status");
+            let allowed = status
+                .lines()
+                .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            allowed.expect("an affinity").trim().to_owned()
+        })
+        .collect()
+}
+
+/// The names of entries that are numbers.
+fn numbers_in(folder: &str) -> impl Iterator<Item = i32> {
+    let entries = std::fs::read_dir(folder).expect("a folder of processes or threads");
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+#[test]
+fn each_cpu_of_an_emulated_guest_has_a_core_of_its_own() {
+    if !tier::lab() {
+        return;
+    }
+    let shared = tempfile::tempdir().expect("a folder");
+    let folder = shared.path().to_str().expect("UTF-8").to_owned();
+    let cores = std::thread::available_parallelism().expect("the number of CPUs");
+    let cpus = cores.to_string();
+    let until_seen = r#"touch "$1/up"; for i in $(seq 600); do test -e "$1/seen" && exit 0; sleep 0.1; done; exit 1"#;
+    let command = ["--", "sh", "-c", until_seen, "sh", &folder];
+    let options = ["--cpus", &cpus, "--timeout", "240", "--rwdir", &folder];
+    let (output, found) = std::thread::scope(|scope| {
+        let running = scope.spawn(|| lab(&[&options, &command[..]].concat()));
+        while !shared.path().join("up").exists() && !running.is_finished() {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        let found = (!running.is_finished()).then(|| cores_of_vcpus());
+        std::fs::write(shared.path().join("seen"), "").expect("a file for the guest");
+        (running.join().expect("the lab"), found)
+    });
+    let stderr = text(&output.stderr);
+    assert_eq!(code(output.status), 0, "{stderr}");
+    if !stderr.contains("lab: emulation") {
+        println!("SKIPPED: KVM works here, and its vCPUs are left to the kernel");
+        return;
+    }
+    let mut found = found.expect("the command ran");
+    found.sort();
+    found.dedup();
+    assert_eq!(found.len(), cores.get(), "{found:?}");
+    assert!(
+        found.iter().all(|core| core.parse::<u32>().is_ok()),
+        "{found:?}"
+    );
+}
+
 #[test]
 fn unknown_kernel_is_one_clear_error() {
     if !tier::lab() {

@@ -201,6 +201,8 @@ fn qemu_options(accel: Accel, parts: &Parts) -> Vec<String> {
     let mut add = |flag: &str, value: String| options.extend([flag.to_owned(), value]);
     if accel == Accel::Emulation {
         add("-accel", "tcg,thread=multi".to_owned());
+        // For vcpus.rs, which finds threads by name.
+        add("-name", "debug-threads=on".to_owned());
     }
     // Every virtqueue is one more event that QEMU's main loop polls for, and that loop drives the
     // guest's timers. virtme-ng's serial devices have 64 queues each by default: 466 events made

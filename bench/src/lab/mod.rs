@@ -21,6 +21,7 @@ mod options;
 mod session;
 mod stream;
 mod tools;
+mod vcpus;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

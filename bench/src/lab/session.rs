@@ -27,6 +27,7 @@ use super::machine::{self, Accel, Parts, Port};
 use super::mainloop;
 use super::stream::Until;
 use super::tools::Tools;
+use super::vcpus;
 use super::{Lab, TIMED_OUT};
 use crate::watchdog::{Duty, Guarded};
 
@@ -252,17 +253,24 @@ impl Drop for Listening {
 fn read_status(socket: UnixStream, accel: Accel, events: &Sender<Event>) {
     for line in BufReader::new(&socket).lines() {
         let Ok(line) = line else { return };
-        if line == "ready"
-            && accel == Accel::Emulation
-            && let Err(error) = mainloop::put_first(&socket)
-        {
-            eprintln!(
-                "lab: the guest's timers may be late under load: SCHED_FIFO for QEMU's main thread: {error}"
-            );
+        if line == "ready" && accel == Accel::Emulation {
+            arrange_threads(&socket);
         }
         if events.send(Event::Status(line)).is_err() {
             return;
         }
+    }
+}
+
+/// Once the guest is up: QEMU's threads, as this machine's scheduler should take them.
+fn arrange_threads(socket: &UnixStream) {
+    if let Err(error) = mainloop::put_first(socket) {
+        eprintln!(
+            "lab: the guest's timers may be late under load: SCHED_FIFO for QEMU's main thread: {error}"
+        );
+    }
+    if let Err(error) = vcpus::pin(socket) {
+        eprintln!("lab: idle CPUs of the guest may wake late: a core for each: {error:#}");
     }
 }
 
