@@ -10,25 +10,10 @@ use std::sync::OnceLock;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use scx_gpuaware::identify::libcuda::{INIT_SYMBOL, LAUNCH_SYMBOLS, SYNC_SYMBOLS};
 use serde_json::Value;
 
 use crate::process::alone_with_cuda;
-
-const PROBED_ENTRIES: [&str; 13] = [
-    "cuLaunchKernel",
-    "cuLaunchKernel_ptsz",
-    "cuLaunchKernelEx",
-    "cuLaunchKernelEx_ptsz",
-    "cuLaunchCooperativeKernel",
-    "cuLaunchCooperativeKernel_ptsz",
-    "cuGraphLaunch",
-    "cuGraphLaunch_ptsz",
-    "cuInit",
-    "cuCtxSynchronize",
-    "cuStreamSynchronize",
-    "cuStreamSynchronize_ptsz",
-    "cuEventSynchronize",
-];
 
 fn make(folder: &str, target: &str, out: &Path) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
@@ -156,7 +141,11 @@ fn driver_conforms() {
 fn entries_begin_as_the_genuine_librarys_do() {
     let _alone = alone_with_cuda();
     let library = built().join("libcuda.so.1");
-    for entry in PROBED_ENTRIES {
+    // What the driver of CUDA 13 has and this one has not is not looked for.
+    let syncs = SYNC_SYMBOLS
+        .into_iter()
+        .filter(|name| !name.ends_with("_v2"));
+    for entry in LAUNCH_SYMBOLS.into_iter().chain(syncs).chain([INIT_SYMBOL]) {
         let output = Command::new("objdump")
             .args(["-d", "--no-show-raw-insn"])
             .arg(format!("--disassemble={entry}"))

@@ -150,7 +150,7 @@ fn each_cpu_of_an_emulated_guest_has_a_core_of_its_own() {
         while !shared.path().join("up").exists() && !running.is_finished() {
             std::thread::sleep(std::time::Duration::from_millis(100));
         }
-        let found = (!running.is_finished()).then(|| cores_of_vcpus());
+        let found = (!running.is_finished()).then(cores_of_vcpus);
         std::fs::write(shared.path().join("seen"), "").expect("a file for the guest");
         (running.join().expect("the lab"), found)
     });
