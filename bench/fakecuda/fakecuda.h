@@ -27,7 +27,7 @@
 /* What fk_driver_state is when the process ends. */
 #define FK_SHUT_DOWN 0x46414b45
 
-/* What every entry point says then: CUDA_ERROR_DEINITIALIZED, for the assembler. */
+/* What those of FK_ENTRY say then: CUDA_ERROR_DEINITIALIZED, for the assembler. */
 #define FK_DEINITIALIZED 4
 
 _Static_assert(FK_DEINITIALIZED == CUDA_ERROR_DEINITIALIZED, "as in cuda.h");

@@ -2,7 +2,7 @@
 //! Where at the beginning of a function a probe is cheap. Pure.
 //!
 //! A uprobe is a breakpoint in place of an instruction, and most instructions are then single-stepped
-//! elsewhere, which takes ten microseconds. A few the kernel carries out itself, in half of one
+//! elsewhere, which takes ten microseconds. A few the kernel carries out itself, which is far cheaper
 //! (`arch/x86/kernel/uprobes.c`: `branch_setup_xol_ops()`, `push_setup_xol_ops()`). Hardly any function
 //! begins with one of these; NVIDIA's libcuda (470 to 550) has one second, a `je` behind a `cmp`.
 
