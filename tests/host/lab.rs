@@ -91,6 +91,29 @@ fn starts_again_where_the_emulation_made_the_guest_panic() {
     assert!(stderr.contains("the guest kernel panicked\n"), "{stderr}");
 }
 
+#[test]
+fn starts_again_where_the_guest_does_not_boot() {
+    if !tier::lab() {
+        return;
+    }
+    let boot = |more: &[&str]| {
+        let no_root = [
+            "--timeout",
+            "240",
+            "--boot",
+            "initcall_blacklist=virtio_fs_init",
+        ];
+        let output = lab(&[&no_root[..], more, &["--", "true"]].concat());
+        (code(output.status), text(&output.stderr))
+    };
+    let (status, stderr) = boot(&["--restarts", "1"]);
+    assert_eq!(status, 1, "{stderr}");
+    let starts = stderr.matches("before the guest had booted").count();
+    assert_eq!(starts, 2, "{stderr}");
+    assert!(stderr.contains("the kernel panicked"), "{stderr}");
+    assert!(stderr.contains("Unable to mount root fs"), "{stderr}");
+}
+
 /// The CPUs on which each vCPU of the QEMU that this process started may run. There is one, as labs take turns.
 fn cores_of_vcpus() -> Vec<String> {
     let status_of = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/status"));

@@ -61,13 +61,21 @@ fn ports() -> String {
 # Written by gpuaware-bench lab: sets the guest up and runs one command.
 exec </dev/null
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+# The kernel names its ports while the first programs run already.
 port() {{
-	for dir in /sys/class/virtio-ports/*; do
-		read -r name <"$dir/name"
-		[ "$name" != "$1" ] || echo "/dev/${{dir##*/}}"
+	for try in $(seq 100); do
+		for dir in /sys/class/virtio-ports/*; do
+			name=
+			[ ! -r "$dir/name" ] || read -r name <"$dir/name"
+			[ "$name" != "$1" ] || {{ echo "/dev/${{dir##*/}}" && return; }}
+		done
+		sleep 0.1
 	done
+	echo "<3>gpuaware-bench lab: no serial port $1 after 10 s" >/dev/kmsg
 }}
 exec 3<>"$(port {status})" 4>"$(port {stdout})" 5>"$(port {stderr})"
+# Written once the host's end is known to the kernel; a read would take it for closed until then.
+echo started >&3
 # The host holds the other end of 3: when it is gone, so is whoever wants this guest.
 (cat <&3 >/dev/null; echo o >/proc/sysrq-trigger) &
 fail() {{

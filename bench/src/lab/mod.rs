@@ -139,8 +139,8 @@ pub fn main(options: &Options) -> Result<ExitCode> {
     let mut restarts = options.restarts();
     loop {
         match lab.run(options.command()) {
-            Err(error) if restarts > 0 && error.is::<session::StaleInt3>() => {
-                eprintln!("lab: {error}\nlab: that is the emulation's fault: starting again");
+            Err(error) if restarts > 0 && error.is::<session::Fault>() => {
+                eprintln!("lab: {error}\nlab: that is the machine's fault: starting again");
                 restarts -= 1;
             }
             ended => return ended.map(ExitCode::from),

@@ -49,8 +49,8 @@ pub struct Options {
     #[arg(long, value_name = "S", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=MAX_TIMEOUT_S))]
     timeout: u64,
 
-    /// How often to boot again and start the command anew where the emulation made the guest kernel
-    /// panic (docs/bench.md, a stale int3); each start has the whole time limit.
+    /// How often to boot again where the guest did not boot, or where the emulation made its kernel
+    /// panic (docs/bench.md, a stale int3); the command starts anew, with the whole time limit.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=9))]
     restarts: u32,
 

@@ -31,6 +31,10 @@ use super::vcpus;
 use super::{Lab, TIMED_OUT};
 use crate::watchdog::{Duty, Guarded};
 
+/// How long a boot may take, which is some 7 s on an emulated CPU and several times that on a busy machine. One that has lost
+/// its timer never ends.
+const BOOT_LIMIT: Duration = Duration::from_secs(120);
+
 /// How long a guest that has panicked may take to stop, a command's last output to arrive.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -77,28 +81,35 @@ pub fn run(
     // Nothing of the machine may outlive its answer.
     drop(machine);
     let console = console.lock().unwrap_or_else(PoisonError::into_inner);
-    let over = match result? {
-        Over::Panicked if console.stale_int3() => {
-            let last_lines = console.tail();
-            return Err(StaleInt3 { last_lines }.into());
+    let last_lines = console.tail();
+    match result? {
+        Over::Panicked { .. } if console.stale_int3() => {
+            Err(Fault::StaleInt3 { last_lines }.into())
         }
-        over => over,
-    };
-    report(over, lab, &console.tail())
+        over => report(over, lab, last_lines),
+    }
 }
 
-/// The guest kernel fell over a defect of the emulation: docs/bench.md.
+/// The machine failed and not what ran in it: a new start may do better.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the guest kernel panicked at a breakpoint that it had taken back, which the emulation still showed it: start it again (lab --restarts N does; docs/bench.md){last_lines}"
-)]
-pub struct StaleInt3 {
-    last_lines: String,
+pub enum Fault {
+    /// A defect of the emulation: docs/bench.md.
+    #[error(
+        "the guest kernel panicked at a breakpoint that it had taken back, which the emulation still showed it: start it again (lab --restarts N does; docs/bench.md){last_lines}"
+    )]
+    StaleInt3 { last_lines: String },
+    /// The command was not started.
+    #[error("{why} before the guest had booted (lab --restarts N starts it again){last_lines}")]
+    NotBooted {
+        why: &'static str,
+        last_lines: String,
+    },
 }
 
 /// Turns the end into an exit code or an error, with its message.
-fn report(over: Over, lab: &Lab, last_lines: &str) -> Result<u8> {
+fn report(over: Over, lab: &Lab, last_lines: String) -> Result<u8> {
     let limit = lab.timeout.as_secs();
+    let not_booted = |why, last_lines| Err(Fault::NotBooted { why, last_lines }.into());
     match over {
         Over::Exit(code) => Ok(code),
         Over::Signal(signal) => {
@@ -111,20 +122,20 @@ fn report(over: Over, lab: &Lab, last_lines: &str) -> Result<u8> {
             );
             Ok(TIMED_OUT)
         }
-        Over::TimedOut { ready: false } => {
+        Over::TimedOut { ready: false } if lab.timeout <= BOOT_LIMIT => {
             eprintln!(
                 "lab: not booted at the time limit of {limit} s; the machine was stopped{last_lines}"
             );
             Ok(TIMED_OUT)
         }
+        Over::TimedOut { ready: false } => not_booted("two minutes went by", last_lines),
         Over::SetUpFailed(why) => bail!("the guest's set-up failed: {why}"),
-        Over::Panicked => bail!("the guest kernel panicked{last_lines}"),
+        Over::Panicked { ready: true } => bail!("the guest kernel panicked{last_lines}"),
+        Over::Panicked { ready: false } => not_booted("the kernel panicked", last_lines),
         Over::Stopped { ready: true } => {
             bail!("the guest stopped before the command had ended{last_lines}")
         }
-        Over::Stopped { ready: false } => {
-            bail!("the machine stopped before the guest had booted{last_lines}")
-        }
+        Over::Stopped { ready: false } => not_booted("the machine stopped", last_lines),
     }
 }
 
@@ -135,7 +146,7 @@ enum Over {
     Signal(i32),
     TimedOut { ready: bool },
     SetUpFailed(String),
-    Panicked,
+    Panicked { ready: bool },
     Stopped { ready: bool },
 }
 
@@ -151,7 +162,7 @@ struct Wait<'a> {
 
 impl Wait<'_> {
     fn until_over(mut self, inbox: &Receiver<Event>) -> Result<Over> {
-        let mut deadline = self.started + self.lab.timeout;
+        let mut deadline = self.started + self.lab.timeout.min(BOOT_LIMIT);
         loop {
             let event = match inbox.recv_timeout(deadline.saturating_duration_since(Instant::now()))
             {
@@ -159,10 +170,13 @@ impl Wait<'_> {
                 Err(RecvTimeoutError::Timeout) => return Ok(self.at_deadline()),
                 Err(RecvTimeoutError::Disconnected) => bail!("nobody watches the machine any more"),
             };
-            if matches!(event, Event::Panicked)
-                || (matches!(&event, Event::Status(line) if line.starts_with("exit ")))
-            {
-                deadline = deadline.min(Instant::now() + GRACE);
+            match &event {
+                Event::Status(line) if line == "ready" => {
+                    deadline = self.started + self.lab.timeout;
+                }
+                Event::Status(line) if line.starts_with("exit ") => soon(&mut deadline),
+                Event::Panicked => soon(&mut deadline),
+                _ => {}
             }
             if let Some(over) = self.take(event)? {
                 return Ok(over);
@@ -172,7 +186,7 @@ impl Wait<'_> {
 
     fn at_deadline(&self) -> Over {
         match self.exit {
-            _ if self.panicked => Over::Panicked,
+            _ if self.panicked => Over::Panicked { ready: self.ready },
             Some(code) => Over::Exit(code),
             None => Over::TimedOut { ready: self.ready },
         }
@@ -183,7 +197,9 @@ impl Wait<'_> {
             Event::Signal(signal) => return Ok(Some(Over::Signal(signal))),
             Event::Panicked => self.panicked = true,
             Event::Drained => self.drained += 1,
-            Event::Stopped if self.panicked => return Ok(Some(Over::Panicked)),
+            Event::Stopped if self.panicked => {
+                return Ok(Some(Over::Panicked { ready: self.ready }));
+            }
             Event::Stopped => {
                 let stopped = Over::Stopped { ready: self.ready };
                 return Ok(Some(self.exit.map_or(stopped, Over::Exit)));
@@ -209,6 +225,11 @@ impl Wait<'_> {
         // The mark ends stdout and stderr.
         Ok(self.exit.filter(|_| self.drained == 2).map(Over::Exit))
     }
+}
+
+/// No later than after the grace.
+fn soon(deadline: &mut Instant) {
+    *deadline = (*deadline).min(Instant::now() + GRACE);
 }
 
 /// The threads at this end of the guest's ports.
