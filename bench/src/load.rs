@@ -32,6 +32,9 @@ pub struct Sample {
     pub throttles: u64,
     /// The sum of the limits that the CPUs' clocks have now; 0: not known.
     pub clock_limit_khz: u64,
+    /// Pieces of work that were done to see how fast the CPUs are, and their CPU time; 0: by nobody.
+    pub pieces: u64,
+    pub pieces_ns: u64,
 }
 
 impl Sample {
@@ -54,6 +57,8 @@ impl Sample {
                 cpu.join("thermal_throttle")
             }),
             clock_limit_khz: sum_of(&["scaling_max_freq"], |cpu| cpu.join("cpufreq")),
+            pieces: 0,
+            pieces_ns: 0,
         })
     }
 
@@ -65,6 +70,8 @@ impl Sample {
         }
         let seconds = ms as f64 / 1e3;
         let busy = |ticks: u64| ticks as f64 / TICKS_PER_SECOND / seconds;
+        let pieces = end.pieces.saturating_sub(self.pieces);
+        let pieces_ns = end.pieces_ns.saturating_sub(self.pieces_ns);
         let known = self.clock_limit_khz > 0 && end.clock_limit_khz > 0;
         Some(Load {
             seconds,
@@ -73,6 +80,7 @@ impl Sample {
             steal_cpus: busy(end.steal_ticks.saturating_sub(self.steal_ticks)),
             throttles: end.throttles.saturating_sub(self.throttles),
             clock_limit: known.then(|| end.clock_limit_khz as f64 / self.clock_limit_khz as f64),
+            piece_us: (pieces > 0).then(|| pieces_ns as f64 / pieces as f64 / 1e3),
         })
     }
 }
@@ -205,6 +213,8 @@ mod tests {
             steal_ticks: 10,
             throttles: 3,
             clock_limit_khz: 4000,
+            pieces: 10,
+            pieces_ns: 400_000,
         };
         let end = Sample {
             at_ms: 3000,
@@ -212,11 +222,19 @@ mod tests {
             steal_ticks: 14,
             throttles: 5,
             clock_limit_khz: 3000,
+            pieces: 14,
+            pieces_ns: 580_000,
             ..begin.clone()
         };
         let load = begin.until(&end).unwrap();
         assert_eq!((load.outside_cpus, load.steal_cpus), (0.5, 0.02));
         assert_eq!((load.throttles, load.clock_limit), (2, Some(0.75)));
+        assert_eq!(load.piece_us, Some(45.0));
+        let unknown = Sample {
+            pieces: 10,
+            ..end.clone()
+        };
+        assert_eq!(begin.until(&unknown).unwrap().piece_us, None);
         assert_eq!(end.until(&begin), None);
         assert_eq!(begin.until(&begin), None);
     }

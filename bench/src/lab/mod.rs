@@ -18,6 +18,7 @@ mod kernel;
 mod machine;
 mod mainloop;
 mod options;
+mod pace;
 mod session;
 mod stream;
 mod tools;

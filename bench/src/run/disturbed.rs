@@ -2,7 +2,11 @@
 //! Whether the machine disturbed a cell, and whether the cell is measured again. Pure, and blind to
 //! what was measured: who repeats the cells that he does not like finds what he looks for.
 
-use crate::record::{Load, Surroundings};
+use std::collections::BTreeMap;
+
+use crate::neighbour::Neighbour;
+use crate::record::{Cell, Load, Surroundings};
+use crate::study::stats::median;
 
 /// Other processes may keep this many CPUs busy, or this share of all where there are many.
 const OUTSIDE_CPUS: f64 = 0.1;
@@ -11,6 +15,10 @@ const OUTSIDE_SHARE: f64 = 0.02;
 const STEAL_SHARE: f64 = 0.02;
 /// The CPUs' limits of frequency may fall by this much: a rounding of the driver's.
 const CLOCK_FALL: f64 = 0.01;
+/// A piece of work may take this much of what it usually takes.
+const SLOWER: f64 = 1.1;
+/// So many cells show what is usual.
+const USUAL_CELLS: usize = 5;
 
 /// A cell is measured at most this many times more.
 const EXTRA_A_CELL: usize = 2;
@@ -62,6 +70,49 @@ fn reasons_on(machine: &str, load: &Load) -> Vec<String> {
     reasons
 }
 
+/// How fast the host's CPUs usually were beside each neighbour: idle CPUs may have a higher clock, and a core's other
+/// thread to themselves.
+#[derive(Debug, Default)]
+pub struct Usual {
+    piece_us: BTreeMap<Neighbour, f64>,
+}
+
+impl Usual {
+    /// In these cells; neighbours with too few are left out.
+    pub fn of(cells: &[Cell]) -> Self {
+        let mut seen: BTreeMap<Neighbour, Vec<f64>> = BTreeMap::new();
+        for cell in cells {
+            let surroundings = cell.measurement.as_ref().map(|m| &m.surroundings);
+            if let Some(piece_us) = surroundings.and_then(on_the_host) {
+                seen.entry(cell.key.neighbour).or_default().push(piece_us);
+            }
+        }
+        let enough = seen
+            .into_iter()
+            .filter(|(_, cells)| cells.len() >= USUAL_CELLS);
+        Self {
+            piece_us: enough
+                .filter_map(|(neighbour, cells)| Some((neighbour, median(&cells)?)))
+                .collect(),
+        }
+    }
+
+    /// If the host was slower than usual in a cell: by how much.
+    pub fn slower(&self, neighbour: Neighbour, surroundings: &Surroundings) -> Option<String> {
+        let ratio = on_the_host(surroundings)? / self.piece_us.get(&neighbour)?;
+        (ratio > SLOWER).then(|| {
+            format!(
+                "a piece of work took the host {:.0} % more CPU time than in other cells",
+                (ratio - 1.0) * 100.0
+            )
+        })
+    }
+}
+
+fn on_the_host(surroundings: &Surroundings) -> Option<f64> {
+    surroundings.host.as_ref()?.piece_us
+}
+
 /// How many cells may still be measured again.
 #[derive(Debug)]
 pub struct Budget {
@@ -89,6 +140,7 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::samples;
 
     fn quiet(cpus: u64) -> Load {
         Load {
@@ -98,6 +150,7 @@ mod tests {
             steal_cpus: 0.0,
             throttles: 0,
             clock_limit: Some(1.0),
+            piece_us: None,
         }
     }
 
@@ -140,6 +193,37 @@ mod tests {
                 "the frequency limit of the host fell to 60 %",
             ]
         );
+    }
+
+    /// How long a piece of work took in a cell.
+    fn cell(neighbour: Neighbour, piece_us: Option<f64>) -> Cell {
+        let mut cell = samples::cell(1, "eevdf", neighbour, 100.0);
+        let measurement = cell.measurement.as_mut().unwrap();
+        measurement.surroundings.host = Some(Load {
+            piece_us,
+            ..quiet(2)
+        });
+        cell
+    }
+
+    #[test]
+    fn a_cell_in_which_the_host_was_slow_is_known_by_the_others() {
+        let slower = |cells: &[Cell], neighbour, piece_us| {
+            let cell = cell(neighbour, piece_us);
+            Usual::of(cells).slower(neighbour, &cell.measurement.unwrap().surroundings)
+        };
+        let heavy = [35.0, 36.0, 37.0, 38.0, 50.0].map(|us| cell(Neighbour::Heavy, Some(us)));
+        assert_eq!(slower(&heavy, Neighbour::Heavy, Some(40.5)), None);
+        assert_eq!(
+            slower(&heavy, Neighbour::Heavy, Some(44.4)).as_deref(),
+            Some("a piece of work took the host 20 % more CPU time than in other cells")
+        );
+        // Of whom nothing is known, or too little.
+        assert_eq!(slower(&heavy, Neighbour::Heavy, None), None);
+        assert_eq!(slower(&heavy, Neighbour::None, Some(99.0)), None);
+        assert_eq!(slower(&heavy[1..], Neighbour::Heavy, Some(99.0)), None);
+        let unknown = [0; 9].map(|_| cell(Neighbour::Heavy, None));
+        assert_eq!(slower(&unknown, Neighbour::Heavy, Some(99.0)), None);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::interrupt;
 use crate::neighbour::Neighbour;
 use crate::record::{self, Cell, CellKey, Discarded, Measurement, RunDir};
 use crate::run::cell::{self, Phases, Settings};
-use crate::run::disturbed::{self, Budget};
+use crate::run::disturbed::{self, Budget, Usual};
 use crate::run::facts;
 use crate::run::places::Places;
 use crate::run::plan::{Block, Plan, Turn};
@@ -34,6 +34,8 @@ struct Stage<'a> {
     disk: Option<&'a Path>,
     progress: Progress,
     budget: Budget,
+    /// Known once the block's cells have been measured.
+    usual: Usual,
     places: Places,
     /// What the kernel took the time from at first.
     clock: Option<String>,
@@ -78,6 +80,7 @@ pub fn block(run: &RunDir, index: usize, target_dir: &Path, disk: Option<&Path>)
         disk,
         progress: Progress::new(&plan, run, index),
         budget: Budget::new(plan.matrix.cells(), spent),
+        usual: Usual::default(),
         places: Places::of_this_machine(target_dir),
         clock: facts::clocksource(),
     };
@@ -92,7 +95,7 @@ pub fn block(run: &RunDir, index: usize, target_dir: &Path, disk: Option<&Path>)
             stage.turn(round.round, turn)?;
         }
     }
-    Ok(())
+    stage.again_where_slow()
 }
 
 impl Stage<'_> {
@@ -137,9 +140,9 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// One arm's cells in one round, under its scheduler.
+    /// One arm's cells in one round.
     fn turn(&mut self, round: u32, turn: &Turn) -> Result<()> {
-        let keys: Vec<CellKey> = turn
+        let keys = turn
             .cells
             .iter()
             .map(|(neighbour, workload)| CellKey {
@@ -149,17 +152,45 @@ impl Stage<'_> {
                 workload: workload.clone(),
             })
             // What an earlier attempt at this block has measured stays.
-            .filter(|key| !self.run.has(key))
-            .collect();
-        if keys.is_empty() {
+            .filter(|key| !self.run.has(key));
+        self.work_off(&turn.arm, keys.map(|key| (key, Vec::new())).collect())
+    }
+
+    /// Cells in which the host was slower than usual, once it is known what is usual: once more, or marked.
+    fn again_where_slow(&mut self) -> Result<()> {
+        let cells = self.run.cells()?;
+        self.usual = Usual::of(&cells);
+        let index = self.index;
+        let open = |cell: &Cell| cell.block == index && cell.disturbed.is_empty();
+        for mut cell in cells.into_iter().filter(open) {
+            let measurement = cell.measurement.as_ref();
+            let slower =
+                measurement.and_then(|m| self.usual.slower(cell.key.neighbour, &m.surroundings));
+            let Some(reason) = slower else { continue };
+            cell.disturbed.push(reason);
+            let took = Duration::from_millis(cell.phases_ms.values().sum());
+            self.progress.reopen(&cell.key);
+            let arm = cell.key.arm.clone();
+            if let Some(again) = self.keep(cell, took)? {
+                self.work_off(&arm, VecDeque::from([again]))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures cells of one arm under its scheduler. A disturbed one goes to the end of the queue: by then the
+    /// disturbance may be over.
+    fn work_off(
+        &mut self,
+        arm: &str,
+        mut queue: VecDeque<(CellKey, Vec<Discarded>)>,
+    ) -> Result<()> {
+        if queue.is_empty() {
             return Ok(());
         }
-        let arm = &self.plan.arms[&turn.arm];
+        let arm = &self.plan.arms[arm];
         let unusable = missing(arm, &self.plan.preferred);
         let mut attached = None;
-        // A disturbed cell goes to the end of the queue: by then the disturbance may be over.
-        let mut queue: VecDeque<(CellKey, Vec<Discarded>)> =
-            keys.into_iter().map(|key| (key, Vec::new())).collect();
         while let Some((key, discarded)) = queue.pop_front() {
             let began = Instant::now();
             let mut phases = Phases::begin();
@@ -251,6 +282,8 @@ impl Stage<'_> {
             Err(error) => (None, Some(format!("{error:#}"))),
         };
         let surroundings = measurement.as_ref().map(|m| &m.surroundings);
+        let mut disturbed = surroundings.map_or_else(Vec::new, disturbed::reasons);
+        disturbed.extend(surroundings.and_then(|s| self.usual.slower(key.neighbour, s)));
         Cell {
             schema: record::SCHEMA,
             key,
@@ -259,7 +292,7 @@ impl Stage<'_> {
             started_unix_ms: unix_ms().saturating_sub(began.elapsed().as_millis() as u64),
             failure,
             cannot_run,
-            disturbed: surroundings.map_or_else(Vec::new, disturbed::reasons),
+            disturbed,
             discarded,
             measurement,
             phases_ms: phases.into_ms(),

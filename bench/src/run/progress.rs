@@ -92,6 +92,12 @@ impl Progress {
         )
     }
 
+    /// Counts a cell that was there as one to come.
+    pub fn reopen(&mut self, key: &CellKey) {
+        self.done = self.done.saturating_sub(1);
+        *self.left.entry(key.neighbour).or_insert(0) += 1;
+    }
+
     fn time_left(&self) -> Duration {
         let cells: Duration = self
             .left
