@@ -25,6 +25,8 @@ pub const SCHEMA: u32 = 1;
 
 /// A file that is there while a run goes on.
 const RESERVE: &str = ".reserve";
+/// How the names of files begin that are being written.
+const DRAFT: &str = ".draft-";
 /// A cell without a measurement takes a block of the file system, its draft and the folder's entry some more.
 const RESERVE_BYTES: usize = 1 << 16;
 
@@ -185,6 +187,24 @@ impl RunDir {
         Ok(failed.len())
     }
 
+    /// Removes what a runner that was killed had not written to its end.
+    pub fn remove_drafts(&self) -> Result<()> {
+        for folder in [self.root.clone(), self.root.join("cells")] {
+            for entry in fs::read_dir(&folder)?.flatten() {
+                if entry
+                    .file_name()
+                    .as_encoded_bytes()
+                    .starts_with(DRAFT.as_bytes())
+                {
+                    let file = entry.path();
+                    fs::remove_file(&file)
+                        .with_context(|| format!("cannot remove {}", file.display()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the cell. Where the disk is full the reserve makes room for the reason, so that the cell is marked.
     ///
     /// An earlier measurement of the same cell is worth more than the reason why there is no second one.
@@ -248,6 +268,7 @@ pub fn write_json<T: Serialize>(file: &Path, value: &T) -> Result<()> {
         // Readable for others than root, who runs the lab; the umask still applies.
         let mode = fs::Permissions::from_mode(0o644);
         let mut draft = tempfile::Builder::new()
+            .prefix(DRAFT)
             .permissions(mode)
             .tempfile_in(folder)?;
         serde_json::to_writer(&mut draft, value)?;
@@ -382,6 +403,31 @@ mod tests {
         }
         assert_eq!(run.forget_failed().unwrap(), 1);
         assert!(run.has(&good.key) && run.has(&impossible.key) && !run.has(&failed.key));
+    }
+
+    #[test]
+    fn drafts_of_a_killed_runner_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(dir.path()).unwrap();
+        let cell = samples::cell(1, "eevdf", Neighbour::None, 100.0);
+        run.write_cell(&cell).unwrap();
+        for draft in [".draft-x", "cells/.draft-y"] {
+            fs::write(dir.path().join(draft), "{").unwrap();
+        }
+        run.remove_drafts().unwrap();
+        assert!(run.has(&cell.key));
+        for folder in ["", "cells"] {
+            let names = fs::read_dir(dir.path().join(folder)).unwrap();
+            let drafts = names.filter(|entry| {
+                entry
+                    .as_ref()
+                    .unwrap()
+                    .file_name()
+                    .to_string_lossy()
+                    .contains("draft")
+            });
+            assert_eq!(drafts.count(), 0, "in {folder:?}");
+        }
     }
 
     #[test]

@@ -110,6 +110,7 @@ fn resume(dir: &Path, options: &RunOptions) -> Result<(Plan, RunDir)> {
     let run = RunDir::open(&root).map_err(usage)?;
     let plan: Plan = record::read_json(&root.join("plan.json"))?;
     same_host(&root.join("facts-host.json"), options)?;
+    run.remove_drafts()?;
     let forgotten = run.forget_failed()?;
     eprintln!(
         "{} of {} cells are measured; {forgotten} failed ones are repeated",
