@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A runner that is killed, or whose terminal goes away: what it has started is gone all the same. And what is not of
-//! its doing: load from outside, which has a cell measured again.
+//! its doing: load from outside and slow CPUs, which have a cell measured again.
 
 use std::fs;
 use std::time::Duration;
@@ -96,4 +96,42 @@ fn a_cell_beside_load_from_outside_is_measured_again() {
         "its figure is kept: {first}"
     );
     assert!(cell["measurement"].is_object(), "{text}");
+}
+
+#[test]
+fn a_cell_in_which_the_host_was_slow_is_measured_again() {
+    let bench = Bench::new(&script_that(":"), "[\"none\"]", "");
+    let output = bench.path("out");
+    let six_rounds = [ON_HOST, &["--rounds", "6"]].concat();
+    let (code, log) = end_of(bench.run(&output, &six_rounds));
+    assert_eq!(code, 0, "{log}");
+    // What the lab would have written; nobody looks at the speed of the machine that is measured itself.
+    for round in 1..=6 {
+        let file = output.join(format!("cells/r{round:02}-plain-none-w.json"));
+        let mut cell: serde_json::Value =
+            serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        for list in ["disturbed", "discarded"] {
+            cell[list] = serde_json::json!([]);
+        }
+        let surroundings = &mut cell["measurement"]["surroundings"];
+        let mut host = surroundings["here"].clone();
+        host["piece_us"] = serde_json::json!(if round == 3 { 32.5 } else { 25.0 });
+        surroundings["host"] = host;
+        fs::write(&file, cell.to_string()).unwrap();
+    }
+    // A run that is complete has nothing to do.
+    fs::remove_file(output.join("cells/r06-plain-none-w.json")).unwrap();
+    let (code, log) = end_of(bench.resume(&output));
+    assert_eq!(code, 0, "{log}");
+    for round in 1..=6 {
+        let text = cell(&output, &format!("r{round:02}-plain-none-w")).unwrap();
+        let cell: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let discarded = cell["discarded"].as_array().unwrap();
+        let slow = discarded.iter().find(|measured| {
+            measured["reasons"][0]
+                == "a piece of work took the host 30 % more CPU time than in other cells"
+        });
+        assert_eq!(slow.is_some(), round == 3, "{text}\n{log}");
+        assert!(cell["measurement"].is_object(), "{text}");
+    }
 }
