@@ -1,13 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! CPUs that are online, CPU lists as Linux writes them ("0-3,8"), and the CPUs that the arms may use for the launcher.
+//! CPUs that are online, those that a thread may use, CPU lists as Linux writes them ("0-3,8"), and the CPUs that the arms may use for the launcher.
 
 use std::collections::BTreeSet;
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 
 /// The CPUs that are online. Not those that this process may use: on a boot with isolated CPUs
 /// these are fewer.
 pub fn online() -> usize {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     parse_list(&list).map_or(1, |cpus| cpus.len())
+}
+
+/// The CPUs that a thread may use; 0: the calling one.
+pub fn allowed(thread: Pid) -> nix::Result<Vec<usize>> {
+    let set = sched_getaffinity(thread)?;
+    let is_in = |&cpu: &usize| set.is_set(cpu).unwrap_or(false);
+    Ok((0..CpuSet::count()).filter(is_in).collect())
+}
+
+/// Lets a thread use these CPUs only.
+pub fn allow(thread: Pid, cpus: &[usize]) -> nix::Result<()> {
+    let mut set = CpuSet::new();
+    for &cpu in cpus {
+        set.set(cpu)?;
+    }
+    sched_setaffinity(thread, &set)
 }
 
 /// Parses a Linux CPU list; an empty list is an error.

@@ -47,9 +47,11 @@ impl HostLoad {
             let mut pause = INTERVAL;
             let mut pace = Pace::new();
             while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                pace.look();
+                // Not of the work before it, which waits for CPUs that are busy.
                 let began = Instant::now();
                 // The guest notices by the time in the file that nothing new came.
-                let _ = look(&mut pace).and_then(|sample| write(&file, &sample));
+                let _ = look(&pace).and_then(|sample| write(&file, &sample));
                 pause = INTERVAL.max(began.elapsed() * COST);
             }
         });
@@ -69,8 +71,7 @@ impl Drop for HostLoad {
     }
 }
 
-fn look(pace: &mut Pace) -> Result<Sample> {
-    pace.look();
+fn look(pace: &Pace) -> Result<Sample> {
     Ok(Sample {
         pieces: pace.pieces,
         pieces_ns: pace.ns,

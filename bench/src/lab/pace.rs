@@ -5,15 +5,19 @@
 //! core's other thread, or one that makes the clock fall. No counter tells.
 
 use std::hint::black_box;
+use std::time::Duration;
 
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 
-/// Some 35 us: short for whoever waits for the CPU meanwhile.
+use crate::cpus;
+
+/// Some 25 us: short for whoever waits for the CPU meanwhile.
 const STEPS: u32 = 20_000;
 /// A machine with many CPUs gets to all of them in time.
 const PIECES: usize = 4;
+
+const THIS_THREAD: Pid = Pid::from_raw(0);
 
 /// Work done by one thread, and what it took.
 #[derive(Debug)]
@@ -29,18 +33,15 @@ pub struct Pace {
 impl Pace {
     /// For the calling thread, on the CPUs that it may use. A thread whose CPUs are not known works where it is.
     pub fn new() -> Self {
-        let allowed = sched_getaffinity(Pid::from_raw(0)).ok();
-        let is_allowed =
-            |cpu: &usize| allowed.is_some_and(|allowed| allowed.is_set(*cpu).unwrap_or(false));
         Self {
-            cpus: (0..CpuSet::count()).filter(is_allowed).collect(),
+            cpus: cpus::allowed(THIS_THREAD).unwrap_or_default(),
             next: 0,
             pieces: 0,
             ns: 0,
         }
     }
 
-    /// Does a piece on each CPU, or on the next ones where there are many.
+    /// Does a piece on each CPU, or on the next ones where there are many. The thread may use all of them afterwards.
     pub fn look(&mut self) {
         for _ in 0..self.cpus.len().clamp(1, PIECES) {
             self.go_to_next_cpu();
@@ -49,6 +50,7 @@ impl Pace {
                 self.ns += ns;
             }
         }
+        let _ = cpus::allow(THIS_THREAD, &self.cpus);
     }
 
     fn go_to_next_cpu(&mut self) {
@@ -56,17 +58,14 @@ impl Pace {
             return;
         };
         self.next = (self.next + 1) % self.cpus.len();
-        let mut one = CpuSet::new();
         // A CPU that is gone meanwhile is passed over.
-        let _ = one
-            .set(cpu)
-            .and_then(|()| sched_setaffinity(Pid::from_raw(0), &one));
+        let _ = cpus::allow(THIS_THREAD, &[cpu]);
     }
 }
 
 /// CPU time in ns of the piece: four chains that a core can work on at once, as what shares it takes from just that.
 fn piece() -> Option<u64> {
-    let before = thread_ns()?;
+    let before = thread_time()?;
     let mut chains = black_box([1_u64, 2, 3, 4]);
     for _ in 0..STEPS {
         for chain in &mut chains {
@@ -75,12 +74,14 @@ fn piece() -> Option<u64> {
         }
     }
     black_box(chains);
-    thread_ns()?.checked_sub(before)
+    let took = thread_time()?.checked_sub(before)?;
+    u64::try_from(took.as_nanos()).ok()
 }
 
-fn thread_ns() -> Option<u64> {
-    let now = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok()?;
-    Some(now.tv_sec().cast_unsigned() * 1_000_000_000 + now.tv_nsec().cast_unsigned())
+fn thread_time() -> Option<Duration> {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .ok()
+        .map(Duration::from)
 }
 
 #[cfg(test)]
@@ -92,15 +93,16 @@ mod tests {
         // Its thread's affinity is changed.
         std::thread::spawn(|| {
             let mut pace = Pace::new();
-            let cpus = pace.cpus.len();
-            let each = cpus.clamp(1, PIECES) as u64;
+            let count = pace.cpus.len();
+            let each = count.clamp(1, PIECES) as u64;
             pace.look();
             pace.look();
             assert_eq!(pace.pieces, 2 * each);
             // No CPU does a step in a fiftieth of a nanosecond, nor needs a microsecond.
             let step = pace.ns as f64 / pace.pieces as f64 / f64::from(STEPS);
             assert!((0.02..1000.0).contains(&step), "{step} ns");
-            assert_eq!(pace.next as u64, 2 * each % cpus as u64);
+            assert_eq!(pace.next as u64, 2 * each % count as u64);
+            assert_eq!(cpus::allowed(THIS_THREAD).unwrap(), pace.cpus);
         })
         .join()
         .unwrap();

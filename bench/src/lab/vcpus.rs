@@ -9,9 +9,10 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 
 use anyhow::{Context, Result};
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::Pid;
+
+use crate::cpus;
 
 /// Pins the vCPUs of the QEMU at the other end of `socket` to the cores that it may use, one each. Does nothing where there
 /// are not as many of the one as of the other: with fewer cores two vCPUs must be able to change places.
@@ -20,17 +21,13 @@ use nix::unistd::Pid;
 /// The threads cannot be read or the kernel refuses; the guest runs all the same.
 pub fn pin(socket: &UnixStream) -> Result<()> {
     let qemu = getsockopt(socket, sockopt::PeerCredentials)?.pid();
-    let allowed = sched_getaffinity(Pid::from_raw(qemu))?;
-    let is_allowed = |&core: &usize| allowed.is_set(core).unwrap_or(false);
-    let cores: Vec<usize> = (0..CpuSet::count()).filter(is_allowed).collect();
+    let cores = cpus::allowed(Pid::from_raw(qemu))?;
     let vcpus = vcpus_of(qemu)?;
     if vcpus.len() != cores.len() {
         return Ok(());
     }
     for ((_, thread), core) in vcpus.into_iter().zip(cores) {
-        let mut own = CpuSet::new();
-        own.set(core)?;
-        sched_setaffinity(thread, &own)?;
+        cpus::allow(thread, &[core])?;
     }
     Ok(())
 }
