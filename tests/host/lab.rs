@@ -96,18 +96,11 @@ fn starts_again_where_the_guest_does_not_boot() {
     if !tier::lab() {
         return;
     }
-    let boot = |more: &[&str]| {
-        let no_root = [
-            "--timeout",
-            "240",
-            "--boot",
-            "initcall_blacklist=virtio_fs_init",
-        ];
-        let output = lab(&[&no_root[..], more, &["--", "true"]].concat());
-        (code(output.status), text(&output.stderr))
-    };
-    let (status, stderr) = boot(&["--restarts", "1"]);
-    assert_eq!(status, 1, "{stderr}");
+    let no_root = ["--boot", "initcall_blacklist=virtio_fs_init"];
+    let options = ["--timeout", "240", "--restarts", "1"];
+    let output = lab(&[&options[..], &no_root, &["--", "true"]].concat());
+    let stderr = text(&output.stderr);
+    assert_eq!(code(output.status), 1, "{stderr}");
     let starts = stderr.matches("before the guest had booted").count();
     assert_eq!(starts, 2, "{stderr}");
     assert!(stderr.contains("the kernel panicked"), "{stderr}");

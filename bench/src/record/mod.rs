@@ -190,7 +190,9 @@ impl RunDir {
     /// Removes what a runner that was killed had not written to its end.
     pub fn remove_drafts(&self) -> Result<()> {
         for folder in [self.root.clone(), self.root.join("cells")] {
-            for entry in fs::read_dir(&folder)?.flatten() {
+            let entries = fs::read_dir(&folder)
+                .with_context(|| format!("cannot list {}", folder.display()))?;
+            for entry in entries.flatten() {
                 if entry
                     .file_name()
                     .as_encoded_bytes()
