@@ -30,4 +30,16 @@ static __always_inline bool is_taken_from_above(s32 cpu)
 	return curr && keeps_waiting(curr);
 }
 
+/*
+ * Does a real-time task run next on @cpu, which asks ops.dispatch() for work? Before 6.19 a CPU
+ * that was idle asks even so. Whoever it fetched would wait in its local queue, and no program be
+ * told.
+ */
+static __always_inline bool is_about_to_be_taken(s32 cpu)
+{
+	const struct rq *rq = bpf_per_cpu_ptr(&runqueues, cpu);
+
+	return rq && rq->rt.rt_queued;
+}
+
 #endif /* __GPUAWARE_ABOVE_BPF_H */

@@ -210,6 +210,15 @@ static __always_inline bool prev_goes_on(struct task_struct *prev, struct task_c
 	return true;
 }
 
+/* A CPU of @llc has no time for whom it was woken, as may be: another one takes them. */
+static __always_inline void pass_on(u32 llc, struct llc_ctx *llcx, u64 now)
+{
+	if (boosted_wait(llc, llcx, now))
+		kick_idle();
+	else if (dsq_waiting(background_dsq(llc)))
+		kick_idle_for_background();
+}
+
 void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
@@ -221,6 +230,10 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 
 	if (!cctx || !llcx)
 		return;
+	if (is_about_to_be_taken(cpu)) {
+		pass_on(llc, llcx, now);
+		return;
+	}
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		tctx = task_ctx(prev);
 	/* enqueue() finds it that other CPU. */

@@ -402,6 +402,17 @@ static __always_inline struct pick pick_refuge(struct task_struct *p, struct tas
 	return pick;
 }
 
+/* Wakes an idle CPU, if there is one, whichever it is. */
+static __always_inline void kick_idle(void)
+{
+	const struct cpumask *online = scx_bpf_get_online_cpumask();
+	s32 cpu = scx_bpf_pick_idle_cpu(online, 0);
+
+	scx_bpf_put_cpumask(online);
+	if (cpu >= 0)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
 /* Wakes an idle CPU, if there is one, to fetch background that may run anywhere. */
 static __always_inline void kick_idle_for_background(void)
 {
