@@ -10,24 +10,26 @@
 #include "guard.bpf.h"
 #include "overdue.bpf.h"
 
-/* How far behind the clock one that never sleeps may be: by then it gets all that it can use. */
+/*
+ * How far behind the clock one may be, in slices. One that never sleeps has all that it can use by
+ * then. One that sleeps keeps that much of what it did not use: who serves in bursts, and uses less
+ * than its share on the whole, has what a burst takes.
+ */
 #define MAX_LAG_SLICES 8
 
-static __always_inline void bound_lag(struct task_struct *p, u64 now, u64 bound_ns)
+static __always_inline void bound_lag(struct task_struct *p, u64 now)
 {
-	if (time_before(p->scx.dsq_vtime, now - bound_ns))
-		scx_bpf_task_set_dsq_vtime(p, now - bound_ns);
+	u64 earliest = now - MAX_LAG_SLICES * tunables.background_slice_ns;
+
+	if (time_before(p->scx.dsq_vtime, earliest))
+		scx_bpf_task_set_dsq_vtime(p, earliest);
 }
 
-/*
- * Of what @p did not use while it slept, it keeps no more than a slice. One that did not sleep is
- * behind because others were early, as when several CPUs at once give way to the same task and all
- * but one take the next: it keeps that, or the weights would not hold.
- */
+/* @p wakes up. If it finds an idle CPU it is in no queue, where its lag would be bounded. */
 static __always_inline void forget_sleep(struct task_struct *p, struct task_ctx *tctx)
 {
 	if (tctx->vtime_dsq >= DSQ_BACKGROUND)
-		bound_lag(p, queue_clock(tctx->vtime_dsq), tunables.background_slice_ns);
+		bound_lag(p, queue_clock(tctx->vtime_dsq));
 }
 
 /* @p's place in @dsq. One from another queue starts at the clock. */
@@ -46,7 +48,7 @@ static __always_inline u64 background_vtime(struct task_struct *p, struct task_c
 			p, tctx->vtime_dsq ? now : now + tunables.background_slice_ns / 2);
 		tctx->vtime_dsq = dsq;
 	}
-	bound_lag(p, now, MAX_LAG_SLICES * tunables.background_slice_ns);
+	bound_lag(p, now);
 	return p->scx.dsq_vtime;
 }
 
