@@ -31,13 +31,14 @@ static __always_inline bool is_taken_from_above(s32 cpu)
 }
 
 /*
- * Does a real-time task run next on @cpu, which asks ops.dispatch() for work? Before 6.19 a CPU
- * that was idle asks even so. Whoever it fetched would wait in its local queue, and no program be
- * told.
+ * Does a real-time task run next on @cpu, which asks ops.dispatch() for work? A CPU that was idle
+ * asks even so. Whoever it fetched would wait in its local queue, and no program be told. From 6.19
+ * on a CPU asks only if one of ours runs next, and the deadline server may want that beside a
+ * real-time task.
  */
 static __always_inline bool is_about_to_be_taken(s32 cpu)
 {
-	const struct rq *rq = bpf_per_cpu_ptr(&runqueues, cpu);
+	const struct rq *rq = takes_back_anywhere ? NULL : bpf_per_cpu_ptr(&runqueues, cpu);
 
 	return rq && rq->rt.rt_queued;
 }

@@ -14,6 +14,8 @@ const volatile u32 nr_llcs = 1;
 const volatile u32 cpu_llc[GPUAWARE_MAX_CPUS];
 const volatile u32 llc_nr_cpus[GPUAWARE_MAX_LLCS];
 const volatile s32 cpu_sibling[GPUAWARE_MAX_CPUS]; /* -1: none */
+/* Tasks may be taken back from a local queue anywhere: Linux 6.19 and newer. */
+const volatile bool takes_back_anywhere;
 
 /*
  * Not read-only: a policy may change while the scheduler runs. Who sees half of a change tolerates

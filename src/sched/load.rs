@@ -13,7 +13,7 @@ use super::ahead::Ahead;
 use super::kernel::request_preferred;
 use super::placement::Placement;
 use super::tunables::tunables;
-use crate::bpf::gpuaware::{GpuawareSkel, GpuawareSkelBuilder, OpenGpuawareSkel};
+use crate::bpf::gpuaware::{GpuawareSkel, GpuawareSkelBuilder, OpenGpuawareSkel, types};
 use crate::bpf::intf;
 use crate::identify::Identify;
 use crate::policy::Policy;
@@ -58,7 +58,9 @@ fn open<'obj>(
         ops.cgroup_set_bandwidth = std::ptr::null_mut();
         open.progs.gpuaware_cgroup_set_bandwidth.set_autoload(false);
     }
-    if kernel_takes_tasks_back_anywhere() {
+    let takes_back_anywhere = kernel_takes_tasks_back_anywhere();
+    rodata(&mut open)?.takes_back_anywhere = takes_back_anywhere;
+    if takes_back_anywhere {
         open.struct_ops.gpuaware_ops_mut().cpu_release = std::ptr::null_mut();
         open.progs.gpuaware_cpu_release.set_autoload(false);
     } else {
@@ -71,6 +73,11 @@ fn open<'obj>(
         | *compat::SCX_OPS_ENQ_LAST
         | *compat::SCX_OPS_ENQ_MIGRATION_DISABLED;
     Ok(open)
+}
+
+fn rodata<'a>(open: &'a mut OpenGpuawareSkel<'_>) -> Result<&'a mut types::rodata> {
+    let rodata = open.maps.rodata_data.as_deref_mut();
+    rodata.context("the BPF object has no read-only data")
 }
 
 fn configure(
@@ -90,11 +97,7 @@ fn configure(
             topology.nr_llcs
         );
     }
-    let rodata = open
-        .maps
-        .rodata_data
-        .as_deref_mut()
-        .context("the BPF object has no read-only data")?;
+    let rodata = rodata(open)?;
     rodata.nr_cpu_ids = topology.nr_cpu_ids as u32;
     rodata.nr_llcs = topology.nr_llcs as u32;
     rodata.cpu_sibling.fill(-1);
