@@ -4,6 +4,8 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::mman::{MlockAllFlags, mlockall};
+
 use crate::process::{Process, busy_loop, eventually};
 use crate::tier;
 
@@ -15,7 +17,10 @@ use super::machine::{
 const BEGIN: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_secs(3);
 
-/// A real-time task on a CPU, which it leaves to nobody. Ends when dropped.
+/// CPU time of a real-time task, in seconds: the kernel's watchdog ends the scheduler after 30.
+const TAKEN_LIMIT: u32 = 20;
+
+/// A real-time task on a CPU, which it leaves to nobody. Ends when dropped, or at `TAKEN_LIMIT`.
 struct Taken {
     task: Process,
     began: Instant,
@@ -25,8 +30,11 @@ struct Taken {
 impl Taken {
     /// It is real-time before it comes to `cpu`, and throws out whoever is there.
     fn new(cpu: usize) -> Self {
+        // A page of this program may have to be read by a kernel thread of the CPU that is taken: it
+        // would wait for the end of what it is here to end.
+        mlockall(MlockAllFlags::MCL_CURRENT).expect("memory to lock");
         let mut command = Command::new("chrt");
-        let come = format!("taskset -cp {cpu} $$; while :; do :; done");
+        let come = format!("ulimit -t {TAKEN_LIMIT}; taskset -cp {cpu} $$; while :; do :; done");
         command.args(["--fifo", "1", "sh", "-c", &come]);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let task = Process::start(command);
