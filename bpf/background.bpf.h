@@ -94,6 +94,66 @@ static __always_inline u64 start_waiting(u64 due, u32 nr_cpus, u64 enq_flags, u6
 	return time_before(due, earliest) ? earliest : due;
 }
 
+/* Of the CPUs that background that wakes up might take from other background, so many are asked. */
+#define CPUS_ASKED 8
+/*
+ * Background makes way on a CPU no more often than this. Where hundreds of tasks wake each other up
+ * all the time (hackbench), each switch that they force would cost more than what is done between
+ * two of them.
+ */
+#define MAKE_WAY_NS 1000000ULL
+
+/*
+ * Does the background that runs on a CPU make way for one that woke up and waits in @dsq at @vtime?
+ * If that is behind by more than a slice: it needs the CPU for less than it would wait for it. Of
+ * two queues, what each had of the CPU is compared.
+ */
+static __always_inline bool makes_way(struct cpu_ctx *cctx, u64 dsq, u64 vtime, u64 now)
+{
+	u64 slice = tunables.background_slice_ns;
+
+	if (cctx->occupant != OCCUPANT_BACKGROUND || !cctx->runs_dsq ||
+	    time_before(now, cctx->made_way_ns + MAKE_WAY_NS))
+		return false;
+	if (cctx->runs_dsq == dsq)
+		return time_before(vtime + slice, cctx->runs_vtime);
+	if (dsq >= DSQ_PINNED)
+		return time_before(cctx->pinned_share_ns + slice, cctx->shared_share_ns);
+	return cctx->runs_dsq >= DSQ_PINNED &&
+	       time_before(cctx->shared_share_ns + slice, cctx->pinned_share_ns);
+}
+
+static __always_inline bool try_take(s32 cpu, u64 dsq, u64 vtime, u64 now)
+{
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
+
+	if (!cctx || !makes_way(cctx, dsq, vtime, now))
+		return false;
+	cctx->made_way_ns = now;
+	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	return true;
+}
+
+/*
+ * @p woke up, nobody is idle, and it waits in the shared queue @dsq at @vtime. A global function:
+ * see search_overdue().
+ */
+__noinline int take_from_background(struct task_struct *p __arg_trusted, u64 dsq, u64 vtime,
+				    u64 now)
+{
+	s32 cpu = scx_bpf_task_cpu(p);
+	u32 llc = llc_of(cpu), i;
+
+	bpf_for (i, 0, CPUS_ASKED) {
+		if (llc_of(cpu) == llc && bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
+		    try_take(cpu, dsq, vtime, now))
+			break;
+		if (++cpu >= nr_cpu_ids)
+			cpu = 0;
+	}
+	return 0;
+}
+
 /* Background that only its CPU serves. One that is merely confined goes where nobody is. */
 static __always_inline void enqueue_at_cpu(struct task_struct *p, struct task_ctx *tctx,
 					   u64 enq_flags, u64 now)
@@ -101,13 +161,13 @@ static __always_inline void enqueue_at_cpu(struct task_struct *p, struct task_ct
 	s32 idle = is_pinned(p) ? -1 : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	s32 cpu = idle >= 0 ? idle : scx_bpf_task_cpu(p);
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
-	u64 dsq = pinned_dsq(cpu);
+	u64 dsq = pinned_dsq(cpu), vtime = background_vtime(p, tctx, dsq);
 
 	if (cctx && !dsq_waiting(dsq))
 		cctx->pinned_due_ns = start_waiting(cctx->pinned_due_ns, 1, enq_flags, now);
-	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns,
-				 background_vtime(p, tctx, dsq), enq_flags);
-	scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns, vtime, enq_flags);
+	if (!(enq_flags & SCX_ENQ_WAKEUP) || !try_take(cpu, dsq, vtime, now))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
 static __always_inline void enqueue_background(struct task_struct *p, struct task_ctx *tctx,
@@ -116,7 +176,7 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 	s32 cpu = scx_bpf_task_cpu(p);
 	u32 llc = llc_of(cpu);
 	struct llc_ctx *llcx = llc_ctx(llc);
-	u64 dsq;
+	u64 dsq, vtime;
 
 	stat_inc(GPUAWARE_STAT_BACKGROUND_QUEUED);
 	if (queues_at_cpu(p)) {
@@ -127,11 +187,13 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 	if (llcx && !dsq_waiting(dsq))
 		llcx->background_due_ns =
 			start_waiting(llcx->background_due_ns, nr_cpus_of(llc), enq_flags, now);
-	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns,
-				 background_vtime(p, tctx, dsq), enq_flags);
+	vtime = background_vtime(p, tctx, dsq);
+	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns, vtime, enq_flags);
 	watch_holds(now);
 	/* A woken task just saw in select_cpu() that nobody is idle. */
-	if (!(enq_flags & SCX_ENQ_WAKEUP))
+	if (enq_flags & SCX_ENQ_WAKEUP)
+		take_from_background(p, dsq, vtime, now);
+	else
 		kick_idle_for_background();
 }
 

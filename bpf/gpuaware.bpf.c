@@ -329,8 +329,11 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 		return;
 	}
 	cctx->occupant = OCCUPANT_BACKGROUND;
+	cctx->runs_dsq = 0;
 	if (!is_boosted(tctx->class)) {
 		end_overdue(p, tctx);
+		cctx->runs_vtime = p->scx.dsq_vtime;
+		cctx->runs_dsq = tctx->vtime_dsq;
 		advance_queue_clock(tctx->vtime_dsq, p->scx.dsq_vtime);
 	}
 	if (time_before(now, cctx->turn_until_ns)) {

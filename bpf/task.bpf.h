@@ -79,6 +79,9 @@ struct cpu_ctx {
 	bool softirqd_runnable;
 	bool giving_back;  /* who waited here is enqueued anew, inside another program */
 	s32 claimed_by;	   /* TID of the launcher that was sent here; 0: none */
+	u64 runs_dsq;	   /* whose clock the vtime of the background that runs is of; 0: none */
+	u64 runs_vtime;	   /* what that was when it started */
+	u64 made_way_ns;   /* when it was last to make way for one that woke up */
 	u64 launched_ns;   /* when a launcher last left; 0: never */
 	u64 hold_until_ns; /* 0: not held */
 	u64 hold_start_ns;
