@@ -15,7 +15,7 @@
  * then. One that sleeps keeps that much of what it did not use: who serves in bursts, and uses less
  * than its share on the whole, has what a burst takes.
  */
-#define MAX_LAG_SLICES 8
+#define MAX_LAG_SLICES 64
 
 static __always_inline void bound_lag(struct task_struct *p, u64 now)
 {

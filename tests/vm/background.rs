@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::process::{Process, busy_loops, gpu_launch};
 use crate::tier;
 
-use super::machine::{Scheduler, mark_launch, nr_cpus, pin, preferred_cpu};
+use super::machine::{Scheduler, mark_launch, nr_cpus, pin, pin_to, preferred_cpu, set_affinity};
 use super::sharing::shares;
 
 /// CPU time per second of `background` on the preferred CPU, where `nr_launchers` spin.
@@ -149,16 +149,69 @@ fn weights_share_the_cpu() {
     });
 }
 
+/// How late this thread runs after each of `count` naps; it works for a part of each.
+fn naps(count: usize, nap: Duration, work: Duration) -> Vec<Duration> {
+    let nap_once = |_| {
+        let start = Instant::now();
+        std::thread::sleep(nap);
+        let late = start.elapsed() - nap;
+        while start.elapsed() < nap + late + work {}
+        late
+    };
+    (0..count).map(nap_once).collect()
+}
+
+/// The median of how late a thread runs after naps beside `busy`, all on `cpu` if pinned.
+fn median_late(thread_is_pinned: bool, busy: &[Process], busy_are_pinned: bool) -> Duration {
+    let cpu = (0..nr_cpus())
+        .find(|&cpu| cpu != preferred_cpu())
+        .expect("a CPU that is not preferred");
+    let theirs = if busy_are_pinned {
+        vec![cpu]
+    } else {
+        (0..nr_cpus()).collect()
+    };
+    for process in busy {
+        pin_to(process, &theirs);
+    }
+    let napper = std::thread::spawn(move || {
+        if thread_is_pinned {
+            set_affinity(i64::from(nix::unistd::gettid().as_raw()), &[cpu]);
+        }
+        // The first ones show how little it uses.
+        naps(50, Duration::from_millis(10), Duration::from_micros(500));
+        naps(200, Duration::from_millis(10), Duration::from_micros(500))
+    });
+    let mut late = napper.join().expect("naps");
+    late.sort();
+    late[100]
+}
+
+/// The preferred CPU is a launcher's all the time, so slices are of 4 ms: half of one is what a wakeup waits for the
+/// end of one, at the median.
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn who_wakes_far_behind_does_not_wait_for_the_end_of_a_slice() {
+    tier::in_lab(|| {
+        let scheduler = Scheduler::with_policy("[guard]\nmax_share = \"100%\"\n");
+        let launcher = busy_loops(1);
+        mark_launch(launcher[0].pid());
+        let busy = busy_loops(4);
+        for (thread, others) in [(false, false), (true, true), (true, false), (false, true)] {
+            let late = median_late(thread, &busy, others);
+            println!("pinned {thread} beside pinned {others}: late by {late:?} at the median");
+            assert!(
+                late < Duration::from_millis(1),
+                "pinned: {thread}, the busy ones: {others}; late by {late:?} at the median"
+            );
+        }
+        scheduler.stop();
+    });
+}
+
 /// Fails unless 99 of 100 naps, as of a shell between two keys, end late by less than `limit`.
 fn assert_responsive(limit: Duration) {
-    let nap = Duration::from_millis(10);
-    let mut late: Vec<_> = (0..500)
-        .map(|_| {
-            let start = Instant::now();
-            std::thread::sleep(nap);
-            start.elapsed() - nap
-        })
-        .collect();
+    let mut late = naps(500, Duration::from_millis(10), Duration::ZERO);
     late.sort();
     let [p50, p99, worst] = [250, 494, 499].map(|rank| late[rank]);
     assert!(
