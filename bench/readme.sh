@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # Prints the rows of README's table from a run of the matrix `peers`, so that no figure is typed. Needs jq.
 #
-#   bench/readme.sh bench/runs/2026-11-23-peers
+#   bench/readme.sh bench/runs/2026-11-25-peers
 set -euo pipefail
 
 run=${1:?usage: bench/readme.sh RUN}
