@@ -45,8 +45,12 @@ impl Desk {
     /// No answer: the scheduler has ended, or takes long to start anew.
     pub fn ask(&self) -> Result<Metrics> {
         let (sender, answer) = channel();
-        self.questions().push(sender);
-        self.bell.write(1).context("asking the scheduler")?;
+        {
+            // Under the lock, as `answer`'s: a ring after its question was answered would wake for nothing.
+            let mut questions = self.questions();
+            self.bell.write(1).context("asking the scheduler")?;
+            questions.push(sender);
+        }
         answer
             .recv_timeout(PATIENCE)
             .context("no statistics from the scheduler")
@@ -70,9 +74,12 @@ impl Desk {
 
     /// Answers all who ask.
     pub fn answer(&self, metrics: &Metrics) {
-        // Before the questions are taken: who asks from now on rings again.
-        let _ = self.bell.read();
-        for question in self.questions().drain(..) {
+        let questions = {
+            let mut questions = self.questions();
+            let _ = self.bell.read();
+            std::mem::take(&mut *questions)
+        };
+        for question in questions {
             // A client may have gone.
             let _ = question.send(metrics.clone());
         }
