@@ -270,7 +270,7 @@ fn values(cells: &Cells, (workload, neighbour, arm): RowOf, figure: Figure) -> B
 
 #[cfg(test)]
 mod tests {
-    use rand::{Rng, SeedableRng};
+    use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64Mcg;
 
     use super::*;

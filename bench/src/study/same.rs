@@ -2,7 +2,7 @@
 //! Simulated runs of the same thing twice: what the statistics must not find. Cells that are alike here are so by
 //! construction; docs/bench.md says how to try it with measured ones.
 
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::compare::{GATE, Run, Verdict, compare};

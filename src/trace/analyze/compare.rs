@@ -2,7 +2,7 @@
 //! Several files beside one another: each figure with a bootstrap interval, and how many times the
 //! baseline it is. Seeded: the same files give the same intervals.
 
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::Serialize;
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 const LENGTHS: &str = include_str!("../data/lengths.csv");
