@@ -32,7 +32,9 @@ overlay() {
 	local folder
 	for folder in sys dev boot; do mount --rbind "/$folder" "$root/$folder"; done
 	mount -t tmpfs tmpfs "$root/run"
-	mkdir "$root/run/old"
+	mkdir "$root/run/old" "$root/run/lab"
+	# This repository may be below /tmp, of which the launcher has another one, or on another file system.
+	mount --bind "$repository/target/lab" "$root/run/lab"
 	# Images for containers forbid packages to touch services.
 	rm -f "$root/usr/sbin/policy-rc.d"
 	# Of the boot of this machine nothing is wanted but its log.
@@ -164,11 +166,10 @@ check_configured() {
 
 # Everything else that hardening could forbid: BPF, probes, interrupts, another process's files.
 run() {
-	local lab=$repository/target/lab
 	# Before the scheduler, which looks around when it starts: later it hears of programs from the kernel, by numbers
 	# that mean nothing in this PID namespace.
-	inside systemd-run --quiet --unit=launcher --property=PrivateTmp=yes --setenv=LD_LIBRARY_PATH="$lab" \
-		"$lab/gpu_launch" --profile eager --duration 600
+	inside systemd-run --quiet --unit=launcher --property=PrivateTmp=yes --setenv=LD_LIBRARY_PATH=/run/lab \
+		/run/lab/gpu_launch --profile eager --duration 600
 	inside systemctl enable --quiet --now "$unit" || die "the service does not start"
 	wait_for 40 "the scheduler" is_loaded
 	say "runs"

@@ -24,11 +24,12 @@ struct Held {
 
 fn held_with(hold_us: &str) -> Held {
     let scheduler = Scheduler::with_policy(&format!("[preferred]\nhold_us = {hold_us}\n"));
-    let _neighbours = busy_loops(2 * nr_cpus());
     let mut command = gpu_launch("--profile eager --duration 30");
     command.stdout(Stdio::null());
     let workload = Process::start(command);
     launching_threads(workload.pid(), 1);
+    // After it: as background beside them it would take a quarter of a minute to its first launch.
+    let _neighbours = busy_loops(2 * nr_cpus());
     // How long it sleeps is learned.
     std::thread::sleep(Duration::from_secs(1));
     let mut totals = Totals::connect().expect("the statistics server");
