@@ -158,7 +158,7 @@ __noinline int take_from_background(struct task_struct *p __arg_trusted, u64 dsq
 static __always_inline void enqueue_at_cpu(struct task_struct *p, struct task_ctx *tctx,
 					   u64 enq_flags, u64 now)
 {
-	s32 idle = is_pinned(p) ? -1 : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	s32 idle = is_pinned(p) ? -1 : pick_idle(p->cpus_ptr);
 	s32 cpu = idle >= 0 ? idle : scx_bpf_task_cpu(p);
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
 	u64 dsq = pinned_dsq(cpu), vtime = background_vtime(p, tctx, dsq);

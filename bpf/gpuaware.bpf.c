@@ -59,6 +59,23 @@ static __always_inline u32 decide_class(struct task_struct *p, struct task_ctx *
 	return class;
 }
 
+/* Puts boosted task @p into the queue that the CPUs of @llc look at first. */
+static __always_inline void queue_boosted(struct task_struct *p, struct task_ctx *tctx, u32 llc,
+					  u64 enq_flags, u64 now)
+{
+	u64 dsq = launch_dsq(llc);
+	struct llc_ctx *llcx;
+
+	note_boosted_queued(llc, now);
+	if (tctx->run_as == GPUAWARE_CLASS_HANDOFF) {
+		dsq = handoff_dsq(llc);
+		llcx = llc_ctx(llc);
+		if (llcx && !dsq_waiting(dsq))
+			llcx->handoff_served_ns = now;
+	}
+	scx_bpf_dsq_insert(p, dsq, class_slice_ns(tctx->run_as), enq_flags);
+}
+
 s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	struct task_ctx *tctx = task_ctx(p);
@@ -75,14 +92,21 @@ s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 		if (pick.cpu < 0)
 			return prev_cpu;
 		count_pick(tctx, &pick);
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, class_slice_ns(tctx->run_as),
-				   pick.how == PICK_PREEMPT ? SCX_ENQ_PREEMPT : 0);
+		/* The kernel wakes the CPU that is returned. */
+		if (is_idle_pick(&pick) && is_taken_lately(pick.cpu, now))
+			queue_boosted(p, tctx, llc_of(pick.cpu), 0, now);
+		else
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, class_slice_ns(tctx->run_as),
+					   pick.how == PICK_PREEMPT ? SCX_ENQ_PREEMPT : 0);
 		return pick.cpu;
 	}
 	cpu = pick_background_cpu(p, prev_cpu);
 	if (cpu >= 0) {
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, tunables.background_slice_ns, 0);
-		stat_inc(GPUAWARE_STAT_BACKGROUND_DIRECT);
+		/* Else enqueue() is called. */
+		if (!is_taken_lately(cpu, now)) {
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, tunables.background_slice_ns, 0);
+			stat_inc(GPUAWARE_STAT_BACKGROUND_DIRECT);
+		}
 		return cpu;
 	}
 	return prev_cpu;
@@ -98,10 +122,7 @@ static __always_inline void enqueue_boosted(struct task_struct *p, struct task_c
 {
 	bool driven_off = enq_flags & SCX_ENQ_REENQ;
 	s32 cpu = scx_bpf_task_cpu(p);
-	u64 slice = class_slice_ns(tctx->run_as), dsq;
-	struct llc_ctx *llcx;
 	struct pick pick;
-	u32 llc;
 
 	if (driven_off && tctx->run_as == GPUAWARE_CLASS_HANDOFF)
 		pick = pick_refuge(p, tctx, cpu, now);
@@ -111,23 +132,14 @@ static __always_inline void enqueue_boosted(struct task_struct *p, struct task_c
 	if (pick.cpu == cpu) {
 		if (pick.how == PICK_PREEMPT)
 			enq_flags |= SCX_ENQ_PREEMPT;
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice, enq_flags);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, class_slice_ns(tctx->run_as), enq_flags);
 		return;
 	}
 	/*
 	 * Without a pick, every CPU that it may use runs its class or a higher one, they take
 	 * turns; or it was driven off, and goes on where somebody is done first.
 	 */
-	llc = llc_of(pick.cpu >= 0 ? pick.cpu : cpu);
-	note_boosted_queued(llc, now);
-	dsq = launch_dsq(llc);
-	if (tctx->run_as == GPUAWARE_CLASS_HANDOFF) {
-		dsq = handoff_dsq(llc);
-		llcx = llc_ctx(llc);
-		if (llcx && !dsq_waiting(dsq))
-			llcx->handoff_served_ns = now;
-	}
-	scx_bpf_dsq_insert(p, dsq, slice, enq_flags);
+	queue_boosted(p, tctx, llc_of(pick.cpu >= 0 ? pick.cpu : cpu), enq_flags, now);
 	if (pick.cpu >= 0)
 		scx_bpf_kick_cpu(pick.cpu,
 				 pick.how == PICK_PREEMPT ? SCX_KICK_PREEMPT : SCX_KICK_IDLE);
@@ -231,6 +243,7 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 	if (!cctx || !llcx)
 		return;
 	if (is_about_to_be_taken(cpu)) {
+		cctx->taken_ns = now;
 		pass_on(llc, llcx, now);
 		return;
 	}
@@ -474,6 +487,7 @@ void BPF_STRUCT_OPS(gpuaware_cpu_release, s32 cpu, struct scx_cpu_release_args *
 
 	if (!cctx || args->reason == SCX_CPU_PREEMPT_STOP)
 		return;
+	cctx->taken_ns = scx_bpf_now();
 	cctx->giving_back = true;
 	scx_bpf_reenqueue_local___v1();
 	cctx->giving_back = false;

@@ -21,6 +21,11 @@ struct pick {
 	u32 how;
 };
 
+static __always_inline bool is_idle_pick(const struct pick *pick)
+{
+	return pick->how == PICK_IDLE_PREFERRED || pick->how == PICK_IDLE_OTHER;
+}
+
 /* Which CPUs a search is content with. */
 enum pick_terms {
 	PICK_IDLE = 1,	     /* do not preempt */
@@ -80,6 +85,27 @@ static __always_inline bool may_preempt(struct cpu_ctx *cctx, u32 class, u64 now
 	       (class == GPUAWARE_CLASS_LAUNCH && cctx->occupant == OCCUPANT_HANDOFF);
 }
 
+/*
+ * Takes @cpu if it is idle. One on which a real-time task has woken up is idle still until it has
+ * gone through its interrupt, which takes as long as coming out of a deep sleep, or as the
+ * hypervisor likes.
+ */
+static __always_inline bool take_idle(s32 cpu)
+{
+	return scx_bpf_test_and_clear_cpu_idle(cpu) && !is_about_to_be_taken(cpu);
+}
+
+/* Takes an idle CPU of @allowed; -1: there is none. */
+static __always_inline s32 pick_idle(const struct cpumask *allowed)
+{
+	s32 cpu = scx_bpf_pick_idle_cpu(allowed, 0);
+
+	/* That one counts as idle no more, and no second one is as unlucky. */
+	if (cpu >= 0 && is_about_to_be_taken(cpu))
+		cpu = scx_bpf_pick_idle_cpu(allowed, 0);
+	return cpu;
+}
+
 static __always_inline bool try_cpu(s32 cpu, struct task_struct *p, struct task_ctx *tctx,
 				    u32 terms, u64 now, struct pick *pick)
 {
@@ -92,7 +118,7 @@ static __always_inline bool try_cpu(s32 cpu, struct task_struct *p, struct task_
 	    ((terms & PICK_UNTROUBLED) && is_troubled(cpu, cctx, now)) ||
 	    ((terms & PICK_NOT_HOME) && is_home(cctx, now)))
 		return false;
-	if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
+	if (take_idle(cpu)) {
 		claim(cpu, cctx, p, tctx);
 		pick->cpu = cpu;
 		pick->how = is_preferred(cpu) ? PICK_IDLE_PREFERRED : PICK_IDLE_OTHER;
@@ -147,7 +173,7 @@ static __always_inline bool try_after_kthread(s32 cpu, struct task_struct *p, st
 static __always_inline bool try_any(struct task_struct *p, struct task_ctx *tctx, u64 now,
 				    struct pick *pick)
 {
-	s32 cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	s32 cpu = pick_idle(p->cpus_ptr);
 	struct cpu_ctx *cctx;
 
 	if (cpu >= 0) {
@@ -299,9 +325,9 @@ static __always_inline s32 pick_idle_in(struct task_struct *p, s32 prev_cpu,
 	}
 	/* The previous CPU is warm; with SMT, an idle core elsewhere is worth more. */
 	if (cpu_sibling[cpu_index(prev_cpu)] < 0 && bpf_cpumask_test_cpu(prev_cpu, allowed) &&
-	    scx_bpf_test_and_clear_cpu_idle(prev_cpu))
+	    take_idle(prev_cpu))
 		return prev_cpu;
-	return scx_bpf_pick_idle_cpu(allowed, 0);
+	return pick_idle(allowed);
 }
 
 /*
@@ -314,7 +340,7 @@ static __always_inline s32 pick_background_cpu(struct task_struct *p, s32 prev_c
 
 	if (cpu < 0)
 		cpu = pick_idle_in(p, prev_cpu, lendable_cpumask);
-	return cpu < 0 && is_confined(p) ? scx_bpf_pick_idle_cpu(p->cpus_ptr, 0) : cpu;
+	return cpu < 0 && is_confined(p) ? pick_idle(p->cpus_ptr) : cpu;
 }
 
 /* An idle CPU that is not preferred, and that no interrupts keep. */
@@ -398,7 +424,7 @@ static __always_inline struct pick pick_refuge(struct task_struct *p, struct tas
 			return pick;
 	}
 	/* Held or not lent, it is idle. */
-	pick.cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	pick.cpu = pick_idle(p->cpus_ptr);
 	return pick;
 }
 

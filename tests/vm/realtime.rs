@@ -10,12 +10,15 @@ use crate::process::{Process, busy_loop, eventually};
 use crate::tier;
 
 use super::machine::{
-    Scheduler, cpu_of, involuntary, mark, mark_launch, pin, preferred_cpu, voluntary, waker,
+    Scheduler, cpu_of, involuntary, mark, mark_launch, pin, preferred_cpu, voluntary,
 };
 
 /// How long it takes to begin, at most, and for how long it is looked at.
 const BEGIN: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_secs(3);
+
+/// How long a real-time task that comes and goes stays.
+const STAY_US: u32 = 50_000;
 
 /// CPU time of a real-time task, in seconds: the kernel's watchdog ends the scheduler after 30.
 const TAKEN_LIMIT: u32 = 20;
@@ -62,6 +65,15 @@ impl Taken {
     }
 }
 
+/// `script`, which can wait for input that never comes on descriptor 4.
+fn bash(script: &str) -> Command {
+    let mut command = Command::new("bash");
+    command.args(["-c", &format!("exec 4<> <(:); {script}")]);
+    command.env("LC_ALL", "C");
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
 fn cpu_that_runs(process: &Process) -> usize {
     cpu_of(process.pid(), process.pid().into()).expect("it runs")
 }
@@ -73,7 +85,9 @@ fn who_loses_a_cpu_to_a_real_time_task_goes_on_elsewhere() {
         let scheduler = Scheduler::start(&[]);
         let classes = [None, Some("handoff"), Some("launch")];
         // The real-time task sleeps and wakes while it begins, each time a chance to take the CPU
-        // from under somebody who was just sent there.
+        // from under somebody who was just fetched. That moment is not always known before 6.19
+        // (docs/scheduling.md), which is one in hundreds: not twice.
+        let mut missed = 0;
         for class in classes.into_iter().cycle().take(3 * classes.len()) {
             let spinner = Process::start(busy_loop());
             if let Some(class) = class {
@@ -85,8 +99,9 @@ fn who_loses_a_cpu_to_a_real_time_task_goes_on_elsewhere() {
             std::thread::sleep(Duration::from_secs(1));
             let share = taken.share(&spinner, before);
             println!("{class:?} ran {:.0} % of it", share * 100.0);
-            assert!(share > 0.6, "{class:?} ran {:.0} % of it", share * 100.0);
+            missed += usize::from(share < 0.6);
         }
+        assert!(missed <= 1, "{missed} waited for the real-time task");
         scheduler.stop();
     });
 }
@@ -96,24 +111,35 @@ fn who_loses_a_cpu_to_a_real_time_task_goes_on_elsewhere() {
 fn a_launcher_that_sleeps_does_not_wake_up_behind_a_real_time_task() {
     tier::in_lab(|| {
         let scheduler = Scheduler::start(&[]);
-        let launcher = waker();
+        let folder = tempfile::tempdir().expect("a folder");
+        let waits = folder.path().join("waits");
+        let launcher = Process::start(bash(&format!(
+            "at=${{EPOCHREALTIME/./}}; while :; do \
+                 read -t 0.002 -u 4; now=${{EPOCHREALTIME/./}}; \
+                 (( now - at < {STAY_US} * 4 / 5 )) || echo >> {}; at=$now; \
+             done",
+            waits.display()
+        )));
         mark_launch(launcher.pid());
-        let woken_in = |time| {
-            let before = voluntary(launcher.pid());
-            std::thread::sleep(time);
-            voluntary(launcher.pid()) - before
-        };
-        std::thread::sleep(Duration::from_millis(300));
-        let undisturbed = woken_in(LOOK);
-        // The moment is missed where it wakes up on an idle CPU just as the real-time task does, which
-        // is rare (docs/scheduling.md): not twice in a row.
-        let goes_on = || {
-            let _taken = Taken::new(preferred_cpu());
-            let beside = woken_in(LOOK);
-            println!("{undisturbed} times in {LOOK:?}, {beside} beside it");
-            beside * 3 > undisturbed
-        };
-        assert!(goes_on() || goes_on(), "it waits for the real-time task");
+        // It comes when the CPU is idle, most often, and the launcher may be about to.
+        let taker = Process::start(bash(&format!(
+            "taskset -cp {} $$; chrt --pid --fifo 1 $$; while :; do \
+                 read -t 0.00$((RANDOM % 5 + 3)) -u 4; end=$(( ${{EPOCHREALTIME/./}} + {STAY_US} )); \
+                 while (( ${{EPOCHREALTIME/./}} < end )); do :; done; \
+             done",
+            preferred_cpu()
+        )));
+        let comes = || (voluntary(taker.pid()) > 20).then_some(());
+        eventually(BEGIN, comes).expect("it comes and goes");
+        let waited = || std::fs::read(&waits).map_or(0, |lines| lines.len() as u64);
+        let before = (waited(), voluntary(taker.pid()), voluntary(launcher.pid()));
+        std::thread::sleep(3 * LOOK);
+        let came = voluntary(taker.pid()) - before.1;
+        let woke = voluntary(launcher.pid()) - before.2;
+        let waited = waited() - before.0;
+        println!("woke up {woke} times, and waited for {waited} of {came} real-time turns");
+        assert!(came > 80 && woke > came);
+        assert!(waited * 20 < came, "{waited} of {came} times");
         scheduler.stop();
     });
 }
