@@ -32,9 +32,11 @@ pub struct Sample {
     pub throttles: u64,
     /// The sum of the limits that the CPUs' clocks have now; 0: not known.
     pub clock_limit_khz: u64,
-    /// Pieces of work that were done to see how fast the CPUs are, and their CPU time; 0: by nobody.
+    /// Pieces of work of two kinds that were done to see how fast the machine is, and the CPU time of those in registers
+    /// and of those that load from memory; 0: by nobody.
     pub pieces: u64,
     pub pieces_ns: u64,
+    pub loads_ns: u64,
 }
 
 impl Sample {
@@ -59,6 +61,7 @@ impl Sample {
             clock_limit_khz: sum_of(&["scaling_max_freq"], |cpu| cpu.join("cpufreq")),
             pieces: 0,
             pieces_ns: 0,
+            loads_ns: 0,
         })
     }
 
@@ -71,7 +74,10 @@ impl Sample {
         let seconds = ms as f64 / 1e3;
         let busy = |ticks: u64| ticks as f64 / TICKS_PER_SECOND / seconds;
         let pieces = end.pieces.saturating_sub(self.pieces);
-        let pieces_ns = end.pieces_ns.saturating_sub(self.pieces_ns);
+        let a_piece_us = |before, after: u64| {
+            let ns = after.saturating_sub(before) as f64;
+            (pieces > 0).then(|| ns / pieces as f64 / 1e3)
+        };
         let known = self.clock_limit_khz > 0 && end.clock_limit_khz > 0;
         Some(Load {
             seconds,
@@ -80,7 +86,8 @@ impl Sample {
             steal_cpus: busy(end.steal_ticks.saturating_sub(self.steal_ticks)),
             throttles: end.throttles.saturating_sub(self.throttles),
             clock_limit: known.then(|| end.clock_limit_khz as f64 / self.clock_limit_khz as f64),
-            piece_us: (pieces > 0).then(|| pieces_ns as f64 / pieces as f64 / 1e3),
+            piece_us: a_piece_us(self.pieces_ns, end.pieces_ns),
+            loads_us: a_piece_us(self.loads_ns, end.loads_ns),
         })
     }
 }
@@ -215,6 +222,7 @@ mod tests {
             clock_limit_khz: 4000,
             pieces: 10,
             pieces_ns: 400_000,
+            loads_ns: 300_000,
         };
         let end = Sample {
             at_ms: 3000,
@@ -224,17 +232,19 @@ mod tests {
             clock_limit_khz: 3000,
             pieces: 14,
             pieces_ns: 580_000,
+            loads_ns: 540_000,
             ..begin.clone()
         };
         let load = begin.until(&end).unwrap();
         assert_eq!((load.outside_cpus, load.steal_cpus), (0.5, 0.02));
         assert_eq!((load.throttles, load.clock_limit), (2, Some(0.75)));
-        assert_eq!(load.piece_us, Some(45.0));
+        assert_eq!((load.piece_us, load.loads_us), (Some(45.0), Some(60.0)));
         let unknown = Sample {
             pieces: 10,
             ..end.clone()
         };
-        assert_eq!(begin.until(&unknown).unwrap().piece_us, None);
+        let load = begin.until(&unknown).unwrap();
+        assert_eq!((load.piece_us, load.loads_us), (None, None));
         assert_eq!(end.until(&begin), None);
         assert_eq!(begin.until(&begin), None);
     }

@@ -75,6 +75,7 @@ fn look(pace: &Pace) -> Result<Sample> {
     Ok(Sample {
         pieces: pace.pieces,
         pieces_ns: pace.ns,
+        loads_ns: pace.loads_ns,
         ..Sample::take()?
     })
 }

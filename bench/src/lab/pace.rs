@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! How fast this machine's CPUs are now: the CPU time of a fixed piece of work, on one CPU after the other.
+//! How fast this machine is now: the CPU time of two fixed pieces of work, on one CPU after the other.
 //!
-//! Whoever shares a core with this machine slows it down and takes none of its time: another tenant of its host on the
-//! core's other thread, or one that makes the clock fall. No counter tells.
+//! Another tenant of its host slows this machine down and takes none of its time: on a core's other thread, by what
+//! makes the clock fall, or by what it fetches from memory and throws out of a cache that all share. No counter tells.
+//! One piece works in registers, one waits for memory.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -14,6 +15,11 @@ use crate::cpus;
 
 /// Some 25 us: short for whoever waits for the CPU meanwhile.
 const STEPS: u32 = 20_000;
+/// As short. One after the other, from lines that no one finds in a cache of his own.
+const LOADS: usize = 128;
+/// Of 64 bytes: 32 MiB, as much as the largest caches that CPUs share have for each of their cores and more.
+const LINES: usize = 512 * 1024;
+const WORDS_A_LINE: usize = 16;
 /// A machine with many CPUs gets to all of them in time.
 const PIECES: usize = 4;
 
@@ -25,9 +31,13 @@ pub struct Pace {
     cpus: Vec<usize>,
     /// Where the next piece is done.
     next: usize,
+    /// Of each kind.
     pub pieces: u64,
-    /// CPU time of all pieces.
+    /// CPU time of all those in registers.
     pub ns: u64,
+    /// The same of those that load.
+    pub loads_ns: u64,
+    memory: Memory,
 }
 
 impl Pace {
@@ -38,16 +48,19 @@ impl Pace {
             next: 0,
             pieces: 0,
             ns: 0,
+            loads_ns: 0,
+            memory: Memory::new(),
         }
     }
 
-    /// Does a piece on each CPU, or on the next ones where there are many. The thread may use all of them afterwards.
+    /// Does a piece of each kind on each CPU, or on the next ones where there are many. The thread may use all of them afterwards.
     pub fn look(&mut self) {
         for _ in 0..self.cpus.len().clamp(1, PIECES) {
             self.go_to_next_cpu();
-            if let Some(ns) = piece() {
+            if let (Some(ns), Some(loads_ns)) = (time_of(work), time_of(|| self.memory.load())) {
                 self.pieces += 1;
                 self.ns += ns;
+                self.loads_ns += loads_ns;
             }
         }
         let _ = cpus::allow(THIS_THREAD, &self.cpus);
@@ -63,9 +76,8 @@ impl Pace {
     }
 }
 
-/// CPU time in ns of the piece: four chains that a core can work on at once, as what shares it takes from just that.
-fn piece() -> Option<u64> {
-    let before = thread_time()?;
+/// In registers: four chains that a core can work on at once, as what shares it takes from just that.
+fn work() {
     let mut chains = black_box([1_u64, 2, 3, 4]);
     for _ in 0..STEPS {
         for chain in &mut chains {
@@ -74,6 +86,45 @@ fn piece() -> Option<u64> {
         }
     }
     black_box(chains);
+}
+
+/// Lines in one ring, each with the number of the next: nobody knows where it is before the load before it is done.
+#[derive(Debug)]
+struct Memory {
+    words: Vec<u32>,
+    at: usize,
+}
+
+impl Memory {
+    fn new() -> Self {
+        // One ring through all of them, by Sattolo. Any order does that no prefetcher guesses.
+        let mut next: Vec<u32> = (0..LINES as u32).collect();
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        for line in (1..LINES).rev() {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            next.swap(line, (random % line as u64) as usize);
+        }
+        let mut words = vec![0; LINES * WORDS_A_LINE];
+        for (line, next) in next.into_iter().enumerate() {
+            words[line * WORDS_A_LINE] = next;
+        }
+        Self { words, at: 0 }
+    }
+
+    fn load(&mut self) {
+        for _ in 0..LOADS {
+            self.at = self.words[self.at * WORDS_A_LINE] as usize;
+        }
+        self.at = black_box(self.at);
+    }
+}
+
+/// CPU time of `work`, in ns.
+fn time_of(work: impl FnOnce()) -> Option<u64> {
+    let before = thread_time()?;
+    work();
     let took = thread_time()?.checked_sub(before)?;
     u64::try_from(took.as_nanos()).ok()
 }
@@ -101,10 +152,23 @@ mod tests {
             // No CPU does a step in a fiftieth of a nanosecond, nor needs a microsecond.
             let step = pace.ns as f64 / pace.pieces as f64 / f64::from(STEPS);
             assert!((0.02..1000.0).contains(&step), "{step} ns");
+            let load = pace.loads_ns as f64 / pace.pieces as f64 / LOADS as f64;
+            assert!((0.2..100_000.0).contains(&load), "{load} ns");
             assert_eq!(pace.next as u64, 2 * each % count as u64);
             assert_eq!(cpus::allowed(THIS_THREAD).unwrap(), pace.cpus);
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn the_loads_come_to_every_line() {
+        let mut memory = Memory::new();
+        let mut lines = 0;
+        while lines == 0 || memory.at != 0 {
+            memory.at = memory.words[memory.at * WORDS_A_LINE] as usize;
+            lines += 1;
+        }
+        assert_eq!(lines, LINES);
     }
 }

@@ -25,8 +25,11 @@ pub struct Load {
     pub throttles: u64,
     /// The CPUs' limits of frequency at the end over those at the beginning; absent: not known.
     pub clock_limit: Option<f64>,
-    /// CPU time that a fixed piece of work took, mean, in us: more on CPUs that are slower. Absent: not looked at.
+    /// CPU time that a fixed piece of work in registers took, mean, in us: more on CPUs that are slower. Absent: not
+    /// looked at.
     pub piece_us: Option<f64>,
+    /// The same for a piece that waits for memory.
+    pub loads_us: Option<f64>,
 }
 
 /// A measurement that was disturbed and done again.

@@ -15,8 +15,13 @@ const OUTSIDE_SHARE: f64 = 0.02;
 const STEAL_SHARE: f64 = 0.02;
 /// The CPUs' limits of frequency may fall by this much: a rounding of the driver's.
 const CLOCK_FALL: f64 = 0.01;
-/// A piece of work may take this much of what it usually takes.
-const SLOWER: f64 = 1.1;
+/// What a slow machine takes longer for: its name, what it took, and how much of the usual it may take. Loads are also
+/// slower or faster by what the run itself does: by 7 % at most in 80 cells (bench/runs/2026-11-26-llm-serving).
+type Pace = (&'static str, fn(&Load) -> Option<f64>, f64);
+const PACES: [Pace; 2] = [
+    ("a piece of work", |load| load.piece_us, 1.1),
+    ("loads from memory", |load| load.loads_us, 1.15),
+];
 /// So many cells show what is usual.
 const USUAL_CELLS: usize = 5;
 
@@ -70,47 +75,53 @@ fn reasons_on(machine: &str, load: &Load) -> Vec<String> {
     reasons
 }
 
-/// How fast the host's CPUs usually were beside each neighbour: idle CPUs may have a higher clock, and a core's other
-/// thread to themselves.
+/// How fast the host usually was beside each neighbour: idle CPUs may have a higher clock, and a core's other thread
+/// to themselves.
 #[derive(Debug, Default)]
 pub struct Usual {
-    piece_us: BTreeMap<Neighbour, f64>,
+    /// In the order of `PACES`.
+    paces: [BTreeMap<Neighbour, f64>; PACES.len()],
 }
 
 impl Usual {
     /// In these cells; neighbours with too few are left out.
     pub fn of(cells: &[Cell]) -> Self {
-        let mut seen: BTreeMap<Neighbour, Vec<f64>> = BTreeMap::new();
-        for cell in cells {
-            let surroundings = cell.measurement.as_ref().map(|m| &m.surroundings);
-            if let Some(piece_us) = surroundings.and_then(on_the_host) {
-                seen.entry(cell.key.neighbour).or_default().push(piece_us);
-            }
-        }
-        let enough = seen
-            .into_iter()
-            .filter(|(_, cells)| cells.len() >= USUAL_CELLS);
         Self {
-            piece_us: enough
-                .filter_map(|(neighbour, cells)| Some((neighbour, median(&cells)?)))
-                .collect(),
+            paces: PACES.map(|(_, took, _)| usual(cells, took)),
         }
     }
 
-    /// If the host was slower than usual in a cell: by how much.
+    /// By what the host was slower than usual in a cell, and by how much.
     pub fn slower(&self, neighbour: Neighbour, surroundings: &Surroundings) -> Option<String> {
-        let ratio = on_the_host(surroundings)? / self.piece_us.get(&neighbour)?;
-        (ratio > SLOWER).then(|| {
-            format!(
-                "a piece of work took the host {:.0} % more CPU time than in other cells",
-                (ratio - 1.0) * 100.0
-            )
-        })
+        let host = surroundings.host.as_ref()?;
+        let slower = |((what, took, most), usual): (&Pace, &BTreeMap<Neighbour, f64>)| {
+            let ratio = took(host)? / usual.get(&neighbour)?;
+            (ratio > *most).then(|| {
+                format!(
+                    "{what} took the host {:.0} % more CPU time than in other cells",
+                    (ratio - 1.0) * 100.0
+                )
+            })
+        };
+        PACES.iter().zip(&self.paces).find_map(slower)
     }
 }
 
-fn on_the_host(surroundings: &Surroundings) -> Option<f64> {
-    surroundings.host.as_ref()?.piece_us
+/// What `took` was in most cells beside each neighbour that has enough of them.
+fn usual(cells: &[Cell], took: fn(&Load) -> Option<f64>) -> BTreeMap<Neighbour, f64> {
+    let mut seen: BTreeMap<Neighbour, Vec<f64>> = BTreeMap::new();
+    for cell in cells {
+        let host = cell.measurement.as_ref().map(|m| &m.surroundings.host);
+        if let Some(took) = host.and_then(|host| took(host.as_ref()?)) {
+            seen.entry(cell.key.neighbour).or_default().push(took);
+        }
+    }
+    let enough = seen
+        .into_iter()
+        .filter(|(_, cells)| cells.len() >= USUAL_CELLS);
+    enough
+        .filter_map(|(neighbour, cells)| Some((neighbour, median(&cells)?)))
+        .collect()
 }
 
 /// How many cells may still be measured again.
@@ -151,6 +162,7 @@ mod tests {
             throttles: 0,
             clock_limit: Some(1.0),
             piece_us: None,
+            loads_us: None,
         }
     }
 
@@ -195,12 +207,13 @@ mod tests {
         );
     }
 
-    /// How long a piece of work took in a cell.
-    fn cell(neighbour: Neighbour, piece_us: Option<f64>) -> Cell {
+    /// How long the pieces took in a cell.
+    fn cell(neighbour: Neighbour, piece_us: Option<f64>, loads_us: Option<f64>) -> Cell {
         let mut cell = samples::cell(1, "eevdf", neighbour, 100.0);
         let measurement = cell.measurement.as_mut().unwrap();
         measurement.surroundings.host = Some(Load {
             piece_us,
+            loads_us,
             ..quiet(2)
         });
         cell
@@ -208,22 +221,29 @@ mod tests {
 
     #[test]
     fn a_cell_in_which_the_host_was_slow_is_known_by_the_others() {
-        let slower = |cells: &[Cell], neighbour, piece_us| {
-            let cell = cell(neighbour, piece_us);
+        let slower = |cells: &[Cell], neighbour, piece_us, loads_us| {
+            let cell = cell(neighbour, piece_us, loads_us);
             Usual::of(cells).slower(neighbour, &cell.measurement.unwrap().surroundings)
         };
-        let heavy = [35.0, 36.0, 37.0, 38.0, 50.0].map(|us| cell(Neighbour::Heavy, Some(us)));
-        assert_eq!(slower(&heavy, Neighbour::Heavy, Some(40.5)), None);
+        let heavy = [35.0, 36.0, 37.0, 38.0, 50.0]
+            .map(|us| cell(Neighbour::Heavy, Some(us), Some(2.0 * us)));
+        let heavily = |piece_us, loads_us| slower(&heavy, Neighbour::Heavy, piece_us, loads_us);
+        assert_eq!(heavily(Some(40.5), Some(84.0)), None);
         assert_eq!(
-            slower(&heavy, Neighbour::Heavy, Some(44.4)).as_deref(),
+            heavily(Some(44.4), None).as_deref(),
             Some("a piece of work took the host 20 % more CPU time than in other cells")
         );
+        assert_eq!(
+            heavily(Some(37.0), Some(111.0)).as_deref(),
+            Some("loads from memory took the host 50 % more CPU time than in other cells")
+        );
         // Of whom nothing is known, or too little.
-        assert_eq!(slower(&heavy, Neighbour::Heavy, None), None);
-        assert_eq!(slower(&heavy, Neighbour::None, Some(99.0)), None);
-        assert_eq!(slower(&heavy[1..], Neighbour::Heavy, Some(99.0)), None);
-        let unknown = [0; 9].map(|_| cell(Neighbour::Heavy, None));
-        assert_eq!(slower(&unknown, Neighbour::Heavy, Some(99.0)), None);
+        let slow = Some(999.0);
+        assert_eq!(heavily(None, None), None);
+        assert_eq!(slower(&heavy, Neighbour::None, slow, slow), None);
+        assert_eq!(slower(&heavy[1..], Neighbour::Heavy, slow, slow), None);
+        let unknown = [0; 9].map(|_| cell(Neighbour::Heavy, None, None));
+        assert_eq!(slower(&unknown, Neighbour::Heavy, slow, slow), None);
     }
 
     #[test]
