@@ -163,12 +163,19 @@ pub fn cpu_of(pid: i32, tid: i64) -> Option<usize> {
     fields.split_whitespace().nth(36)?.parse().ok()
 }
 
+/// bash with `script`, which sleeps by `read -t SECONDS -u 4`: nothing ever comes there, and no process is started.
+pub fn sleeper(script: &str) -> Process {
+    let mut command = Command::new("bash");
+    command.args(["-c", &format!("exec 4<> <(:); {script}")]);
+    // EPOCHREALTIME has the point of the language.
+    command.env("LC_ALL", "C");
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    Process::start(command)
+}
+
 /// Wakes up some hundred times a second, without starting anything.
 pub fn waker() -> Process {
-    let mut command = Command::new("bash");
-    command.args(["-c", "exec 4<> <(:); while :; do read -t 0.002 -u 4; done"]);
-    command.stdin(Stdio::null());
-    Process::start(command)
+    sleeper("while :; do read -t 0.002 -u 4; done")
 }
 
 /// Times that the first thread of process `pid` lost its CPU against its will.

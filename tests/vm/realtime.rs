@@ -10,7 +10,7 @@ use crate::process::{Process, busy_loop, eventually};
 use crate::tier;
 
 use super::machine::{
-    Scheduler, cpu_of, involuntary, mark, mark_launch, pin, preferred_cpu, voluntary,
+    Scheduler, cpu_of, involuntary, mark, mark_launch, pin, preferred_cpu, sleeper, voluntary,
 };
 
 /// How long it takes to begin, at most, and for how long it is looked at.
@@ -65,15 +65,6 @@ impl Taken {
     }
 }
 
-/// `script`, which can wait for input that never comes on descriptor 4.
-fn bash(script: &str) -> Command {
-    let mut command = Command::new("bash");
-    command.args(["-c", &format!("exec 4<> <(:); {script}")]);
-    command.env("LC_ALL", "C");
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    command
-}
-
 fn cpu_that_runs(process: &Process) -> usize {
     cpu_of(process.pid(), process.pid().into()).expect("it runs")
 }
@@ -113,22 +104,22 @@ fn a_launcher_that_sleeps_does_not_wake_up_behind_a_real_time_task() {
         let scheduler = Scheduler::start(&[]);
         let folder = tempfile::tempdir().expect("a folder");
         let waits = folder.path().join("waits");
-        let launcher = Process::start(bash(&format!(
+        let launcher = sleeper(&format!(
             "at=${{EPOCHREALTIME/./}}; while :; do \
                  read -t 0.002 -u 4; now=${{EPOCHREALTIME/./}}; \
                  (( now - at < {STAY_US} * 4 / 5 )) || echo >> {}; at=$now; \
              done",
             waits.display()
-        )));
+        ));
         mark_launch(launcher.pid());
         // It comes when the CPU is idle, most often, and the launcher may be about to.
-        let taker = Process::start(bash(&format!(
+        let taker = sleeper(&format!(
             "taskset -cp {} $$; chrt --pid --fifo 1 $$; while :; do \
                  read -t 0.00$((RANDOM % 5 + 3)) -u 4; end=$(( ${{EPOCHREALTIME/./}} + {STAY_US} )); \
                  while (( ${{EPOCHREALTIME/./}} < end )); do :; done; \
              done",
             preferred_cpu()
-        )));
+        ));
         let comes = || (voluntary(taker.pid()) > 20).then_some(());
         eventually(BEGIN, comes).expect("it comes and goes");
         let waited = || std::fs::read(&waits).map_or(0, |lines| lines.len() as u64);

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 
 use crate::cpus;
 
@@ -17,9 +19,11 @@ use crate::cpus;
 const STEPS: u32 = 20_000;
 /// As short. One after the other, from lines that no one finds in a cache of his own.
 const LOADS: usize = 128;
-/// Of 64 bytes: 32 MiB, as much as the largest caches that CPUs share have for each of their cores and more.
+/// Of 64 bytes: 32 MiB, more than a core's own caches hold and as much as many a cache that cores share.
 const LINES: usize = 512 * 1024;
 const WORDS_A_LINE: usize = 16;
+/// The same order in every run.
+const SEED: u64 = 0x9ACE;
 /// A machine with many CPUs gets to all of them in time.
 const PIECES: usize = 4;
 
@@ -53,7 +57,8 @@ impl Pace {
         }
     }
 
-    /// Does a piece of each kind on each CPU, or on the next ones where there are many. The thread may use all of them afterwards.
+    /// Does a piece of each kind on each CPU, or on the next ones where there are many. The thread may use all of them
+    /// afterwards.
     pub fn look(&mut self) {
         for _ in 0..self.cpus.len().clamp(1, PIECES) {
             self.go_to_next_cpu();
@@ -99,12 +104,9 @@ impl Memory {
     fn new() -> Self {
         // One ring through all of them, by Sattolo. Any order does that no prefetcher guesses.
         let mut next: Vec<u32> = (0..LINES as u32).collect();
-        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut rng = Pcg64Mcg::seed_from_u64(SEED);
         for line in (1..LINES).rev() {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            next.swap(line, (random % line as u64) as usize);
+            next.swap(line, rng.random_range(0..line));
         }
         let mut words = vec![0; LINES * WORDS_A_LINE];
         for (line, next) in next.into_iter().enumerate() {

@@ -15,12 +15,27 @@ const OUTSIDE_SHARE: f64 = 0.02;
 const STEAL_SHARE: f64 = 0.02;
 /// The CPUs' limits of frequency may fall by this much: a rounding of the driver's.
 const CLOCK_FALL: f64 = 0.01;
-/// What a slow machine takes longer for: its name, what it took, and how much of the usual it may take. Loads are also
-/// slower or faster by what the run itself does: by 7 % at most in 80 cells (bench/runs/2026-11-26-llm-serving).
-type Pace = (&'static str, fn(&Load) -> Option<f64>, f64);
-const PACES: [Pace; 2] = [
-    ("a piece of work", |load| load.piece_us, 1.1),
-    ("loads from memory", |load| load.loads_us, 1.15),
+/// Work that a slow machine takes longer for.
+#[derive(Debug)]
+struct Work {
+    name: &'static str,
+    took: fn(&Load) -> Option<f64>,
+    /// It may take this much of what it usually takes.
+    most: f64,
+}
+
+const WORK: [Work; 2] = [
+    Work {
+        name: "a piece of work",
+        took: |load| load.piece_us,
+        most: 1.1,
+    },
+    // What the run itself does counts too: 7 % at most in 80 cells (bench/runs/2026-11-26-llm-serving).
+    Work {
+        name: "loads from memory",
+        took: |load| load.loads_us,
+        most: 1.15,
+    },
 ];
 /// So many cells show what is usual.
 const USUAL_CELLS: usize = 5;
@@ -79,40 +94,41 @@ fn reasons_on(machine: &str, load: &Load) -> Vec<String> {
 /// to themselves.
 #[derive(Debug, Default)]
 pub struct Usual {
-    /// In the order of `PACES`.
-    paces: [BTreeMap<Neighbour, f64>; PACES.len()],
+    /// In the order of `WORK`.
+    took: [BTreeMap<Neighbour, f64>; WORK.len()],
 }
 
 impl Usual {
     /// In these cells; neighbours with too few are left out.
     pub fn of(cells: &[Cell]) -> Self {
         Self {
-            paces: PACES.map(|(_, took, _)| usual(cells, took)),
+            took: WORK.map(|work| usual(cells, &work)),
         }
     }
 
     /// By what the host was slower than usual in a cell, and by how much.
     pub fn slower(&self, neighbour: Neighbour, surroundings: &Surroundings) -> Option<String> {
         let host = surroundings.host.as_ref()?;
-        let slower = |((what, took, most), usual): (&Pace, &BTreeMap<Neighbour, f64>)| {
-            let ratio = took(host)? / usual.get(&neighbour)?;
-            (ratio > *most).then(|| {
+        WORK.iter().zip(&self.took).find_map(|(work, usual)| {
+            let ratio = (work.took)(host)? / usual.get(&neighbour)?;
+            (ratio > work.most).then(|| {
                 format!(
-                    "{what} took the host {:.0} % more CPU time than in other cells",
+                    "{} took the host {:.0} % more CPU time than in other cells",
+                    work.name,
                     (ratio - 1.0) * 100.0
                 )
             })
-        };
-        PACES.iter().zip(&self.paces).find_map(slower)
+        })
     }
 }
 
-/// What `took` was in most cells beside each neighbour that has enough of them.
-fn usual(cells: &[Cell], took: fn(&Load) -> Option<f64>) -> BTreeMap<Neighbour, f64> {
+/// What `work` took in most cells beside each neighbour that has enough of them.
+fn usual(cells: &[Cell], work: &Work) -> BTreeMap<Neighbour, f64> {
     let mut seen: BTreeMap<Neighbour, Vec<f64>> = BTreeMap::new();
     for cell in cells {
-        let host = cell.measurement.as_ref().map(|m| &m.surroundings.host);
-        if let Some(took) = host.and_then(|host| took(host.as_ref()?)) {
+        let measurement = cell.measurement.as_ref();
+        let host = measurement.and_then(|m| m.surroundings.host.as_ref());
+        if let Some(took) = host.and_then(work.took) {
             seen.entry(cell.key.neighbour).or_default().push(took);
         }
     }
