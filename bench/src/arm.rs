@@ -328,7 +328,7 @@ mod tests {
         assert!(
             cfs.boot
                 .kernel
-                .is_some_and(|kernel| !crate::lab::has_eevdf(&kernel))
+                .is_some_and(|kernel| !crate::kernel_release::has_eevdf(&kernel))
         );
     }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The command line: flags to checked values, and where the repository's files are found.
+//! The command line: flags to checked values.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use serde::{Deserialize, Serialize};
+use clap::{Args, Parser, Subcommand};
 
 use crate::compare::CompareOptions;
-use crate::datafile::DataError;
+use crate::folders::Folders;
+use crate::plan::Where;
 use crate::{lab, matrix};
 
 /// Compare ways to protect a GPU launch thread from noisy neighbours.
@@ -106,87 +106,11 @@ pub struct RunOptions {
     pub inside: Option<usize>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Where {
-    /// In virtual machines, one boot for every group of arms.
-    #[default]
-    Lab,
-    /// On this machine as it is booted now.
-    Host,
-}
-
-/// Where data files and built programs are.
-#[derive(Debug, Args)]
-pub struct Folders {
-    /// Folder of matrix files [default: the repository's bench/matrices].
-    #[arg(long, value_name = "DIR")]
-    matrices: Option<PathBuf>,
-
-    /// Folder of arm files [default: the repository's scheds/arms].
-    #[arg(long = "arms-dir", value_name = "DIR")]
-    arms_dir: Option<PathBuf>,
-
-    /// Folder with release/scx_gpuaware and lab/gpu_launch [default: the repository's target].
-    #[arg(long, value_name = "DIR")]
-    target_dir: Option<PathBuf>,
-}
-
-impl Folders {
-    pub fn matrices(&self) -> PathBuf {
-        let default = || {
-            bench_dir()
-                .unwrap_or_else(|| "bench".into())
-                .join("matrices")
-        };
-        self.matrices.clone().unwrap_or_else(default)
-    }
-
-    pub fn arms(&self) -> PathBuf {
-        let default = || repository().unwrap_or_default().join("scheds/arms");
-        self.arms_dir.clone().unwrap_or_else(default)
-    }
-
-    /// The target folder as an absolute path: the guest sees it at the same place.
-    pub fn target(&self) -> Result<PathBuf, DataError> {
-        let folder = match &self.target_dir {
-            Some(folder) => folder.clone(),
-            None => repository().unwrap_or_default().join("target"),
-        };
-        folder.canonicalize().map_err(|_| {
-            DataError::Usage(format!(
-                "--target-dir: expected a folder with the built programs, got {}: run make build, or name another",
-                folder.display()
-            ))
-        })
-    }
-}
-
 fn seconds(text: &str) -> Result<f64, String> {
     let value = text
         .parse()
         .map_err(|_| format!("expected seconds, got {text:?}"))?;
     matrix::check_seconds(value)
-}
-
-/// The repository's bench folder: where this was built, else above the program's own file.
-pub fn bench_dir() -> Option<PathBuf> {
-    Some(repository()?.join("bench"))
-}
-
-/// The folder that holds it and this program's data files.
-pub fn repository() -> Option<PathBuf> {
-    let built_in = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .map(Path::to_owned);
-    let program = std::env::current_exe().ok();
-    let above = program
-        .iter()
-        .flat_map(|program| program.ancestors().skip(1).map(Path::to_owned));
-    built_in
-        .into_iter()
-        .chain(above)
-        .find(|folder| folder.join("bench/matrices").is_dir())
 }
 
 #[cfg(test)]
@@ -198,17 +122,6 @@ mod tests {
     #[test]
     fn flags_are_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn finds_the_repositorys_files() {
-        let folders = Folders {
-            matrices: None,
-            arms_dir: None,
-            target_dir: None,
-        };
-        assert!(folders.matrices().join("demo.toml").is_file());
-        assert!(folders.arms().join("gpuaware.toml").is_file());
     }
 
     #[test]

@@ -6,10 +6,10 @@ use std::fmt::Write;
 use anyhow::Result;
 
 use crate::arm::Arm;
-use crate::cli::Folders;
 use crate::datafile;
+use crate::folders::Folders;
 use crate::matrix::Matrix;
-use crate::run::progress::in_words;
+use crate::words::in_words;
 
 /// Prints every matrix in the folder. A broken one is an error: it would be one in `run` as well.
 pub fn main(folders: &Folders) -> Result<()> {

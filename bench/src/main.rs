@@ -14,28 +14,35 @@ mod cli;
 mod compare;
 mod cpus;
 mod datafile;
+mod folders;
 mod interrupt;
+mod kernel_release;
 mod lab;
 mod list;
 mod load;
 mod matrix;
 mod need;
 mod neighbour;
+mod plan;
 mod process;
 mod procstat;
 mod program;
 mod record;
 mod report;
 mod run;
+mod stats;
 mod study;
 mod tracer;
 mod watchdog;
+mod words;
 mod workload;
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::List(folders) => list::main(&folders).map(|()| ExitCode::SUCCESS),
-        Command::Run(options) => run::main(&options),
+        Command::Run(options) => {
+            run::main(&options).and_then(|done| done.map_or(Ok(ExitCode::SUCCESS), report_on))
+        }
         Command::Report { dir } => report::write(&dir, true).map(|()| ExitCode::SUCCESS),
         Command::Compare(options) => compare::main(&options),
         Command::Lab(options) => lab::main(&options),
@@ -47,4 +54,10 @@ fn main() -> ExitCode {
         let usage = error.downcast_ref::<datafile::DataError>().is_some();
         ExitCode::from(if usage { 2 } else { 1 })
     })
+}
+
+/// What a run found; a run that is not complete failed.
+fn report_on(done: run::Done) -> anyhow::Result<ExitCode> {
+    report::write(&done.folder, true)?;
+    Ok(ExitCode::from(u8::from(!done.complete)))
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{lab, program};
+use crate::{kernel_release, program};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -89,7 +89,7 @@ impl Need {
             }
             Self::Eevdf => {
                 let kernel = kernel();
-                (!lab::has_eevdf(&kernel)).then(|| {
+                (!kernel_release::has_eevdf(&kernel)).then(|| {
                     format!(
                         "needs Linux 6.6 or newer, which has EEVDF; this is {kernel}, with CFS: see the arm cfs"
                     )
@@ -97,7 +97,7 @@ impl Need {
             }
             Self::Cfs => {
                 let kernel = kernel();
-                lab::has_eevdf(&kernel)
+                kernel_release::has_eevdf(&kernel)
                     .then(|| format!("needs a kernel before 6.6, which has CFS; this is {kernel}"))
             }
             Self::Nvml => (entries(NVIDIA_GPUS, |_| true) == 0)

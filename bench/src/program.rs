@@ -5,15 +5,17 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::lab;
+use crate::folders;
 
 /// The program's path.
 pub fn find(name: &str) -> Option<PathBuf> {
-    let peers = lab::cache_dir().ok().map(|cache| cache.join("peers/bin"));
+    let peers = folders::cache_dir()
+        .ok()
+        .map(|cache| cache.join("peers/bin"));
     let own = peers
         .map(|bin| bin.join(name))
         .filter(|file| file.is_file());
-    own.or_else(|| lab::on_path(name))
+    own.or_else(|| folders::on_path(name))
 }
 
 /// The first line of what it says of its version. `None`: it cannot be started, or says nothing.

@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup;
+use crate::cgroup::removal;
 
 /// The one of this process. Nobody else holds the pipe to it, which is closed on exec.
 static WATCHDOG: OnceLock<Mutex<Child>> = OnceLock::new();
@@ -128,7 +128,7 @@ fn undo(duty: &Duty) -> Result<()> {
             let _ = killpg(Pid::from_raw(*leader), Signal::SIGKILL);
             Ok(())
         }
-        Duty::Cgroup(folder) => cgroup::kill_and_remove(folder),
+        Duty::Cgroup(folder) => removal::kill_and_remove(folder),
         Duty::Remove(path) => {
             let _ = fs::remove_file(path);
             Ok(())

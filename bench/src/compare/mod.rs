@@ -9,12 +9,12 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::datafile::DataError;
+use crate::plan::Plan;
 use crate::record::{self, Cell, RunDir};
 use crate::report::{
     self,
     table::{Align, Table},
 };
-use crate::run::plan::Plan;
 use crate::study::compare::{Change, GATE, Run, Verdict, compare};
 use crate::study::overlap::overlap;
 use crate::study::study;

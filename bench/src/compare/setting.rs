@@ -3,8 +3,8 @@
 //! or, where it may be the very change that is judged, a warning.
 
 use crate::matrix::Matrix;
-use crate::run::facts::Facts;
-use crate::run::plan::Plan;
+use crate::plan::Plan;
+use crate::record::facts::Facts;
 
 /// Facts without which figures are those of different machines.
 const MACHINE: &[&str] = &["cpu model", "cpus", "virtualisation"];
@@ -113,7 +113,7 @@ fn facts(found: &mut Differences, side: &str, before: &Facts, after: &Facts) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::plan::samples::plan;
+    use crate::plan::samples::plan;
 
     fn setting(facts: &[(&str, &str)]) -> Setting {
         let facts = facts.iter();

@@ -15,7 +15,8 @@ use anyhow::{Context, Result};
 
 use super::kernel::Kernel;
 use super::machine::Accel;
-use super::tools::{self, Tools};
+use super::tools::Tools;
+use crate::folders;
 
 const KVM: &str = "/dev/kvm";
 /// A kernel is up in two seconds; a host may be busy.
@@ -28,7 +29,7 @@ pub fn choose(tools: &Tools, kernel: &Kernel) -> Result<Accel> {
         return Ok(Accel::Emulation);
     }
     let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let memory = tools::cache_dir()?.join("lab-kvm");
+    let memory = folders::cache_dir()?.join("lab-kvm");
     let key = format!("{} {}", boot_id.trim(), tools.qemu.display());
     let verdict = match recall(&fs::read_to_string(&memory).unwrap_or_default(), &key) {
         Some(verdict) => verdict,

@@ -11,8 +11,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::kernel::{has_eevdf, in_series, release_numbers};
 use super::tools;
+use crate::folders;
+use crate::kernel_release::{has_eevdf, in_series, release_numbers};
 
 /// Where a series is looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +24,8 @@ struct Suite {
 }
 
 /// Has kernels with sched_ext; Debian's own releases have it switched off.
+/// Beside the image in the cache.
+pub const SHELL: &str = "busybox";
 const BACKPORTS: Suite = Suite {
     name: "trixie-backports",
     needs_busybox: false,
@@ -46,7 +49,7 @@ struct Release {
 /// Fetches the newest release of the series into `kernels/VERSION`; returns the version.
 pub fn fetch(series: &str, kernels: &Path) -> Result<String> {
     let suite = suite_of(series);
-    let apt = Apt::with_suite(&tools::cache_dir()?.join("apt").join(suite.name), suite)?;
+    let apt = Apt::with_suite(&folders::cache_dir()?.join("apt").join(suite.name), suite)?;
     let names = apt.run("apt-cache", &["pkgnames", "linux-"], Path::new("/"))?;
     let mut release = choose(&names, series, suite)?;
     if suite.needs_busybox {
@@ -175,10 +178,10 @@ fn assemble(root: &Path, to: &Path, version: &str) -> Result<PathBuf> {
     fs::rename(modules, to.join("lib/modules").join(version))?;
     let busybox = root.join("bin/busybox");
     if busybox.is_file() {
-        fs::rename(&busybox, to.join(super::kernel::BUSYBOX))?;
+        fs::rename(&busybox, to.join(SHELL))?;
     }
     let depmod =
-        tools::on_path("depmod").context("depmod not found (package kmod): run make setup")?;
+        folders::on_path("depmod").context("depmod not found (package kmod): run make setup")?;
     tools::output(Command::new(depmod).arg("-b").arg(to).arg(version))?;
     Ok(to.to_owned())
 }

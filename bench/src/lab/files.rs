@@ -10,9 +10,10 @@ use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use super::guest::{self, Setup};
+use super::hostload;
 use super::kernel::Kernel;
-use super::tools;
-use super::{DiskDriver, Lab, hostload};
+use super::spec::{DiskDriver, Lab};
+use crate::folders;
 
 /// The guest sees this folder of the host's, and a socket's path must be short.
 const RUN_DIR: &str = "/tmp";
@@ -108,7 +109,7 @@ fn prepare_modules_dir() -> Result<()> {
 
 /// A sparse file in the cache: /tmp may be memory.
 fn scratch_disk(mib: u64) -> Result<File> {
-    let dir = tools::cache_dir()?;
+    let dir = folders::cache_dir()?;
     let disk = tempfile::tempfile_in(&dir).and_then(|file| {
         file.set_len(mib * 1024 * 1024)?;
         Ok(file)

@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::DiskDriver;
 use super::kernel::Kernel;
 use super::machine::{Port, quote};
+use super::spec::DiskDriver;
 
 /// Environment variables of this process that the command sees.
 const PASSED_ON: [&str; 12] = [

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{debian, tools};
+use super::debian;
+use crate::folders;
+use crate::kernel_release::{in_series, release_numbers};
 
 /// A kernel that can be booted.
 #[derive(Debug, Clone)]
@@ -23,9 +25,6 @@ pub struct Kernel {
     pub busybox: Option<PathBuf>,
 }
 
-/// Beside the image in the cache.
-pub const BUSYBOX: &str = "busybox";
-
 impl Kernel {
     /// The kernel in a folder of the cache.
     fn cached(dir: &Path, version: &str) -> Self {
@@ -34,7 +33,7 @@ impl Kernel {
             image: dir.join("vmlinuz"),
             config: dir.join("config"),
             modules: Some(dir.join("lib/modules").join(version)),
-            busybox: Some(dir.join(BUSYBOX)).filter(|file| file.is_file()),
+            busybox: Some(dir.join(debian::SHELL)).filter(|file| file.is_file()),
         }
     }
 }
@@ -51,7 +50,7 @@ pub fn obtain(wanted: &str) -> Result<Kernel> {
         );
         return Ok(kernel);
     }
-    let kernels = tools::cache_dir()?.join("kernels");
+    let kernels = folders::cache_dir()?.join("kernels");
     fs::create_dir_all(&kernels).with_context(|| format!("cannot create {}", kernels.display()))?;
     let (version, origin) = match newest_cached(&kernels, wanted)? {
         Some(version) => (version, "from the cache"),
@@ -59,35 +58,6 @@ pub fn obtain(wanted: &str) -> Result<Kernel> {
     };
     eprintln!("lab: kernel {version} ({origin})");
     Ok(Kernel::cached(&kernels.join(&version), &version))
-}
-
-/// Whether `text` can name a series (`6.18`) or one release of it (`6.18.15`).
-pub fn is_series(text: &str) -> bool {
-    let parts: Vec<_> = text.split('.').collect();
-    let numeric = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    matches!(parts.len(), 2 | 3) && parts.iter().all(numeric)
-}
-
-/// The numbers that a version starts with: `6.18.15+deb13-cloud-amd64` -> 6, 18, 15.
-pub fn release_numbers(version: &str) -> Vec<u32> {
-    let end = version
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(version.len());
-    version[..end]
-        .split('.')
-        .map_while(|part| part.parse().ok())
-        .collect()
-}
-
-/// Whether the scheduler of this version is EEVDF, which took CFS's place in Linux 6.6.
-pub fn has_eevdf(version: &str) -> bool {
-    release_numbers(version) >= vec![6, 6]
-}
-
-/// Whether a version belongs to a series.
-pub fn in_series(version: &str, series: &str) -> bool {
-    let numbers = release_numbers(version);
-    numbers.len() > 1 && numbers.starts_with(&release_numbers(series))
 }
 
 fn newest_cached(kernels: &Path, series: &str) -> Result<Option<String>> {
@@ -177,28 +147,6 @@ fn image_version(image: &Path) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn tells_a_series_from_other_words() {
-        assert!(is_series("6.18") && is_series("7.0") && is_series("6.18.15"));
-        assert!(
-            !is_series("6") && !is_series("newest") && !is_series("6.") && !is_series("6.18-rc1")
-        );
-    }
-
-    #[test]
-    fn matches_whole_numbers_of_a_series() {
-        assert!(in_series("6.18.15+deb13-cloud-amd64", "6.18"));
-        assert!(in_series("6.18.15+deb13-cloud-amd64", "6.18.15"));
-        assert!(!in_series("6.1.8", "6.18") && !in_series("6.18.15", "6.1"));
-        assert!(!in_series(".fetch-x", "6.18") && !in_series(".lock", "6.18"));
-    }
-
-    #[test]
-    fn knows_since_when_there_is_eevdf() {
-        assert!(has_eevdf("6.6.1") && has_eevdf("6.18") && has_eevdf("7.0"));
-        assert!(!has_eevdf("6.1.0-50-cloud-amd64") && !has_eevdf("5.15.3") && !has_eevdf("6.5"));
-    }
 
     #[test]
     fn takes_the_newest_release_of_the_cache() {

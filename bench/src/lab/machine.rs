@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
-use super::Lab;
+use super::spec::Lab;
 
 /// How the guest's CPUs run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::{DiskDriver, Lab};
+use super::spec::{DiskDriver, Lab, default_cpus};
 
-const MAX_DEFAULT_CPUS: usize = 8;
 const MAX_CPUS: u64 = 64;
 const MAX_NUMA_NODES: u64 = 8;
 const MAX_TIMEOUT_S: u64 = 30 * 24 * 3600;
@@ -117,13 +116,6 @@ impl Options {
     }
 }
 
-/// This machine's CPUs, at most 8.
-pub fn default_cpus() -> usize {
-    std::thread::available_parallelism()
-        .map_or(1, std::num::NonZero::get)
-        .min(MAX_DEFAULT_CPUS)
-}
-
 fn boot_words(texts: &[String]) -> Vec<String> {
     texts
         .iter()
@@ -143,7 +135,7 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 }
 
 fn kernel_name(text: &str) -> Result<String, String> {
-    if text.contains('/') || super::kernel::is_series(text) {
+    if text.contains('/') || crate::kernel_release::is_series(text) {
         return Ok(text.to_owned());
     }
     Err("expected a series such as 6.18, or a path with a slash in it".to_owned())

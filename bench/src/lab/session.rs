@@ -25,10 +25,10 @@ use super::hostload::HostLoad;
 use super::kernel::Kernel;
 use super::machine::{self, Accel, Parts, Port};
 use super::mainloop;
+use super::spec::{Lab, TIMED_OUT};
 use super::stream::Until;
 use super::tools::Tools;
 use super::vcpus;
-use super::{Lab, TIMED_OUT};
 use crate::watchdog::{Duty, Guarded};
 
 /// How long a boot may take, which is some 7 s on an emulated CPU and several times that on a busy machine. One that has lost

@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+
+use crate::folders::{cache_dir, is_program, on_path};
 
 const QEMU: &str = "qemu-system-x86_64";
 /// QEMU 7.2's multi-threaded emulation panicked guests.
@@ -49,23 +51,6 @@ impl Tools {
     }
 }
 
-/// `$XDG_CACHE_HOME/scx_gpuaware`, else `~/.cache/scx_gpuaware`.
-pub fn cache_dir() -> Result<PathBuf> {
-    let absolute = |key| {
-        std::env::var_os(key)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    let base = match (absolute("XDG_CACHE_HOME"), absolute("HOME")) {
-        (Some(cache), _) => cache,
-        (None, Some(home)) => home.join(".cache"),
-        (None, None) => bail!(
-            "neither XDG_CACHE_HOME nor HOME is set to an absolute path: no place for the lab's kernels"
-        ),
-    };
-    Ok(base.join("scx_gpuaware"))
-}
-
 /// Runs a program and returns its stdout; an error carries its stderr.
 pub fn output(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
@@ -83,26 +68,11 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The program's path, looked for on the PATH and where administrators' programs are.
-pub fn on_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from))
-        .map(|dir| dir.join(name))
-        .find(|path| is_program(path))
-}
-
 fn find_virtme_run() -> Result<Option<PathBuf>> {
     let own = cache_dir()?.join("venv/bin/virtme-run");
     Ok(Some(own)
         .filter(|path| is_program(path))
         .or_else(|| on_path("virtme-run")))
-}
-
-fn is_program(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    path.metadata()
-        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
 fn qemu_major(version: &str) -> Option<u32> {

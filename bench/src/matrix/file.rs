@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::model::{LabSettings, Matrix};
+use super::reference::Reference;
 use super::scalar::{Count, CpuList, DiskMib, Names, Neighbours, Seconds, SecondsOrZero};
 use super::workload::Workloads;
-use super::{LabSettings, Matrix, Reference};
 use crate::datafile::{self, DataError};
 use crate::lab::DiskDriver;
-use crate::neighbour::StressNg;
+use crate::record::neighbour::StressNg;
 
 /// More than anybody nests, so that a file that includes itself is found out.
 const MAX_DEPTH: usize = 8;
@@ -46,6 +47,15 @@ struct LabFile {
     disk_mib: Option<DiskMib>,
     disk_driver: Option<DiskDriver>,
     cpus: Option<u32>,
+}
+
+impl Matrix {
+    pub fn read(file: &Path) -> Result<Self, DataError> {
+        let name = file.display().to_string();
+        let matrix = MatrixFile::read(file)?.settle(&name)?;
+        matrix.check(&name)?;
+        Ok(matrix)
+    }
 }
 
 impl MatrixFile {
@@ -136,6 +146,16 @@ impl MatrixFile {
             workloads: self.workloads.ok_or_else(|| missing("[[workload]]"))?.0,
             reference: self.reference,
         })
+    }
+}
+
+#[cfg(test)]
+impl Matrix {
+    pub fn parse(text: &str) -> Self {
+        toml::from_str::<MatrixFile>(text)
+            .unwrap()
+            .settle("sample")
+            .unwrap()
     }
 }
 

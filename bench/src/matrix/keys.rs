@@ -2,7 +2,8 @@
 //! The `[[workload]]` table as it stands in a file: the keys of all programs in one, so that a mistake has
 //! its line, and which program has which.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::scalar::Positive;
 use super::served::{Client, Requests, Served, Server};
@@ -11,7 +12,7 @@ use super::workload::{Driver, GpuLaunch, LlmServer, Program, Sync, Trace, Worklo
 /// Every key optional but the name; a program that lacks one says so.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Keys {
+struct Keys {
     name: String,
     #[serde(default)]
     program: ProgramName,
@@ -187,6 +188,18 @@ impl Keys {
             tokenizer: self.tokenizer,
             requests,
         })
+    }
+}
+
+impl<'de> Deserialize<'de> for Workload {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::try_from(Keys::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+impl Serialize for Workload {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Keys::from(self.clone()).serialize(serializer)
     }
 }
 

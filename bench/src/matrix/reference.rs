@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::neighbour::Neighbour;
+use crate::record::neighbour::Neighbour;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::cpus;
-use crate::neighbour::Neighbour;
+use crate::record::neighbour::Neighbour;
 
 /// TOML tells `3` from `3.0`; people do not.
 #[derive(Debug, Clone, Copy, Deserialize)]

@@ -5,12 +5,10 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::keys::Keys;
 use super::served::{Served, Server};
 
 /// One workload of a matrix.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Keys", into = "Keys")]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
     pub name: String,
     /// How its cells are traced; absent: not at all.

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use super::{Own, spawn};
+use super::program::{Own, spawn};
 use crate::cgroup::Cgroup;
 use crate::process::Supervised;
 

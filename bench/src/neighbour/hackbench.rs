@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use super::program::{Own, spawn};
 use super::stress_ng::ticks_of;
-use super::{Own, spawn};
 use crate::cgroup::Cgroup;
 use crate::process::Supervised;
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use super::{Own, spawn};
+use super::program::{Own, spawn};
 use crate::cgroup::Cgroup;
 use crate::process::Supervised;
 

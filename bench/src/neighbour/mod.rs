@@ -6,25 +6,22 @@
 mod fio;
 mod hackbench;
 mod iperf3;
+mod program;
 mod rps;
 mod stress_ng;
 
-use std::borrow::Cow;
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
-use serde::{Deserialize, Serialize};
 
-use crate::arm::NeighbourSettings;
 use crate::cgroup::Cgroup;
 use crate::interrupt;
 use crate::process::Supervised;
-pub use stress_ng::StressNg;
+use crate::record::neighbour::{Kind, Neighbour, StressNg, Work};
+use program::Own;
 
 /// Of neighbours that an arm confines.
 const CGROUP: &str = "gpuaware-bench-neighbours";
@@ -32,144 +29,6 @@ const POLL: Duration = Duration::from_millis(10);
 /// Long enough for emulated CPUs under full load; a neighbour that needs longer is broken.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// What shares the machine with the workload during a cell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Neighbour {
-    None,
-    Cpu,
-    Network,
-    Disk,
-    Irq,
-    Hackbench,
-    Heavy,
-}
-
-/// One noisy program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Kind {
-    #[serde(rename = "stress-ng")]
-    StressNg,
-    #[serde(rename = "iperf3")]
-    Iperf3,
-    #[serde(rename = "fio")]
-    Fio,
-    #[serde(rename = "hackbench")]
-    Hackbench,
-}
-
-/// What one noisy program got done.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Work {
-    pub kind: Kind,
-    /// Work a second in the measured window: the program's own total, of which the window gets the
-    /// part that the kernel's counter saw in it. A program's life also covers the start of the
-    /// others and the warm-up, which last longer under some arms than under others.
-    pub rate: f64,
-    pub unit: String,
-    /// The program's own account of its whole life in the cell.
-    pub own_total: f64,
-    pub own_seconds: f64,
-    /// The kernel's account: `evidence_unit` in the measured window, and in all.
-    pub window_evidence: u64,
-    pub total_evidence: u64,
-    pub evidence_unit: String,
-}
-
-impl Neighbour {
-    /// The programs, in the order in which they are started: the slow starter first, while it is
-    /// quiet (fio takes several times as long to start beside the others).
-    pub fn kinds(self) -> &'static [Kind] {
-        match self {
-            Self::None => &[],
-            Self::Cpu => &[Kind::StressNg],
-            Self::Network | Self::Irq => &[Kind::Iperf3],
-            Self::Disk => &[Kind::Fio],
-            Self::Hackbench => &[Kind::Hackbench],
-            Self::Heavy => &[Kind::Fio, Kind::Iperf3, Kind::StressNg],
-        }
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Cpu => "cpu",
-            Self::Network => "network",
-            Self::Disk => "disk",
-            Self::Irq => "irq",
-            Self::Hackbench => "hackbench",
-            Self::Heavy => "heavy",
-        }
-    }
-
-    pub fn description(self, stress_ng: &StressNg) -> Cow<'static, str> {
-        Cow::Borrowed(match self {
-            Self::None => "nothing else runs",
-            Self::Cpu => return Cow::Owned(stress_ng.describe()),
-            Self::Network => "iperf3 -P 10 over loopback",
-            Self::Disk => "fio randwrite 4k, 4 jobs, depth 32, direct I/O",
-            Self::Irq => {
-                "network, its packets received by interrupts and softirqs on the launcher's CPUs"
-            }
-            Self::Hackbench => "hackbench: 40 threads that send each other short messages",
-            Self::Heavy => {
-                "cpu, and iperf3 -P 10 over loopback, and fio randwrite 4k, 4 jobs, depth 32, direct I/O"
-            }
-        })
-    }
-}
-
-impl fmt::Display for Neighbour {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl Kind {
-    pub const ALL: [Self; 4] = [Self::StressNg, Self::Iperf3, Self::Fio, Self::Hackbench];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::StressNg => "stress-ng",
-            Self::Iperf3 => "iperf3",
-            Self::Fio => "fio",
-            Self::Hackbench => "hackbench",
-        }
-    }
-
-    fn unit(self) -> &'static str {
-        match self {
-            Self::StressNg => "bogo-ops/s",
-            Self::Iperf3 => "bits/s",
-            Self::Fio => "IOPS",
-            Self::Hackbench => "messages/s",
-        }
-    }
-
-    fn evidence_unit(self) -> &'static str {
-        match self {
-            Self::StressNg | Self::Hackbench => "clock ticks of CPU time",
-            Self::Iperf3 => "bytes over lo",
-            Self::Fio => "writes completed by the disk",
-        }
-    }
-}
-
-/// Starts a program of a neighbour in the cgroup that it is confined to, if it is.
-fn spawn(name: &str, command: &mut Command, cgroup: Option<&Cgroup>) -> Result<Supervised> {
-    if let Some(cgroup) = cgroup {
-        cgroup.take(command)?;
-    }
-    Supervised::spawn(name, command)
-}
-
-/// What a program reports of itself when it has ended: how much it did, and for how long.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Own {
-    total: f64,
-    seconds: f64,
-}
 
 /// Where neighbours run.
 #[derive(Debug, Clone, Copy)]
@@ -212,8 +71,8 @@ pub struct Running {
 impl Running {
     /// Starts the programs of `neighbour`, each once the one before it does work, and returns when
     /// all work.
-    pub fn start(neighbour: Neighbour, settings: &NeighbourSettings, place: Place) -> Result<Self> {
-        let cgroup = match &settings.cpuset {
+    pub fn start(neighbour: Neighbour, cpuset: Option<&str>, place: Place) -> Result<Self> {
+        let cgroup = match cpuset {
             Some(cpus) if neighbour != Neighbour::None => {
                 let mut cgroup = Cgroup::make(CGROUP)?;
                 cgroup.confine(cpus, false)?;
@@ -427,7 +286,7 @@ mod tests {
             preferred: "1",
             stress_ng,
         };
-        Running::start(neighbour, &NeighbourSettings::default(), place)
+        Running::start(neighbour, None, place)
     }
 
     #[test]

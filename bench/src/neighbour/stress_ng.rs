@@ -6,42 +6,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
 
-use super::{Own, spawn};
+use super::program::{Own, spawn};
 use crate::cgroup::Cgroup;
 use crate::process::Supervised;
-
-/// What its workers do, and how many there are.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct StressNg {
-    /// One of `stress-ng --cpu-method which`.
-    pub method: String,
-    /// 0: one a CPU.
-    pub workers: u32,
-}
-
-impl Default for StressNg {
-    fn default() -> Self {
-        Self {
-            method: "fft".to_owned(),
-            workers: 0,
-        }
-    }
-}
-
-impl StressNg {
-    pub(super) fn describe(&self) -> String {
-        let workers = match self.workers {
-            0 => "one busy worker per CPU".to_owned(),
-            1 => "one busy worker".to_owned(),
-            workers => format!("{workers} busy workers"),
-        };
-        let Self { method, workers: n } = self;
-        format!("stress-ng --cpu {n} --cpu-method {method}: {workers}")
-    }
-}
+use crate::record::neighbour::StressNg;
 
 pub(super) fn start(
     settings: &StressNg,

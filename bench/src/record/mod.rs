@@ -3,6 +3,8 @@
 //! finished cells. Owns the format and the folder's layout; computes nothing.
 
 mod disturbance;
+pub mod facts;
+pub mod neighbour;
 mod trace;
 mod workload;
 
@@ -16,7 +18,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::bpf::Programs;
-use crate::neighbour::{Neighbour, Work};
+use crate::record::neighbour::{Neighbour, Work};
 pub use disturbance::{Discarded, Load, Surroundings};
 pub use trace::{Launchers, TraceSeen};
 pub use workload::{GpuLaunch, LlmClient, LlmServer, LlmServing, Switches, WorkloadReport};

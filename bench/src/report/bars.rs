@@ -3,9 +3,9 @@
 
 use std::fmt::Write;
 
-use super::Report;
+use super::model::Report;
 use super::table::escape;
-use crate::neighbour::Neighbour;
+use crate::record::neighbour::Neighbour;
 use crate::study::Row;
 
 const WIDTH: f64 = 520.0;
@@ -66,7 +66,7 @@ pub fn chart(report: &Report, workload: &str, neighbour: Neighbour) -> String {
 
 fn bar(svg: &mut String, report: &Report, row: &Row, y: f64, frame: &Frame) {
     let &Frame { name, scale } = frame;
-    let colour = super::html::colour(report, &row.arm);
+    let colour = super::look::colour(report, &row.arm);
     let baseline = y + BAR / 2.0 + 4.0;
     let strong = if row.arm == report.plan.matrix.subject {
         " strong"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The tables of what BPF programs cost.
 
-use super::Report;
-use super::sections::figure;
+use super::format::figure;
+use super::model::Report;
 use super::table::{Align, Table};
 use crate::study::{Bpf, OPS};
 

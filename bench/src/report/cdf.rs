@@ -4,9 +4,9 @@
 
 use std::fmt::Write;
 
-use super::Report;
+use super::model::Report;
 use super::table::escape;
-use crate::neighbour::Neighbour;
+use crate::record::neighbour::Neighbour;
 use crate::study::Distribution;
 
 const WIDTH: f64 = 520.0;
@@ -56,7 +56,7 @@ pub fn chart(report: &Report, workload: &str, neighbour: Neighbour) -> String {
         line(&mut svg, report, &axis, curve);
     }
     for (at, curve) in curves.iter().enumerate() {
-        let colour = super::html::colour(report, &curve.arm);
+        let colour = super::look::colour(report, &curve.arm);
         let _ = writeln!(
             svg,
             "<text class=\"label t{colour}\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
@@ -115,7 +115,7 @@ fn line(svg: &mut String, report: &Report, axis: &Axis, curve: &Distribution) {
     let _ = writeln!(
         svg,
         "<polyline class=\"curve c{}\" points=\"{}\"/>",
-        super::html::colour(report, &curve.arm),
+        super::look::colour(report, &curve.arm),
         points.join(" ")
     );
 }

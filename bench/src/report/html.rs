@@ -6,30 +6,13 @@ use std::fmt::Write;
 
 use anyhow::{Context, Result};
 
-use super::sections::{self, Detail};
+use super::format::Detail;
+use super::look::STYLE;
+use super::model::Report;
+use super::sections;
 use super::table::{Table, escape};
-use super::{Report, bars, bpf, cdf, reference, rivals, scatter, traced};
-use crate::neighbour::Neighbour;
-
-pub(super) const STYLE: &str = include_str!("page.css");
-const COLOURS: usize = 9;
-/// The subject's colour, which no other arm gets.
-const SUBJECT_COLOUR: usize = 3;
-
-/// The number of an arm's colour; the same in all pictures.
-pub(super) fn colour(report: &Report, arm: &str) -> usize {
-    if arm == report.plan.matrix.subject {
-        return SUBJECT_COLOUR;
-    }
-    let others = report
-        .plan
-        .matrix
-        .arms
-        .iter()
-        .filter(|name| **name != report.plan.matrix.subject);
-    let at = others.take_while(|name| *name != arm).count() % (COLOURS - 1);
-    if at >= SUBJECT_COLOUR { at + 1 } else { at }
-}
+use super::{bars, bpf, cdf, reference, rivals, scatter, traced};
+use crate::record::neighbour::Neighbour;
 
 pub fn render(report: &Report) -> Result<String> {
     let matrix = &report.plan.matrix;
@@ -200,13 +183,5 @@ mod tests {
         assert!(links[0].starts_with("\"cells/\""), "{}", &links[0][..40]);
         assert!(page.contains("<svg") && page.contains("id=\"summary\""));
         assert_eq!(page.matches("<script").count(), 1);
-    }
-
-    #[test]
-    fn no_arm_shares_the_subjects_colour() {
-        let report = super::super::samples::report();
-        assert_eq!(colour(&report, "gpuaware"), SUBJECT_COLOUR);
-        assert_eq!(colour(&report, "eevdf"), 0);
-        assert_eq!(colour(&report, "isolcpus"), 1);
     }
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The report as Markdown, for a pull request or a README.
 
-use super::sections::{self, Detail};
-use super::{Report, bpf, reference, rivals, traced};
+use super::format::Detail;
+use super::model::Report;
+use super::sections;
+use super::{bpf, reference, rivals, traced};
 
 pub fn render(report: &Report) -> String {
     let matrix = &report.plan.matrix;

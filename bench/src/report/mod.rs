@@ -5,8 +5,11 @@
 mod bars;
 mod bpf;
 mod cdf;
+mod format;
 mod html;
+mod look;
 mod markdown;
+mod model;
 mod quiet;
 mod reference;
 mod rivals;
@@ -18,25 +21,15 @@ mod traced;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
-use serde::Serialize;
-
+use crate::plan::Plan;
+use crate::record::facts::Facts;
 use crate::record::{self, RunDir};
-use crate::run::facts::Facts;
-use crate::run::plan::Plan;
-use crate::study::{self, Summary};
-use sections::Detail;
+use crate::study;
+use anyhow::{Context, Result, bail};
+use format::Detail;
+pub use model::Report;
 
 const TERMINAL_COLUMNS: usize = 118;
-
-/// All that a report is made of; as JSON it is summary.json.
-#[derive(Debug, Serialize)]
-pub struct Report {
-    pub plan: Plan,
-    pub summary: Summary,
-    pub guest: Facts,
-    pub host: Facts,
-}
 
 /// Studies the cells in `dir` and writes the reports beside them.
 pub fn write(dir: &Path, print: bool) -> Result<()> {
@@ -148,11 +141,11 @@ fn wrap(sentence: &str, columns: usize) -> String {
 #[cfg(test)]
 pub mod samples {
     use super::*;
-    use crate::neighbour::Neighbour;
+    use crate::record::neighbour::Neighbour;
     use crate::record::samples::cell;
 
     pub fn report() -> Report {
-        let plan = crate::run::plan::samples::plan();
+        let plan = crate::plan::samples::plan();
         let cells: Vec<_> = (1..=5)
             .flat_map(|round| {
                 [("eevdf", 60.0), ("isolcpus", 99.0), ("gpuaware", 98.0)]
@@ -191,17 +184,13 @@ mod tests {
     fn redoes_the_report_from_raw_cells() {
         let dir = tempfile::tempdir().unwrap();
         let run = RunDir::create(dir.path()).unwrap();
-        record::write_json(
-            &dir.path().join("plan.json"),
-            &crate::run::plan::samples::plan(),
-        )
-        .unwrap();
+        record::write_json(&dir.path().join("plan.json"), &crate::plan::samples::plan()).unwrap();
         let error = write(dir.path(), false).unwrap_err().to_string();
         assert!(error.ends_with("no cell has been measured"), "{error}");
         run.write_cell(&record::samples::cell(
             1,
             "eevdf",
-            crate::neighbour::Neighbour::None,
+            crate::record::neighbour::Neighbour::None,
             9.0,
         ))
         .unwrap();

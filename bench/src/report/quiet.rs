@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! How quiet the machine was: what is known of anything else that it did.
 
-use super::Report;
-use super::sections::SHOWN;
+use super::format::SHOWN;
+use super::model::Report;
 use crate::study::{DisturbedCell, Summary};
 
 /// A minute's load on the host above which something else ran just before the run, or still did.
@@ -74,7 +74,7 @@ fn disturbances(cells: &[DisturbedCell]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::neighbour::Neighbour;
+    use crate::record::neighbour::Neighbour;
     use crate::report::samples;
 
     #[test]

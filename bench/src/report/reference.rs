@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A published study's figures beside ours.
 
-use super::Report;
-use super::sections::figure;
+use super::format::figure;
+use super::model::Report;
 use super::table::{Align, Table};
 use crate::matrix::{Reference, ReferenceRow};
-use crate::study::stats::Estimate;
+use crate::stats::Estimate;
 use crate::study::{Row, Serving};
 
 use Align::{Left, Right};
@@ -99,7 +99,7 @@ fn serving<'a>(report: &'a Report, row: &Row) -> Option<&'a Serving> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::neighbour::Neighbour;
+    use crate::record::neighbour::Neighbour;
     use crate::report::samples;
 
     #[test]

@@ -2,10 +2,10 @@
 //! Where other arms beat the subject: a table of every figure that one of them is ahead in, and sentences on who
 //! dominates on the plane of isolation and waste.
 
-use super::Report;
-use super::sections::figure;
+use super::format::figure;
+use super::model::Report;
 use super::table::{Align, Table};
-use crate::neighbour::Neighbour;
+use crate::record::neighbour::Neighbour;
 use crate::study::{Figure, Rivals, Versus};
 
 use Align::Left;

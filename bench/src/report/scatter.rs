@@ -3,11 +3,11 @@
 
 use std::fmt::Write;
 
-use super::Report;
+use super::model::Report;
 use super::table::escape;
-use crate::neighbour::{Kind, Neighbour};
+use crate::record::neighbour::{Kind, Neighbour};
+use crate::stats::Estimate;
 use crate::study::Row;
-use crate::study::stats::Estimate;
 
 const WIDTH: f64 = 520.0;
 const HEIGHT: f64 = 360.0;
@@ -72,7 +72,7 @@ pub fn panel(report: &Report, workload: &str) -> String {
         .filter_map(|row| {
             Some(Point {
                 row,
-                colour: super::html::colour(report, &row.arm),
+                colour: super::look::colour(report, &row.arm),
                 idle: row.idle_percent?,
                 share: row.share_of_clean?.scaled(100.0),
             })
@@ -107,7 +107,7 @@ pub fn standalone(report: &Report, workload: &str) -> String {
     if panel.is_empty() {
         return panel;
     }
-    let style = super::html::STYLE;
+    let style = super::look::STYLE;
     panel
         .replacen(
             "<svg ",

@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the report says, once, for all its forms: tables and sentences from the study's figures.
 
-use crate::neighbour::{Kind, Neighbour};
-use crate::report::Report;
+use super::format::{Detail, SHOWN, figure, latency};
+use super::model::Report;
+use crate::record::facts::Facts;
+use crate::record::neighbour::{Kind, Neighbour};
 use crate::report::table::{Align, Table};
-use crate::run::facts::Facts;
-use crate::study::stats::{Estimate, P99_MIN_SAMPLES};
+use crate::stats::{Estimate, P99_MIN_SAMPLES};
 use crate::study::{Row, Summary, Versus};
 
 use Align::{Left, Right};
-
-/// How wide the forms are: a terminal gets intervals only where they decide something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Detail {
-    Terminal,
-    Full,
-}
 
 /// The sentence above the tables.
 pub fn setting(report: &Report) -> String {
@@ -93,29 +87,6 @@ fn p99(row: &Row) -> String {
         return format!("{} < {P99_MIN_SAMPLES} tokens", row.token_samples);
     }
     latency(row.token_p99_ms, true)
-}
-
-/// Milliseconds with three digits that say something.
-fn latency(estimate: Option<Estimate>, with_interval: bool) -> String {
-    let decimals = if estimate.is_some_and(|ms| ms.value >= 10.0) {
-        1
-    } else {
-        2
-    };
-    figure(estimate, decimals, with_interval)
-}
-
-/// "98.3 [97.5–99.1]"; a dash where there is nothing.
-pub fn figure(estimate: Option<Estimate>, decimals: usize, with_interval: bool) -> String {
-    let Some(Estimate { value, interval }) = estimate else {
-        return "–".to_owned();
-    };
-    match interval {
-        Some([low, high]) if with_interval => {
-            format!("{value:.decimals$} [{low:.decimals$}–{high:.decimals$}]")
-        }
-        _ => format!("{value:.decimals$}"),
-    }
 }
 
 /// What the users of one workload's server see; `None`: it is no server.
@@ -266,9 +237,6 @@ pub fn sentences(report: &Report) -> Vec<String> {
     lines.extend(super::quiet::sentences(report));
     lines
 }
-
-/// So many cells are named one by one.
-pub(super) const SHOWN: usize = 3;
 
 /// Cells without figures, those with the same reason in one line.
 fn failures(failed: &[crate::study::FailedCell]) -> Vec<String> {

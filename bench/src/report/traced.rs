@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The tables of what the tracer found, and of what it costs.
 
-use super::Report;
-use super::sections::{Detail, figure};
+use super::format::{Detail, figure};
+use super::model::Report;
 use super::table::{Align, Table};
-use crate::study::stats::Estimate;
+use crate::stats::Estimate;
 
 use Align::{Left, Right};
 
@@ -112,7 +112,7 @@ fn push(table: &mut Table, report: &Report, names: [&str; 3], cells: Vec<String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::neighbour::Neighbour;
+    use crate::record::neighbour::Neighbour;
     use crate::report::{html, markdown, samples};
     use crate::study::{TracedRow, TracerCost};
 

@@ -17,9 +17,10 @@ use crate::bpf;
 use crate::lab::hostload;
 use crate::load::Sample;
 use crate::matrix::Workload;
-use crate::neighbour::{self, Neighbour, StressNg};
+use crate::neighbour;
 use crate::process::Supervised;
 use crate::procstat::Snapshot;
+use crate::record::neighbour::{Neighbour, StressNg};
 use crate::record::{BpfCost, MarksSeen, Measurement, Surroundings, WorkloadReport};
 use crate::run::scheduler::{Attached, KernelsOwn};
 use crate::tracer::Tracer;
@@ -88,7 +89,7 @@ pub fn measure(
     let kernels_own = scheduler.is_none().then(KernelsOwn::begin).transpose()?;
     let mut neighbours = neighbour::Running::start(
         settings.neighbour,
-        &settings.arm.neighbours,
+        settings.arm.neighbours.cpuset.as_deref(),
         neighbour::Place {
             scratch: settings.scratch,
             disk: settings.disk,

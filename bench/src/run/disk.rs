@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::datafile::DataError;
 use crate::matrix::Matrix;
-use crate::neighbour::Kind;
+use crate::record::neighbour::Kind;
 use crate::watchdog::{Duty, Guarded};
 
 /// In the output folder.
@@ -85,7 +85,7 @@ fn checked(path: &Path) -> Result<PathBuf, DataError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::plan::samples;
+    use crate::plan::samples;
 
     #[test]
     fn a_file_of_its_own_is_there_while_it_is_needed() {

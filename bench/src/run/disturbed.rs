@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::neighbour::Neighbour;
+use crate::record::neighbour::Neighbour;
 use crate::record::{Cell, Load, Surroundings};
-use crate::study::stats::median;
+use crate::stats::median;
 
 /// Other processes may keep this many CPUs busy, or this share of all where there are many.
 const OUTSIDE_CPUS: f64 = 0.1;

@@ -2,16 +2,13 @@
 //! What a machine is and which versions of things are on it, for whoever reads the figures later.
 //! Nothing here can fail a run: what is not known is left out.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use crate::program;
+use crate::record::facts::Facts;
 use crate::workload::driver;
-
-/// Facts by name; the names are the report's.
-pub type Facts = BTreeMap<String, String>;
 
 /// The machine that this runs on: the guest's inside the lab.
 pub fn of_this_machine() -> Facts {
@@ -67,47 +64,6 @@ pub fn of_the_host(target_dir: &Path) -> Facts {
     put("git revision", revision());
     put("load average", read("/proc/loadavg"));
     facts
-}
-
-/// Facts that a comparison rests on: with another of them its cells are not one run's.
-pub const SETTLED: &[&str] = &[
-    "cpu model",
-    "cpus",
-    "kernel",
-    "kernel parameters",
-    "memory",
-    "virtualisation",
-    "governor",
-    "turbo",
-    "smt",
-    "mitigations",
-    "gpu",
-    "gpu driver",
-    "stress-ng",
-    "iperf3",
-    "fio",
-    "qemu",
-    "scx_gpuaware",
-    "programs",
-    "peers",
-];
-/// What is worth a note, but no reason to refuse: data and programs are compared themselves.
-pub const NOTED: &[&str] = &["git revision"];
-
-/// Which of these have changed since a run began, one text a fact. What an older run did not note is no difference.
-pub fn differences(names: &[&str], before: &Facts, now: &Facts) -> Vec<String> {
-    let changed =
-        |name: &&&str| before.contains_key(**name) && before.get(**name) != now.get(**name);
-    let in_words = |name: &&str| {
-        let value = |facts: &Facts| {
-            facts
-                .get(*name)
-                .map_or("not known", String::as_str)
-                .to_owned()
-        };
-        format!("{name}: {}, now {}", value(before), value(now))
-    };
-    names.iter().filter(changed).map(in_words).collect()
 }
 
 /// One number for what the built programs are, byte by byte (FNV-1a); those that are not there are left out.
@@ -328,25 +284,6 @@ mod tests {
     fn keeps_only_parameters_that_matter() {
         let line = "console=ttyS0 isolcpus=domain,1 root=/dev/x nohz_full=1 init=/home/me/init";
         assert_eq!(relevant_parameters(line), "isolcpus=domain,1 nohz_full=1");
-    }
-
-    #[test]
-    fn another_kernel_is_a_difference_and_another_load_is_none() {
-        let facts = |pairs: &[(&str, &str)]| {
-            let owned = pairs.iter().map(|&(a, b)| (a.to_owned(), b.to_owned()));
-            owned.collect::<Facts>()
-        };
-        let before = facts(&[("kernel", "6.1"), ("load average", "1"), ("smt", "on")]);
-        let now = facts(&[
-            ("kernel", "6.18"),
-            ("load average", "9"),
-            ("programs", "ab"),
-        ]);
-        assert_eq!(
-            differences(SETTLED, &before, &now),
-            ["kernel: 6.1, now 6.18", "smt: on, now not known"]
-        );
-        assert!(differences(SETTLED, &before, &before).is_empty());
     }
 
     #[test]

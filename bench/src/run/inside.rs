@@ -13,13 +13,13 @@ use crate::arm::Arm;
 use crate::bpf;
 use crate::cpus;
 use crate::interrupt;
-use crate::neighbour::Neighbour;
+use crate::plan::{Block, Plan, Turn};
+use crate::record::neighbour::Neighbour;
 use crate::record::{self, Cell, CellKey, Discarded, Measurement, RunDir};
 use crate::run::cell::{self, Phases, Settings};
 use crate::run::disturbed::{self, Budget, Usual};
 use crate::run::facts;
 use crate::run::places::Places;
-use crate::run::plan::{Block, Plan, Turn};
 use crate::run::progress::Progress;
 use crate::run::scheduler::Attached;
 

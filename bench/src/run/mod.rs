@@ -1,44 +1,51 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Runs a matrix: settles the plan, boots a machine for every block of it (or stays on this one),
-//! and reports what there is in the end. Owns the host's side; `inside` owns the guest's.
+//! Runs a matrix: settles the plan, and boots a machine for every block of it (or stays on this one). Owns the host's side; `inside` owns the guest's.
 
 mod cell;
 mod disk;
 mod disturbed;
-pub mod facts;
+mod facts;
 mod inside;
 mod places;
-pub mod plan;
-pub mod progress;
+mod progress;
 mod scheduler;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
 use crate::arm::Arm;
-use crate::cli::{Folders, RunOptions, Where};
+use crate::cli::RunOptions;
 use crate::cpus;
 use crate::datafile::{self, DataError};
+use crate::folders::Folders;
 use crate::lab::{self, Lab};
 use crate::matrix::Matrix;
+use crate::plan::{self, Block, Plan, Where};
+use crate::record::facts::{Facts, NOTED, SETTLED, differences};
 use crate::record::{self, Cell, CellKey, RunDir};
-use crate::report;
 use crate::watchdog;
+use crate::words::in_words;
 use disk::Disk;
 use places::Places;
-use plan::{Block, Plan};
 
 /// How often a block is tried: a lab that breaks down once must not cost the run.
 const ATTEMPTS: u32 = 2;
 /// A minute's load average above this is somebody else's work, which every figure would show.
 const BUSY_LOAD: f64 = 0.7;
 
-/// `gpuaware-bench run`.
-pub fn main(options: &RunOptions) -> Result<ExitCode> {
+/// What a run has left.
+pub struct Done {
+    /// The folder of its results.
+    pub folder: PathBuf,
+    /// Whether every cell that can run here was measured.
+    pub complete: bool,
+}
+
+/// `gpuaware-bench run`; `None`: it was a part of a run, which reports nothing.
+pub fn main(options: &RunOptions) -> Result<Option<Done>> {
     watchdog::start()?;
     if let Some(index) = options.inside {
         let dir = options.output.as_deref().context("--inside needs -o")?;
@@ -46,7 +53,7 @@ pub fn main(options: &RunOptions) -> Result<ExitCode> {
         let disk = std::env::var_os("GPUAWARE_LAB_DISK").map(PathBuf::from);
         let target = options.folders.target()?;
         inside::block(&RunDir::open(dir)?, index, &target, disk.as_deref())?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(None);
     }
     let (plan, run) = match &options.resume {
         Some(dir) => resume(dir, options)?,
@@ -67,13 +74,11 @@ pub fn main(options: &RunOptions) -> Result<ExitCode> {
     let complete = run_blocks(options, &plan, &run, disk.as_ref())?;
     drop(disk);
     run.drop_reserve();
-    eprintln!("measured for {}", progress::in_words(began.elapsed()));
-    report::write(root, true)?;
-    Ok(if complete {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(1)
-    })
+    eprintln!("measured for {}", in_words(began.elapsed()));
+    Ok(Some(Done {
+        folder: root.to_owned(),
+        complete,
+    }))
 }
 
 /// A new run: its plan and the facts of the machine are written before its first cell.
@@ -122,22 +127,22 @@ fn resume(dir: &Path, options: &RunOptions) -> Result<(Plan, RunDir)> {
 
 /// Cells of two machines, or of two builds, are not one comparison: refuses them, or notes what is another now.
 fn same_host(file: &Path, options: &RunOptions) -> Result<()> {
-    let mut before: facts::Facts = record::read_json(file)?;
+    let mut before: Facts = record::read_json(file)?;
     let now = facts::of_the_host(&options.folders.target()?);
-    let differences = facts::differences(facts::SETTLED, &before, &now);
-    let noted = facts::differences(facts::NOTED, &before, &now);
-    if differences.is_empty() && noted.is_empty() {
+    let settled = differences(SETTLED, &before, &now);
+    let noted = differences(NOTED, &before, &now);
+    if settled.is_empty() && noted.is_empty() {
         return Ok(());
     }
-    if !differences.is_empty() && !options.force {
-        let differences = differences.join("; ");
+    if !settled.is_empty() && !options.force {
+        let differences = settled.join("; ");
         return Err(DataError::Usage(format!(
             "--resume: expected what the run began with, but {differences}: begin a new run, or go on with --force, \
              which the facts will say"
         ))
         .into());
     }
-    let all = [differences, noted].concat().join("; ");
+    let all = [settled, noted].concat().join("; ");
     before.insert("resumed with".to_owned(), all);
     record::write_json(file, &before)
 }
@@ -396,7 +401,7 @@ fn announce(plan: &Plan, root: &Path) {
         plan.seed,
         plan.preferred,
         plan.cpus,
-        progress::in_words(estimate)
+        in_words(estimate)
     );
     eprintln!("raw results: {}", root.display());
     if let Some(load) = facts::load_average().filter(|&load| load > BUSY_LOAD) {
@@ -431,7 +436,7 @@ fn default_output(name: &str) -> PathBuf {
         now.minute(),
         now.second()
     );
-    crate::cli::bench_dir()
+    crate::folders::bench_dir()
         .unwrap_or_else(|| PathBuf::from("bench"))
         .join("runs/local")
         .join(stamp)

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{cli, lab};
+use crate::folders;
 
 /// Paths of this machine and what is written instead.
 #[derive(Debug, Default)]
@@ -23,9 +23,9 @@ impl Places {
     pub fn of_this_machine(target_dir: &Path) -> Self {
         let mut places = Self::default();
         places.add(Some(target_dir), "{target}");
-        places.add(lab::cache_dir().ok().as_deref(), "{cache}");
+        places.add(folders::cache_dir().ok().as_deref(), "{cache}");
         // In the repository paths are relative to it.
-        places.add(cli::repository().as_deref(), "");
+        places.add(folders::repository().as_deref(), "");
         let home = std::env::var_os("HOME");
         places.add(home.as_deref().map(Path::new), "~");
         let cargo = home.map(|home| Path::new(&home).join(".cargo"));
@@ -167,7 +167,7 @@ mod tests {
         let places = Places::of_this_machine(&target);
         let logs = dir.path().join("logs");
         fs::create_dir(&logs).unwrap();
-        let repository = cli::repository().unwrap();
+        let repository = folders::repository().unwrap();
         let said = format!("probing {}/lab/libcuda.so.1\nnot UTF-8: ", target.display());
         fs::write(logs.join("a.log"), [said.as_bytes(), b"\xff\n"].concat()).unwrap();
         fs::write(

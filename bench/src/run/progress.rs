@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::neighbour::Neighbour;
+use crate::plan::Plan;
+use crate::record::neighbour::Neighbour;
 use crate::record::{Cell, CellKey, RunDir};
-use crate::run::plan::Plan;
+use crate::words::in_words;
 
 /// What a boot with its warm-up costs.
 pub const GUESSED_BOOT: Duration = Duration::from_secs(15);
@@ -114,20 +115,11 @@ impl Progress {
     }
 }
 
-/// "7 min 20 s", "45 s".
-pub fn in_words(duration: Duration) -> String {
-    let seconds = duration.as_secs_f64().round() as u64;
-    match (seconds / 60, seconds % 60) {
-        (0, seconds) => format!("{seconds} s"),
-        (minutes, seconds) => format!("{minutes} min {seconds:02} s"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::samples::plan;
     use crate::record::samples;
-    use crate::run::plan::samples::plan;
 
     #[test]
     fn counts_down() {
@@ -159,11 +151,5 @@ mod tests {
                 .line(&failed, Duration::from_secs(3), false)
                 .contains("FAILED: no disk")
         );
-    }
-
-    #[test]
-    fn says_durations_in_words() {
-        assert_eq!(in_words(Duration::from_millis(45_400)), "45 s");
-        assert_eq!(in_words(Duration::from_secs(440)), "7 min 20 s");
     }
 }

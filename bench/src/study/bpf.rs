@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Cells;
-use super::stats::{self, Estimate};
+use super::cells::Cells;
 use crate::bpf::Runs;
-use crate::neighbour::Neighbour;
 use crate::record::BpfCost;
+use crate::record::neighbour::Neighbour;
+use crate::stats::{self, Estimate};
 
 /// The operations that every wakeup and switch goes through.
 pub const OPS: [&str; 3] = ["select_cpu", "enqueue", "dispatch"];

@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::stats::{self, P99_MIN_SAMPLES};
-use super::{Cells, Measurement, measured};
-use crate::neighbour::Neighbour;
+use super::cells::{Cells, measured};
+use crate::plan::Plan;
 use crate::record::Cell;
-use crate::run::plan::Plan;
+use crate::record::Measurement;
+use crate::record::neighbour::Neighbour;
+use crate::stats::{self, P99_MIN_SAMPLES};
 
 /// The chance that any of all verdicts is wrong when nothing has changed, unless another is asked for. Not 5 %: a
 /// gate that runs with every change would cry wolf once in twenty.
@@ -274,8 +275,8 @@ mod tests {
     use rand_pcg::Pcg64Mcg;
 
     use super::*;
+    use crate::plan::samples::plan;
     use crate::record::samples;
-    use crate::run::plan::samples::plan;
 
     /// Five rounds with a spread of about 3 %; the subject beside noise is `factor` as fast.
     fn run(seed: u64, factor: f64) -> Vec<Cell> {

@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cells, token_ms};
-use crate::neighbour::Neighbour;
+use super::cells::{Cells, token_ms};
+use crate::record::neighbour::Neighbour;
 
 /// Points of a curve, both ends included.
 const POINTS: usize = 101;

@@ -2,144 +2,30 @@
 //! From raw cells to the figures of the report. Pure: no clock, no file; can be redone any time.
 
 mod bpf;
+mod cells;
 pub mod compare;
 mod distribution;
+mod model;
 pub mod overlap;
 mod rivals;
 mod serving;
-pub mod stats;
 mod traced;
 mod versus;
 
-use std::collections::BTreeMap;
-
-use serde::{Deserialize, Serialize};
-
-use crate::neighbour::{Kind, Neighbour};
+use crate::plan::{Plan, SHARED};
+use crate::record::neighbour::Neighbour;
 use crate::record::{Cell, Measurement};
-use crate::run::plan::{Plan, SHARED};
+use crate::stats::{self, Estimate, P99_MIN_SAMPLES};
 pub use bpf::{Bpf, OPS};
+use cells::{Cells, mean_work, measured, token_ms, work_ratios};
 pub use distribution::Distribution;
+pub use model::{DisturbedCell, FailedCell, Marks, Overhead, Row, Summary};
 pub use rivals::{Figure, Rivals};
 pub use serving::Serving;
-use stats::{Estimate, P99_MIN_SAMPLES};
+#[cfg(test)]
 pub use traced::{TracedRow, TracerCost};
+
 pub use versus::Versus;
-
-/// Everything that the report shows.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Summary {
-    pub schema: u32,
-    pub rows: Vec<Row>,
-    #[serde(default)]
-    pub distributions: Vec<Distribution>,
-    /// What the users of servers see; empty without a server.
-    #[serde(default)]
-    pub serving: Vec<Serving>,
-    /// The subject against every other arm, in the same cells.
-    pub versus: Vec<Versus>,
-    /// Who beats the subject, in what.
-    #[serde(default)]
-    pub rivals: Vec<Rivals>,
-    /// What an arm costs where nothing disturbs: its quiet tokens/s over the baseline's.
-    pub overhead: Vec<Overhead>,
-    pub marks: Vec<Marks>,
-    /// What the schedulers' BPF programs cost; empty unless the matrix has it counted.
-    #[serde(default)]
-    pub bpf: Vec<Bpf>,
-    /// What the tracer found of the launching threads; empty unless a workload is traced.
-    #[serde(default)]
-    pub traced: Vec<TracedRow>,
-    /// What the tracer itself costs; empty without the same workload traced and untraced.
-    #[serde(default)]
-    pub tracer_costs: Vec<TracerCost>,
-    /// Which scheduler each arm ran, by its own account.
-    #[serde(default)]
-    pub versions: BTreeMap<String, String>,
-    pub failed: Vec<FailedCell>,
-    /// Cells during which the machine did something else as well, kept or measured again.
-    #[serde(default)]
-    pub disturbed: Vec<DisturbedCell>,
-    /// Whether the run looked for such cells; older ones did not.
-    #[serde(default)]
-    pub watched: bool,
-}
-
-/// One arm beside one neighbour.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Row {
-    pub workload: String,
-    pub neighbour: Neighbour,
-    pub arm: String,
-    /// Rounds that were measured, and rounds that failed.
-    pub rounds: usize,
-    pub failed: usize,
-    /// Of the measured ones, those that stayed disturbed.
-    #[serde(default)]
-    pub disturbed: usize,
-    pub tokens_per_s: Option<Estimate>,
-    /// Tokens/s over those of the quiet reference on the same kind of boot, in the same round.
-    pub share_of_clean: Option<Estimate>,
-    pub token_p50_ms: Option<Estimate>,
-    pub token_p99_ms: Option<Estimate>,
-    /// Tokens of all rounds; below 459 there is no p99.
-    pub token_samples: usize,
-    pub switches_per_1000_launches: Option<Estimate>,
-    /// Each neighbour's work over that under the baseline in the same round.
-    pub work: BTreeMap<Kind, Estimate>,
-    /// Their geometric mean.
-    pub work_mean: Option<Estimate>,
-    pub idle_percent: Option<Estimate>,
-    pub cpu_s_per_1000_launches: Option<f64>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Overhead {
-    pub workload: String,
-    pub arm: String,
-    pub ratio: Estimate,
-}
-
-/// Whether the scheduler found the launching threads by itself.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Marks {
-    pub workload: String,
-    pub arm: String,
-    pub cells: usize,
-    pub marked: usize,
-    pub delay_ms_median: Option<f64>,
-    pub delay_ms_max: Option<f64>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct FailedCell {
-    pub workload: String,
-    pub neighbour: Neighbour,
-    pub arm: String,
-    pub round: u32,
-    pub reason: String,
-    /// Something that the arm needs is not there.
-    #[serde(default)]
-    pub cannot_run: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DisturbedCell {
-    pub workload: String,
-    pub neighbour: Neighbour,
-    pub arm: String,
-    pub round: u32,
-    /// Of what is kept; empty: measured again until nothing disturbed it.
-    pub reasons: Vec<String>,
-    /// Measurements that were thrown away.
-    pub discarded: usize,
-}
-
-/// The measured cells by what they are of.
-struct Cells<'a> {
-    plan: &'a Plan,
-    by_row: BTreeMap<(&'a str, Neighbour, &'a str), BTreeMap<u32, &'a Measurement>>,
-}
 
 /// Studies the cells of a run.
 pub fn study(plan: &Plan, cells: &[Cell]) -> Summary {
@@ -173,24 +59,6 @@ fn watched(m: &Measurement) -> bool {
     m.surroundings.here.is_some() || m.surroundings.host.is_some()
 }
 
-fn measured<'a>(plan: &'a Plan, cells: &'a [Cell]) -> Cells<'a> {
-    let mut by_row: BTreeMap<_, BTreeMap<u32, &Measurement>> = BTreeMap::new();
-    for cell in cells {
-        if let Some(measurement) = &cell.measurement {
-            let key = (
-                cell.key.workload.as_str(),
-                cell.key.neighbour,
-                cell.key.arm.as_str(),
-            );
-            by_row
-                .entry(key)
-                .or_default()
-                .insert(cell.key.round, measurement);
-        }
-    }
-    Cells { plan, by_row }
-}
-
 fn version(cell: &Cell) -> Option<(String, String)> {
     let scheduler = cell.measurement.as_ref()?.scheduler.as_ref()?;
     Some((cell.key.arm.clone(), scheduler.version.clone()?))
@@ -217,109 +85,6 @@ fn disturbed_cell(cell: &Cell) -> Option<DisturbedCell> {
         reasons: cell.disturbed.clone(),
         discarded: cell.discarded.len(),
     })
-}
-
-impl<'a> Cells<'a> {
-    fn rounds(
-        &self,
-        workload: &str,
-        neighbour: Neighbour,
-        arm: &str,
-    ) -> BTreeMap<u32, &'a Measurement> {
-        self.by_row
-            .get(&(workload, neighbour, arm))
-            .cloned()
-            .unwrap_or_default()
-    }
-
-    /// The same figure of two rows, paired by round.
-    fn pairs<'b>(
-        above: &BTreeMap<u32, &'b Measurement>,
-        below: &BTreeMap<u32, &'b Measurement>,
-    ) -> Vec<(&'b Measurement, &'b Measurement)> {
-        above
-            .iter()
-            .filter_map(|(round, m)| Some((*m, *below.get(round)?)))
-            .collect()
-    }
-
-    /// The quiet cells that an arm's shares refer to: on the shared boot the baseline's, on a
-    /// boot of its own the arm's own.
-    fn reference(&self, workload: &str, arm: &str) -> BTreeMap<u32, &'a Measurement> {
-        let shared = self.plan.group(arm) == SHARED;
-        let reference = if shared {
-            self.plan.matrix.baseline.as_str()
-        } else {
-            arm
-        };
-        self.rounds(workload, Neighbour::None, reference)
-    }
-
-    /// Share of clean, a value a round.
-    fn shares(&self, workload: &str, neighbour: Neighbour, arm: &str) -> BTreeMap<u32, f64> {
-        let reference = self.reference(workload, arm);
-        self.rounds(workload, neighbour, arm)
-            .into_iter()
-            .filter_map(|(round, m)| {
-                let clean = reference.get(&round)?.workload.tokens_per_s();
-                (clean > 0.0).then(|| (round, m.workload.tokens_per_s() / clean))
-            })
-            .collect()
-    }
-
-    /// Every (workload, neighbour, arm) of the matrix, in the report's order.
-    fn each_row(&self) -> impl Iterator<Item = (&'a str, Neighbour, &'a str)> {
-        let matrix = &self.plan.matrix;
-        matrix.workloads.iter().flat_map(move |workload| {
-            matrix.neighbours.iter().flat_map(move |&neighbour| {
-                matrix
-                    .arms
-                    .iter()
-                    .map(move |arm| (workload.name.as_str(), neighbour, arm.as_str()))
-            })
-        })
-    }
-
-    fn each_workload_and_arm(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let matrix = &self.plan.matrix;
-        matrix.workloads.iter().flat_map(move |workload| {
-            matrix
-                .arms
-                .iter()
-                .map(move |arm| (workload.name.as_str(), arm.as_str()))
-        })
-    }
-}
-
-/// The ratio of two arms' work a round, by kind.
-fn work_ratios(pairs: &[(&Measurement, &Measurement)]) -> Vec<BTreeMap<Kind, f64>> {
-    pairs
-        .iter()
-        .map(|(above, below)| {
-            let ratio = |kind: Kind, rate: f64| {
-                let other = below.neighbours.iter().find(|work| work.kind == kind)?;
-                (other.rate > 0.0).then(|| (kind, rate / other.rate))
-            };
-            above
-                .neighbours
-                .iter()
-                .filter_map(|work| ratio(work.kind, work.rate))
-                .collect()
-        })
-        .collect()
-}
-
-/// The median of the geometric means over the kinds of work.
-fn mean_work(ratios: &[BTreeMap<Kind, f64>]) -> Option<Estimate> {
-    let means: Vec<f64> = ratios
-        .iter()
-        .filter_map(|round| stats::geometric_mean(&round.values().copied().collect::<Vec<_>>()))
-        .collect();
-    stats::median_of_rounds(&means)
-}
-
-fn token_ms(rounds: &BTreeMap<u32, &Measurement>) -> Vec<Vec<f64>> {
-    rounds.values().map(|m| m.workload.token_ms()).collect()
 }
 
 fn rows(cells: &Cells, failed: &[FailedCell], disturbed: &[DisturbedCell]) -> Vec<Row> {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! How well two runs of the same thing agree: how many of the intervals that their reports show overlap. Pure.
 
-use super::stats::Estimate;
-use super::{Row, Serving, Summary};
-use crate::neighbour::Neighbour;
+use super::model::{Row, Summary};
+use super::serving::Serving;
+use crate::record::neighbour::Neighbour;
+use crate::stats::Estimate;
 
 /// Figures that both runs have an interval of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -81,8 +82,8 @@ fn latencies(row: &Serving) -> [Option<Estimate>; 5] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::samples::plan;
     use crate::record::{Cell, samples};
-    use crate::run::plan::samples::plan;
     use crate::study::study;
 
     fn run(speeds: [f64; 3]) -> Summary {

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Cells;
-use super::stats::Estimate;
+use super::cells::Cells;
 use super::versus::Versus;
-use crate::neighbour::Neighbour;
-use crate::run::plan::SHARED;
+use crate::plan::SHARED;
+use crate::record::neighbour::Neighbour;
+use crate::stats::Estimate;
 
 /// Ratios nearer to 1 than this are equal: two digits are what a report shows.
 const RATIO_RESOLUTION: f64 = 0.005;
@@ -146,9 +146,9 @@ impl Rivals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::samples::plan;
     use crate::record::Cell;
     use crate::record::samples;
-    use crate::run::plan::samples::plan;
     use crate::study::study;
 
     /// Three rounds beside cpu noise of arms by name, tokens/s and idle CPU time in percent; the clean speed is 100.

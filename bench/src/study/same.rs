@@ -8,9 +8,9 @@ use rand_pcg::Pcg64Mcg;
 use super::compare::{GATE, Run, Verdict, compare};
 use super::overlap::overlap;
 use super::study;
-use crate::neighbour::Neighbour;
+use crate::plan::samples::plan;
+use crate::record::neighbour::Neighbour;
 use crate::record::{Cell, WorkloadReport, samples};
-use crate::run::plan::samples::plan;
 
 const NEIGHBOURS: [Neighbour; 3] = [Neighbour::None, Neighbour::Cpu, Neighbour::Heavy];
 const TOKENS: usize = 370;

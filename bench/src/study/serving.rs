@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Cells;
-use super::stats::{self, Estimate, P99_MIN_SAMPLES};
-use crate::neighbour::Neighbour;
+use super::cells::Cells;
+use crate::record::neighbour::Neighbour;
 use crate::record::{LlmClient, Measurement};
+use crate::stats::{self, Estimate, P99_MIN_SAMPLES};
 
 /// One arm beside one neighbour, all rounds together. Ratios are over the quiet cells that the arm's
 /// shares of clean refer to, paired by round; below 1 is faster than clean.

@@ -2,9 +2,9 @@
 //! Hand-made cells against hand-computed figures.
 
 use super::*;
-use crate::neighbour::Work;
+use crate::plan::samples::plan;
+use crate::record::neighbour::{Kind, Work};
 use crate::record::{Discarded, MarksSeen, Surroundings, WorkloadReport, samples};
-use crate::run::plan::samples::plan;
 
 fn cell(round: u32, arm: &str, neighbour: Neighbour, tokens_per_s: f64) -> Cell {
     samples::cell(round, arm, neighbour, tokens_per_s)

@@ -4,10 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::stats::{self, Estimate};
-use super::{Cells, versus};
-use crate::neighbour::Neighbour;
+use super::cells::Cells;
+use super::versus;
+use crate::record::neighbour::Neighbour;
 use crate::record::{Launchers, Measurement, TraceSeen};
+use crate::stats::{self, Estimate};
 
 /// The launching threads of one row, from the program's start to its end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -160,8 +161,8 @@ fn cost(
 mod tests {
     use super::*;
     use crate::matrix::Trace;
+    use crate::plan::samples::plan;
     use crate::record::samples;
-    use crate::run::plan::samples::plan;
     use crate::study::study;
 
     fn traced(round: u32, tokens_per_s: f64, launchers: Option<Launchers>) -> crate::record::Cell {

@@ -3,10 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::stats::{self, Estimate, P99_MIN_SAMPLES};
-use super::{Cells, mean_work, work_ratios};
-use crate::neighbour::Neighbour;
+use super::cells::{Cells, mean_work, work_ratios};
+use crate::record::neighbour::Neighbour;
 use crate::record::{LlmClient, Measurement};
+use crate::stats::{self, Estimate, P99_MIN_SAMPLES};
 
 /// Ratios of the subject over another arm; above 1 the subject has more.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -10,8 +10,8 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use super::Place;
 use super::driver::with_driver;
+use super::place::Place;
 use crate::cpus;
 use crate::matrix::LlmServer;
 use crate::record::{LlmClient, LlmServing};

@@ -6,9 +6,9 @@ mod child;
 pub mod driver;
 mod gpu_launch;
 mod llm_server;
+mod place;
 mod served;
 
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
@@ -18,15 +18,7 @@ use crate::cgroup::Cgroup;
 use crate::matrix::{Program, Workload};
 use crate::record::{LlmServing, WorkloadReport};
 use child::Child;
-
-/// Where a workload runs.
-#[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
-    /// The folder of built programs.
-    pub target: &'a Path,
-    /// The CPUs that arms may use for the launcher.
-    pub preferred: &'a str,
-}
+pub use place::Place;
 
 /// Processes of the workload that somebody else has started.
 pub fn running_already(workload: &Workload) -> Vec<u32> {

@@ -7,7 +7,8 @@ use std::process::Command;
 
 use crate::cpus;
 use crate::matrix::{Client, Requests, Served, Server};
-use crate::workload::{Place, llm_server};
+use crate::workload::llm_server;
+use crate::workload::place::Place;
 
 /// What the clients write into the folder that they are given.
 pub const VLLM_BENCH_RESULT: &str = "vllm-bench.json";

@@ -16,7 +16,8 @@ use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
 use super::child::Child;
-use super::{Place, llm_server};
+use super::llm_server;
+use super::place::Place;
 use crate::interrupt;
 use crate::matrix::{Client, Served, Server};
 use crate::procstat::{self, Tree};

@@ -2,20 +2,18 @@
 //! A cgroup for commands: made, entered by them before they run, removed afterwards. It sets no limit
 //! and no weight; schedulers that know tasks by their cgroup look at its name. It may have a cpuset.
 
+pub mod removal;
+
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use crate::watchdog::{Duty, Guarded};
 
-/// Killed processes leave their cgroup a moment later.
-const EMPTY_TIMEOUT: Duration = Duration::from_secs(5);
-const POLL: Duration = Duration::from_millis(5);
 /// What takes the controller from the cgroups below.
 const REMOVE_CPUSET: &str = "-cpuset";
 
@@ -104,31 +102,13 @@ impl Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         if self.made.is_some()
-            && let Err(error) = kill_and_remove(&self.path)
+            && let Err(error) = removal::kill_and_remove(&self.path)
         {
             eprintln!("gpuaware-bench: warning: {error:#}");
         }
         if let Some((file, _)) = &self.controllers {
             // Somebody else may use it by now: then it stays.
             let _ = fs::write(file, REMOVE_CPUSET);
-        }
-    }
-}
-
-/// Kills whoever is left in a cgroup, also who has left the process group that it was started in, and removes it.
-pub fn kill_and_remove(folder: &Path) -> Result<()> {
-    // Since Linux 5.14; before, the groups were all that could be killed.
-    let kill = File::options().write(true).open(folder.join("cgroup.kill"));
-    let _ = kill.and_then(|mut file| file.write_all(b"1"));
-    let deadline = Instant::now() + EMPTY_TIMEOUT;
-    loop {
-        match fs::remove_dir(folder) {
-            Err(error) if folder.exists() && Instant::now() >= deadline => {
-                return Err(error)
-                    .with_context(|| format!("cannot remove the cgroup {}", folder.display()));
-            }
-            Err(_) if folder.exists() => std::thread::sleep(POLL),
-            _ => return Ok(()),
         }
     }
 }
@@ -147,6 +127,8 @@ fn mount_point(mounts: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]

@@ -4,16 +4,26 @@
 
 use std::collections::BTreeMap;
 
+use clap::ValueEnum;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 
 use crate::arm::{Arm, Boot};
-use crate::cli::Where;
 use crate::matrix::Matrix;
-use crate::neighbour::Neighbour;
 use crate::record::CellKey;
+use crate::record::neighbour::Neighbour;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Where {
+    /// In virtual machines, one boot for every group of arms.
+    #[default]
+    Lab,
+    /// On this machine as it is booted now.
+    Host,
+}
 
 /// The group of the arms that need no boot of their own.
 pub const SHARED: &str = "shared";

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A settled matrix, and what is derived from it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::reference::Reference;
+use super::workload::{Program, Workload};
+use crate::datafile::DataError;
+use crate::lab::DiskDriver;
+use crate::record::neighbour::{Neighbour, StressNg};
+
+/// A settled matrix: what its file and those that it includes say, and the defaults.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Matrix {
+    /// What question the comparison answers, for `list` and the report's head.
+    pub description: String,
+    pub rounds: u32,
+    /// Seconds measured in every cell.
+    pub seconds: f64,
+    /// Seconds of each warm-up cell: one an arm after every boot, thrown away. 0: none.
+    pub warmup_seconds: f64,
+    /// How often every group of arms is booted, in turns, so that slow drift hits all alike.
+    pub boots: u32,
+    pub neighbours: Vec<Neighbour>,
+    pub arms: Vec<String>,
+    /// The arm whose quiet cells are the clean reference of its boot.
+    pub baseline: String,
+    /// The arm that the report compares with every other one.
+    pub subject: String,
+    /// CPUs that the arms may use for the launcher: "auto" or a list.
+    pub preferred: String,
+    /// Count what the schedulers' BPF programs cost. It makes each of their runs dearer.
+    #[serde(default)]
+    pub bpf_stats: bool,
+    /// What the neighbours `cpu` and `heavy` keep the CPUs busy with.
+    #[serde(default)]
+    pub stress_ng: StressNg,
+    pub lab: LabSettings,
+    #[serde(rename = "workload")]
+    pub workloads: Vec<Workload>,
+    /// A published table that the report shows beside ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Reference>,
+}
+
+/// The virtual machine that cells run in.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LabSettings {
+    /// Kernel series, such as "6.18".
+    pub kernel: String,
+    /// Size of the scratch disk that fio writes to.
+    pub disk_mib: u64,
+    /// The scratch disk: "null_blk" (the guest's own memory) or "virtio_blk" (served by the host).
+    pub disk_driver: DiskDriver,
+    /// vCPUs; absent: as many as the host has, at most 8.
+    pub cpus: Option<u32>,
+}
+
+impl Matrix {
+    /// What no single key shows.
+    pub(super) fn check(&self, file: &str) -> Result<(), DataError> {
+        for (key, arm) in [("baseline", &self.baseline), ("subject", &self.subject)] {
+            if !self.arms.contains(arm) {
+                return Err(DataError::Usage(format!(
+                    "{file}: {key}: expected one of the matrix's arms ({}), got {arm:?}",
+                    self.arms.join(", ")
+                )));
+            }
+        }
+        let workloads: Vec<&str> = self.workloads.iter().map(|w| w.name.as_str()).collect();
+        let mistake = |reference: &Reference| reference.mistake(&self.arms, &workloads);
+        match self.reference.as_ref().and_then(mistake) {
+            Some(mistake) => Err(DataError::Usage(format!("{file}: {mistake}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Narrows to the named arms and neighbours; the baseline and the quiet cells always stay,
+    /// because shares of clean need them.
+    pub fn narrow(&mut self, arms: &[String], neighbours: &[String]) -> Result<(), DataError> {
+        if !arms.is_empty() {
+            if let Some(arm) = arms.iter().find(|arm| !self.arms.contains(arm)) {
+                return Err(DataError::Usage(format!(
+                    "--arms: expected some of {}, got {arm:?}",
+                    self.arms.join(", ")
+                )));
+            }
+            let baseline = self.baseline.clone();
+            self.arms
+                .retain(|arm| arms.contains(arm) || *arm == baseline);
+        }
+        if !neighbours.is_empty() {
+            let known: Vec<&str> = self.neighbours.iter().map(|n| n.name()).collect();
+            if let Some(name) = neighbours
+                .iter()
+                .find(|name| !known.contains(&name.as_str()))
+            {
+                return Err(DataError::Usage(format!(
+                    "--neighbours: expected some of {}, got {name:?}",
+                    known.join(", ")
+                )));
+            }
+            self.neighbours.retain(|n| {
+                *n == Neighbour::None || neighbours.iter().any(|name| name == n.name())
+            });
+        }
+        Ok(())
+    }
+
+    /// Cells that one run measures.
+    pub fn cells(&self) -> usize {
+        self.rounds as usize * self.arms.len() * self.neighbours.len() * self.workloads.len()
+    }
+
+    pub fn seconds(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
+    /// About how long it takes, boots left out: what stands around a measured window in the lab takes so long on
+    /// average over the runs in bench/runs.
+    pub fn about(&self) -> Duration {
+        let serves = |workload: &Workload| !matches!(workload.program, Program::GpuLaunch(_));
+        let extra = if self.workloads.iter().any(serves) {
+            4.0
+        } else {
+            2.5
+        };
+        (self.seconds() + Duration::from_secs_f64(extra)) * self.cells() as u32
+    }
+}
+
+impl Default for LabSettings {
+    fn default() -> Self {
+        Self {
+            kernel: "6.18".to_owned(),
+            disk_mib: 512,
+            // The other one measures the host where the guest is emulated: docs/bench.md.
+            disk_driver: DiskDriver::NullBlk,
+            cpus: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    use super::super::file::MatrixFile;
+    use crate::datafile;
+
+    const GOOD: &str = r#"
+description = "d"
+rounds = 2
+seconds = 3
+neighbours = ["none", "cpu"]
+arms = ["eevdf", "gpuaware"]
+[[workload]]
+name = "qwen3"
+profile = "qwen3"
+"#;
+
+    fn parse(text: &str) -> Result<Matrix, DataError> {
+        datafile::parse::<MatrixFile>(Path::new("m.toml"), text)?.settle("m.toml")
+    }
+
+    fn error(from: &str, to: &str) -> String {
+        assert!(GOOD.contains(from));
+        parse(&GOOD.replace(from, to)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn reads_a_matrix_and_fills_in_defaults() {
+        let matrix = parse(GOOD).unwrap();
+        assert_eq!(matrix.cells(), 8);
+        assert_eq!(matrix.seconds(), Duration::from_secs(3));
+        assert_eq!(matrix.lab.kernel, "6.18");
+        assert_eq!(matrix.baseline, "eevdf");
+        matrix.check("m.toml").unwrap();
+    }
+
+    #[test]
+    fn names_file_line_key_and_what_was_expected() {
+        let text = error("rounds = 2", "rounds = 0");
+        assert_eq!(
+            text,
+            "m.toml:3: rounds: expected a whole number from 1 to 1000, got 0"
+        );
+        let text = error("rounds = 2", "runds = 2");
+        assert!(
+            text.starts_with("m.toml:3: runds: unknown field `runds`, expected one of"),
+            "{text}"
+        );
+        let text = error("seconds = 3", "seconds = \"x\"");
+        assert_eq!(text, "m.toml:4: seconds: expected a number");
+        let text = error("rounds = 2", "rounds = \"two\"");
+        assert_eq!(text, "m.toml:3: rounds: expected a number");
+        let text = error("\"cpu\"]", "\"gpu\"]");
+        assert!(
+            text.starts_with("m.toml:5: neighbours: unknown variant `gpu`"),
+            "{text}"
+        );
+        let text = error("\"none\", ", "");
+        assert!(
+            text.contains("m.toml:5: neighbours: expected \"none\" among them"),
+            "{text}"
+        );
+        let text = error("profile = \"qwen3\"", "");
+        assert!(text.contains("profile: expected the name of one"), "{text}");
+    }
+
+    #[test]
+    fn refuses_a_baseline_that_is_no_arm() {
+        let matrix = parse(&GOOD.replace("\"eevdf\", ", "")).unwrap();
+        let text = matrix.check("m.toml").unwrap_err().to_string();
+        assert_eq!(
+            text,
+            "m.toml: baseline: expected one of the matrix's arms (gpuaware), got \"eevdf\""
+        );
+    }
+
+    #[test]
+    fn narrowing_keeps_the_reference() {
+        let mut matrix = parse(GOOD).unwrap();
+        matrix
+            .narrow(&["gpuaware".into()], &["cpu".into()])
+            .unwrap();
+        assert_eq!(matrix.arms, ["eevdf", "gpuaware"]);
+        assert_eq!(matrix.neighbours, [Neighbour::None, Neighbour::Cpu]);
+        let error = matrix
+            .narrow(&["lavd".into()], &[])
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            error,
+            "--arms: expected some of eevdf, gpuaware, got \"lavd\""
+        );
+    }
+}
