@@ -203,39 +203,31 @@ CUresult fk_capture_wait_event(struct fk_stream *stream, const struct fk_event *
 	return CUDA_SUCCESS;
 }
 
-static CUresult fk_capture_begin(CUstream handle, CUstreamCaptureMode mode, bool ptsz)
+CUresult fk_capture_begin(struct fk_stream *stream, CUstreamCaptureMode mode)
 {
-	struct fk_context *ctx;
-	struct fk_stream *stream;
 	struct fk_capture *capture;
-	CUresult result = fk_enter(&ctx);
 
-	if (result)
-		return result;
-	result = fk_stream_resolve(ctx, handle, ptsz, &stream);
-	if (result)
-		return fk_leave(result);
 	if ((int)mode < 0 || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-		return fk_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	if (stream->legacy)
-		return fk_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	if (stream->capture)
-		return fk_leave(CUDA_ERROR_ILLEGAL_STATE);
+		return CUDA_ERROR_ILLEGAL_STATE;
 	capture = calloc(1, sizeof(*capture));
 	if (!capture || !(capture->graph = fk_graph_new())) {
 		free(capture);
-		return fk_leave(CUDA_ERROR_OUT_OF_MEMORY);
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	capture->id = fk_next_capture_id++;
 	capture->origin = stream->obj.handle;
-	capture->ctx = ctx->obj.handle;
+	capture->ctx = stream->obj.owner;
 	capture->mode = mode;
 	capture->thread = pthread_self();
 	capture->nr_streams = 1;
 	stream->capture = capture;
 	stream->nr_capture_deps = 0;
 	fk_nr_captures++;
-	return fk_leave(CUDA_SUCCESS);
+	return CUDA_SUCCESS;
 }
 
 static uint32_t fk_nr_unjoined;
@@ -278,30 +270,21 @@ static void fk_visit_end(void *obj)
 		fk_capture_leave(stream);
 }
 
-static CUresult fk_capture_end(CUstream handle, CUgraph *out, bool ptsz)
+CUresult fk_capture_end(struct fk_context *ctx, struct fk_stream *stream, CUgraph *out)
 {
-	struct fk_context *ctx;
-	struct fk_stream *stream;
-	struct fk_capture *capture;
-	CUresult result = fk_enter(&ctx);
+	struct fk_capture *capture = stream->capture;
+	CUresult result = CUDA_SUCCESS;
 
-	if (result)
-		return result;
-	result = fk_stream_resolve(ctx, handle, ptsz, &stream);
-	if (result)
-		return fk_leave(result);
-	capture = stream->capture;
 	if (!out)
-		return fk_leave(CUDA_ERROR_INVALID_VALUE);
+		return CUDA_ERROR_INVALID_VALUE;
 	*out = NULL;
 	if (!capture)
-		return fk_leave(CUDA_ERROR_ILLEGAL_STATE);
+		return CUDA_ERROR_ILLEGAL_STATE;
 	if (capture->origin != stream->obj.handle)
-		return fk_leave(
-			fk_capture_invalidate(capture, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED));
+		return fk_capture_invalidate(capture, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
 	if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
 	    !pthread_equal(capture->thread, pthread_self()))
-		return fk_leave(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+		return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 	fk_ending = capture;
 	fk_ending_origin = stream;
 	fk_nr_unjoined = 0;
@@ -316,25 +299,16 @@ static CUresult fk_capture_end(CUstream handle, CUgraph *out, bool ptsz)
 		capture->graph = NULL;
 	}
 	fk_capture_leave(stream);
-	return fk_leave(result);
+	return result;
 }
 
-static CUresult fk_capture_status(CUstream handle, bool ptsz, CUstreamCaptureStatus *status,
-				  cuuint64_t *id, CUgraph *graph)
+CUresult fk_capture_status(struct fk_context *ctx, const struct fk_stream *stream,
+			   CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph)
 {
-	struct fk_context *ctx;
-	struct fk_stream *stream;
-	CUresult result = fk_enter(&ctx);
-
-	if (result)
-		return result;
-	result = fk_stream_resolve(ctx, handle, ptsz, &stream);
-	if (!result && !status)
-		result = CUDA_ERROR_INVALID_VALUE;
-	if (!result && stream->legacy && fk_capture_find(ctx, true))
-		result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-	if (result)
-		return fk_leave(result);
+	if (!status)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (stream->legacy && fk_capture_find(ctx, true))
+		return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 	*status = !stream->capture		 ? CU_STREAM_CAPTURE_STATUS_NONE
 		  : stream->capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
 						 : CU_STREAM_CAPTURE_STATUS_ACTIVE;
@@ -342,54 +316,5 @@ static CUresult fk_capture_status(CUstream handle, bool ptsz, CUstreamCaptureSta
 		*id = stream->capture->id;
 	if (graph && *status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
 		*graph = FK_HANDLE(CUgraph, stream->capture->graph);
-	return fk_leave(CUDA_SUCCESS);
-}
-
-CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
-{
-	return fk_capture_begin(stream, mode, false);
-}
-
-CUresult CUDAAPI cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
-{
-	return fk_capture_begin(stream, mode, true);
-}
-
-CUresult CUDAAPI cuStreamEndCapture(CUstream stream, CUgraph *graph)
-{
-	return fk_capture_end(stream, graph, false);
-}
-
-CUresult CUDAAPI cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
-{
-	return fk_capture_end(stream, graph, true);
-}
-
-CUresult CUDAAPI cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
-{
-	return fk_capture_status(stream, false, status, NULL, NULL);
-}
-
-CUresult CUDAAPI cuStreamIsCapturing_ptsz(CUstream stream, CUstreamCaptureStatus *status)
-{
-	return fk_capture_status(stream, true, status, NULL, NULL);
-}
-
-/* The dependency arrays are not offered: asking for them is CUDA_ERROR_NOT_SUPPORTED. */
-CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status,
-					   cuuint64_t *id, CUgraph *graph, const CUgraphNode **deps,
-					   size_t *nr_deps)
-{
-	if (deps || nr_deps)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	return fk_capture_status(stream, false, status, id, graph);
-}
-
-CUresult CUDAAPI cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *status,
-					   cuuint64_t *id, CUgraph *graph, const CUgraphNode **deps,
-					   const CUgraphEdgeData **edges, size_t *nr_deps)
-{
-	if (deps || edges || nr_deps)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	return fk_capture_status(stream, false, status, id, graph);
+	return CUDA_SUCCESS;
 }

@@ -78,28 +78,11 @@ static struct fk_context *fk_context_new(CUdevice dev, unsigned int flags)
 	return ctx;
 }
 
-static void fk_visit_stream(void *obj)
-{
-	fk_stream_destroy(obj);
-}
-
-static void fk_visit_event(void *obj)
-{
-	fk_event_destroy(obj);
-}
-
-static void fk_visit_module(void *obj)
-{
-	fk_module_destroy(obj);
-}
-
 static void fk_context_destroy(struct fk_context *ctx)
 {
 	uint64_t handle = ctx->obj.handle;
 
-	fk_objects_of(FK_STREAM, handle, fk_visit_stream);
-	fk_objects_of(FK_EVENT, handle, fk_visit_event);
-	fk_objects_of(FK_MODULE, handle, fk_visit_module);
+	fk_objects_destroy(handle);
 	fk_memory_release_owner(handle);
 	fk_object_free(&ctx->obj);
 	fk_nr_contexts--;
@@ -316,25 +299,6 @@ CUresult CUDAAPI cuCtxGetStreamPriorityRange(int *least, int *greatest)
 	if (greatest)
 		*greatest = -5;
 	return fk_leave(CUDA_SUCCESS);
-}
-
-/* Waits for all work of the current context. */
-FK_ENTRY(cuCtxSynchronize, (void))
-{
-	struct fk_context *ctx;
-	CUresult result = fk_enter(&ctx);
-	enum fk_wait how;
-	uint64_t done_ns;
-
-	if (result)
-		return result;
-	result = fk_capture_forbid_all(ctx);
-	how = fk_wait_mode(ctx);
-	done_ns = ctx->all_done_ns;
-	fk_unlock();
-	if (!result)
-		fk_wait_until(done_ns, how);
-	return result;
 }
 
 static CUresult fk_check_primary(CUdevice dev)

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include "fakecuda.h"
 
-void fk_event_destroy(struct fk_event *event)
+static void fk_event_destroy(struct fk_object *obj)
 {
-	free(event->capture_deps);
-	fk_object_free(&event->obj);
+	free(((struct fk_event *)obj)->capture_deps);
+	fk_object_free(obj);
 }
 
 CUresult CUDAAPI cuEventCreate(CUevent *out, unsigned int flags)
@@ -27,6 +27,7 @@ CUresult CUDAAPI cuEventCreate(CUevent *out, unsigned int flags)
 	event = fk_object_new(FK_EVENT, sizeof(*event), ctx->obj.handle);
 	if (!event)
 		return fk_leave(CUDA_ERROR_OUT_OF_MEMORY);
+	event->obj.destroy = fk_event_destroy;
 	event->flags = flags;
 	*out = FK_HANDLE(CUevent, event);
 	return fk_leave(CUDA_SUCCESS);
@@ -51,7 +52,7 @@ CUresult CUDAAPI cuEventDestroy_v2(CUevent handle)
 
 	if (result)
 		return result;
-	fk_event_destroy(event);
+	fk_event_destroy(&event->obj);
 	return fk_leave(CUDA_SUCCESS);
 }
 

@@ -23,6 +23,7 @@
 #define FK_MAX_CONCURRENT  128
 #define FK_NAME_LEN	   256
 #define FK_MAX_PARAM_BYTES 4096
+#define FK_ALIGNMENT	   512ull /* of device memory, in bytes */
 
 /* What fk_driver_state is when the process ends. */
 #define FK_SHUT_DOWN 0x46414b45
@@ -89,6 +90,8 @@ struct fk_object {
 	enum fk_kind kind;
 	uint64_t handle;
 	uint64_t owner;
+	void (*destroy)(
+		struct fk_object *obj); /* when its owner goes; NULL: another object's part */
 };
 
 enum fk_wait {
@@ -208,6 +211,15 @@ struct fk_launch {
 	void **extra;
 };
 
+struct fk_allocation {
+	uint64_t base;
+	uint64_t bytes;
+	uint64_t owner;
+	CUdevice device;
+	bool host;
+	unsigned char *backing;
+};
+
 extern struct fk_config fk_config;
 
 /* config.c */
@@ -231,6 +243,7 @@ void *fk_object_get(enum fk_kind kind, const void *handle);
 void *fk_object_get_u64(enum fk_kind kind, uint64_t handle);
 void fk_object_free(struct fk_object *obj);
 void fk_objects_of(enum fk_kind kind, uint64_t owner, void (*visit)(void *obj));
+void fk_objects_destroy(uint64_t owner);
 #define FK_HANDLE(type, ptr) ((type)(uintptr_t)(ptr)->obj.handle)
 
 /* context.c */
@@ -240,10 +253,10 @@ enum fk_wait fk_wait_mode(const struct fk_context *ctx);
 /* device.c */
 bool fk_device_valid(CUdevice dev);
 
-/* module.c */
-void fk_module_destroy(struct fk_module *module);
+/* function.c */
 CUresult fk_function_load(struct fk_module *module, const char *name, uint32_t nr_params,
 			  uint32_t param_bytes, bool params_known);
+void fk_functions_free(struct fk_module *module);
 
 /* image.c */
 CUresult fk_image_scan(struct fk_module *module, const void *image);
@@ -251,10 +264,8 @@ CUresult fk_image_scan(struct fk_module *module, const void *image);
 /* stream.c */
 CUresult fk_stream_resolve(struct fk_context *ctx, CUstream handle, bool ptsz,
 			   struct fk_stream **out);
-void fk_stream_destroy(struct fk_stream *stream);
-
-/* event.c */
-void fk_event_destroy(struct fk_event *event);
+CUresult fk_enter_stream(CUstream handle, bool ptsz, struct fk_context **ctx,
+			 struct fk_stream **stream);
 
 /* timeline.c: callers hold the lock */
 uint64_t fk_timeline_run(CUdevice dev, const struct fk_work *work, uint64_t ready_ns);
@@ -265,8 +276,13 @@ uint64_t fk_queue_full_until(const struct fk_stream *stream, uint64_t now_ns);
 void fk_queue_push(struct fk_stream *stream, uint64_t done_ns);
 void fk_work_apply(const struct fk_work *work);
 
-/* memory.c */
+/* allocation.c: callers hold the lock */
+CUresult fk_memory_allocate(const struct fk_context *ctx, uint64_t bytes, bool host,
+			    uint64_t *base);
+CUresult fk_memory_free(uint64_t base, bool host);
 void fk_memory_release_owner(uint64_t owner);
+const struct fk_allocation *fk_memory_find(uint64_t address, bool host);
+uint64_t fk_memory_used(CUdevice dev);
 bool fk_memory_valid(uint64_t address, uint64_t bytes);
 void fk_memory_copy(uint64_t dst, uint64_t src, uint64_t bytes);
 void fk_memory_set(uint64_t dst, uint64_t bytes, uint32_t value, uint32_t value_bytes);
@@ -279,6 +295,10 @@ CUresult fk_capture_forbid_all(struct fk_context *ctx);
 CUresult fk_capture_record_event(struct fk_stream *stream, struct fk_event *event);
 CUresult fk_capture_wait_event(struct fk_stream *stream, const struct fk_event *event);
 void fk_capture_drop_stream(struct fk_stream *stream);
+CUresult fk_capture_begin(struct fk_stream *stream, CUstreamCaptureMode mode);
+CUresult fk_capture_end(struct fk_context *ctx, struct fk_stream *stream, CUgraph *out);
+CUresult fk_capture_status(struct fk_context *ctx, const struct fk_stream *stream,
+			   CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph);
 
 /* graph.c */
 struct fk_graph *fk_graph_new(void);

@@ -126,3 +126,18 @@ void fk_objects_of(enum fk_kind kind, uint64_t owner, void (*visit)(void *obj))
 			visit(obj);
 	}
 }
+
+/* Destroys all that dies with owner, but what the destruction of others of these frees. */
+void fk_objects_destroy(uint64_t owner)
+{
+	for (int kind = 1; kind < FK_NR_KINDS; kind++) {
+		struct fk_table *table = &fk_tables[kind];
+
+		for (uint64_t i = 0; i < table->nr_slots; i++) {
+			struct fk_object *obj = table->slots[i].obj;
+
+			if (obj && obj->owner == owner && obj->destroy)
+				obj->destroy(obj);
+		}
+	}
+}

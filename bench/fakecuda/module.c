@@ -10,39 +10,10 @@ static bool fk_name_is(const struct fk_function *function, const char *name)
 	return !strcmp(function->name, name);
 }
 
-CUresult fk_function_load(struct fk_module *module, const char *name, uint32_t nr_params,
-			  uint32_t param_bytes, bool params_known)
+static void fk_module_destroy(struct fk_object *obj)
 {
-	struct fk_function *function;
-	uint64_t *functions;
-
-	functions = realloc(module->functions, (module->nr_functions + 1) * sizeof(*functions));
-	if (!functions)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	module->functions = functions;
-	function = fk_object_new(FK_FUNCTION, sizeof(*function), module->obj.owner);
-	if (!function)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	function->module = module->obj.handle;
-	snprintf(function->name, sizeof(function->name), "%s", name);
-	function->duration_is_param = !strncmp(name, "busy_ns", 7) && (!params_known || nr_params);
-	function->params_known = params_known;
-	function->nr_params = nr_params;
-	function->param_bytes = param_bytes;
-	functions[module->nr_functions++] = function->obj.handle;
-	return CUDA_SUCCESS;
-}
-
-void fk_module_destroy(struct fk_module *module)
-{
-	for (uint32_t i = 0; i < module->nr_functions; i++) {
-		struct fk_object *obj = fk_object_get_u64(FK_FUNCTION, module->functions[i]);
-
-		if (obj)
-			fk_object_free(obj);
-	}
-	free(module->functions);
-	fk_object_free(&module->obj);
+	fk_functions_free((struct fk_module *)obj);
+	fk_object_free(obj);
 }
 
 static CUresult fk_module_load(CUmodule *out, const void *image)
@@ -58,9 +29,10 @@ static CUresult fk_module_load(CUmodule *out, const void *image)
 	module = fk_object_new(FK_MODULE, sizeof(*module), ctx->obj.handle);
 	if (!module)
 		return fk_leave(CUDA_ERROR_OUT_OF_MEMORY);
+	module->obj.destroy = fk_module_destroy;
 	result = fk_image_scan(module, image);
 	if (result)
-		fk_module_destroy(module);
+		fk_module_destroy(&module->obj);
 	else
 		*out = FK_HANDLE(CUmodule, module);
 	return fk_leave(result);
@@ -130,7 +102,7 @@ CUresult CUDAAPI cuModuleUnload(CUmodule handle)
 	module = fk_object_get(FK_MODULE, handle);
 	if (!module)
 		return fk_leave(CUDA_ERROR_INVALID_HANDLE);
-	fk_module_destroy(module);
+	fk_module_destroy(&module->obj);
 	return fk_leave(CUDA_SUCCESS);
 }
 

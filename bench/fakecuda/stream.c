@@ -17,23 +17,26 @@ static pthread_key_t fk_thread_exit_key;
 static pthread_once_t fk_thread_exit_once = PTHREAD_ONCE_INIT;
 static uint64_t fk_next_stream_id = 3;
 
+static void fk_stream_destroy(struct fk_object *obj)
+{
+	struct fk_stream *stream = (struct fk_stream *)obj;
+
+	fk_capture_drop_stream(stream);
+	free(stream->capture_deps);
+	free(stream->ring);
+	fk_object_free(obj);
+}
+
 static struct fk_stream *fk_stream_new(struct fk_context *ctx, unsigned int flags)
 {
 	struct fk_stream *stream = fk_object_new(FK_STREAM, sizeof(*stream), ctx->obj.handle);
 
 	if (!stream)
 		return NULL;
+	stream->obj.destroy = fk_stream_destroy;
 	stream->flags = flags;
 	stream->id = fk_next_stream_id++;
 	return stream;
-}
-
-void fk_stream_destroy(struct fk_stream *stream)
-{
-	fk_capture_drop_stream(stream);
-	free(stream->capture_deps);
-	free(stream->ring);
-	fk_object_free(&stream->obj);
 }
 
 static struct fk_stream *fk_legacy_stream(struct fk_context *ctx)
@@ -61,7 +64,7 @@ static void fk_thread_exit(void *streams)
 		struct fk_stream *stream = fk_object_get_u64(FK_STREAM, mine[i].stream);
 
 		if (stream)
-			fk_stream_destroy(stream);
+			fk_stream_destroy(&stream->obj);
 	}
 	fk_unlock();
 }
@@ -112,8 +115,8 @@ CUresult fk_stream_resolve(struct fk_context *ctx, CUstream handle, bool ptsz,
 }
 
 /* As fk_enter, and the stream; on an error the lock is free again. */
-static CUresult fk_enter_stream(CUstream handle, bool ptsz, struct fk_context **ctx,
-				struct fk_stream **stream)
+CUresult fk_enter_stream(CUstream handle, bool ptsz, struct fk_context **ctx,
+			 struct fk_stream **stream)
 {
 	CUresult result = fk_enter(ctx);
 
@@ -163,7 +166,7 @@ CUresult CUDAAPI cuStreamDestroy_v2(CUstream handle)
 	stream = fk_object_get(FK_STREAM, handle);
 	if (!stream || stream->legacy || stream->per_thread)
 		return fk_leave(CUDA_ERROR_INVALID_HANDLE);
-	fk_stream_destroy(stream);
+	fk_stream_destroy(&stream->obj);
 	return fk_leave(CUDA_SUCCESS);
 }
 
@@ -201,6 +204,25 @@ static CUresult fk_stream_synchronize(CUstream handle, bool ptsz)
 		result = fk_capture_check_legacy(ctx, stream);
 	done_ns = stream->legacy ? fk_stream_ready_ns(ctx, stream, 0) : stream->done_ns;
 	how = fk_wait_mode(ctx);
+	fk_unlock();
+	if (!result)
+		fk_wait_until(done_ns, how);
+	return result;
+}
+
+/* Waits for all work of the current context. */
+FK_ENTRY(cuCtxSynchronize, (void))
+{
+	struct fk_context *ctx;
+	CUresult result = fk_enter(&ctx);
+	enum fk_wait how;
+	uint64_t done_ns;
+
+	if (result)
+		return result;
+	result = fk_capture_forbid_all(ctx);
+	how = fk_wait_mode(ctx);
+	done_ns = ctx->all_done_ns;
 	fk_unlock();
 	if (!result)
 		fk_wait_until(done_ns, how);

@@ -7,6 +7,7 @@ mod cli;
 mod compare;
 mod doctor;
 mod fakecuda;
+mod imports;
 mod killed;
 mod lab;
 mod matrices;
