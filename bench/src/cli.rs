@@ -34,6 +34,15 @@ pub enum Command {
         /// The folder of the run.
         dir: PathBuf,
     },
+    /// Keep a run in the repository: its report, pictures, facts, and all cells in one file. Not from a changed tree.
+    Keep {
+        /// The folder of the run.
+        dir: PathBuf,
+
+        /// The folder to make.
+        #[arg(short, long, value_name = "DIR")]
+        output: PathBuf,
+    },
     /// Say what became better or worse from one run of a matrix to another; exit code 1: something worse.
     Compare(CompareOptions),
     /// Run a command in a virtual machine with a sched_ext kernel.

@@ -16,6 +16,7 @@ mod cpus;
 mod datafile;
 mod folders;
 mod interrupt;
+mod keep;
 mod kernel_release;
 mod lab;
 mod list;
@@ -44,6 +45,9 @@ fn main() -> ExitCode {
             run::main(&options).and_then(|done| done.map_or(Ok(ExitCode::SUCCESS), report_on))
         }
         Command::Report { dir } => report::write(&dir, true).map(|()| ExitCode::SUCCESS),
+        Command::Keep { dir, output } => report::write(&dir, false)
+            .and_then(|()| keep::keep(&dir, &output))
+            .map(|()| ExitCode::SUCCESS),
         Command::Compare(options) => compare::main(&options),
         Command::Lab(options) => lab::main(&options),
         Command::Watchdog => watchdog::main().map(|()| ExitCode::SUCCESS),

@@ -2,6 +2,7 @@
 //! Raw results: one JSON file a cell, written in one step so that a run that is cut off keeps all
 //! finished cells. Owns the format and the folder's layout; computes nothing.
 
+pub mod archive;
 mod disturbance;
 pub mod facts;
 pub mod neighbour;
@@ -249,7 +250,28 @@ impl RunDir {
         fs::remove_file(self.root.join(RESERVE)).is_ok()
     }
 
+    /// What was measured, from the files of the cells or from their archive.
     pub fn cells(&self) -> Result<Vec<Cell>> {
+        if self.is_archived() {
+            return archive::read(&self.root.join(archive::FILE));
+        }
+        self.cell_files()?
+            .iter()
+            .map(|file| read_json(file))
+            .collect()
+    }
+
+    /// Whether it was kept: nothing is measured in it any more.
+    pub fn is_archived(&self) -> bool {
+        self.root.join(archive::FILE).exists()
+    }
+
+    /// Puts all cells into one compressed file.
+    pub fn archive(&self, file: &Path) -> Result<()> {
+        archive::write(file, &self.cell_files()?)
+    }
+
+    fn cell_files(&self) -> Result<Vec<PathBuf>> {
         let folder = self.root.join("cells");
         let entries =
             fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
@@ -261,7 +283,7 @@ impl RunDir {
             })
             .collect();
         files.sort();
-        files.iter().map(|file| read_json(file)).collect()
+        Ok(files)
     }
 }
 

@@ -113,6 +113,10 @@ fn resume(dir: &Path, options: &RunOptions) -> Result<(Plan, RunDir)> {
         .with_context(|| format!("cannot find {}", dir.display()))
         .map_err(usage)?;
     let run = RunDir::open(&root).map_err(usage)?;
+    if run.is_archived() {
+        let expected = "--resume: expected a run that goes on, got one that is kept: its cells are all there will be";
+        return Err(DataError::Usage(expected.to_owned()).into());
+    }
     let plan: Plan = record::read_json(&root.join("plan.json"))?;
     same_host(&root.join("facts-host.json"), options)?;
     run.remove_drafts()?;
