@@ -5,7 +5,19 @@ use std::ops::Range;
 
 use super::report::Report;
 use super::rule::Rule;
-use super::terms::Owner;
+
+/// Who a list of rules is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// `class.launch`
+    Launch,
+    /// `class.handoff`
+    Handoff,
+    /// `class.background`
+    Background,
+    /// `[[pin]]`
+    Pin,
+}
 
 /// A rule and where it is written.
 pub struct Placed {

@@ -10,9 +10,11 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::cpuset::CpuSet;
 use super::file::File;
+use super::groups::CpusNamed;
+use super::model::{Max, Policy};
 use super::report::{Diagnostic, PolicyError, Report, Severity, line_of, list_keys};
 use super::shape::Shape;
-use super::{Policy, validate};
+use super::validate;
 
 /// Wrong values that are looked for before giving up.
 const MAX_WRONG_VALUES: usize = 100;
@@ -27,14 +29,6 @@ pub struct Document {
     /// Line of each key that is written, by dotted path.
     pub lines: BTreeMap<String, usize>,
     cpus_named: Vec<CpusNamed>,
-}
-
-/// CPUs that a key names.
-#[derive(Debug, Clone)]
-pub(super) struct CpusNamed {
-    pub key: String,
-    pub line: usize,
-    pub cpus: CpuSet,
 }
 
 impl Document {
@@ -94,7 +88,7 @@ impl Document {
         }
         let preferred = &self.policy.preferred;
         if let Some(line) = self.lines.get("preferred.max")
-            && let super::Max::Count(count) = preferred.max
+            && let Max::Count(count) = preferred.max
             && count as usize > online.len()
         {
             let problem = format!("{count} CPUs: this machine has {} online", online.len());
@@ -183,4 +177,14 @@ fn plain(message: &str) -> String {
         other => other,
     };
     format!("{found}: expected {expected}")
+}
+
+impl Policy {
+    /// Parses and validates a policy; warnings are dropped. See [`Document::parse`].
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        Document::parse(text).map(|document| document.policy)
+    }
 }

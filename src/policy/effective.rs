@@ -9,10 +9,10 @@ use toml::Value;
 use toml::map::Map;
 
 use super::cpuset::CpuSet;
+use super::document::Document;
 use super::file::FF_AFFINITY;
-use super::{
-    AUTO_HOLD, Arming, Class, Document, EntryPoints, Identify, Max, Pin, Policy, Rule, Smt,
-};
+use super::model::{AUTO_HOLD, Arming, Class, EntryPoints, Identify, Max, Pin, Policy, Smt};
+use super::rule::Rule;
 
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

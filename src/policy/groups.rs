@@ -5,12 +5,19 @@ use std::ops::Range;
 
 use super::affinity::{CpuGroup, labelled_groups};
 use super::cpuset::CpuSet;
-use super::document::CpusNamed;
 use super::file::{CpusetsFile, FF_AFFINITY};
-use super::pin::NamedGroup;
+use super::model::NamedGroup;
 use super::report::Report;
 use super::scalar::{At, Text};
 use super::spelling::did_you_mean;
+
+/// CPUs that a key names.
+#[derive(Debug, Clone)]
+pub struct CpusNamed {
+    pub key: String,
+    pub line: usize,
+    pub cpus: CpuSet,
+}
 
 /// Groups of CPUs, by label or not.
 pub struct Groups {

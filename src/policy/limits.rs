@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! How many rules a policy may have: the kernel judges by masks and maps of fixed size.
 
-use super::conflict::Placed;
+use super::conflict::{Owner, Placed};
 use super::report::Report;
 use super::rule::Endpoint;
-use super::terms::Owner;
 
 /// Rules that ask for more than a cgroup: a bit each.
 pub const MAX_RULES: usize = 64;

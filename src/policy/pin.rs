@@ -1,28 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Threads that stay on given CPUs, and which CPUs the next of them gets.
 
-use super::Policy;
-use super::affinity::CpuGroup;
 use super::cpuset::CpuSet;
-use super::rule::{Rule, ThreadFacts};
-
-/// A group of CPUs that pins and `preferred.cpus` use.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NamedGroup {
-    /// Its label; `None`: written where it is used.
-    pub label: Option<String>,
-    /// Its CPUs.
-    pub cpus: CpuGroup,
-}
-
-/// `[[pin]]`
-#[derive(Debug, Clone, PartialEq)]
-pub struct Pin {
-    /// Whom: any rule suffices.
-    pub rules: Vec<Rule>,
-    /// Where: indices of [`Policy::groups`], which threads take in turn.
-    pub groups: Vec<usize>,
-}
+use super::model::Policy;
+use super::rule::ThreadFacts;
 
 /// What a pinned thread was dealt.
 #[derive(Debug, Clone, PartialEq, Eq)]

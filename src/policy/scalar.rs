@@ -11,9 +11,9 @@ use serde::de::{Deserialize, Deserializer, Visitor};
 use toml::Spanned;
 
 use super::glob::{CgroupGlob, NameGlob, PathGlob};
+use super::model::{AUTO_HOLD, Arming, EntryPoints, Hold, Max, Smt};
 use super::rule::Endpoint;
 use super::spelling::none_of;
-use super::{AUTO_HOLD, Arming, EntryPoints, Hold, Max, Smt};
 
 /// Longest slice that the policy accepts: a tenth of the shortest wait that anybody notices.
 const MAX_SLICE_US: i64 = 100_000;

@@ -3,24 +3,11 @@
 
 use std::ops::Range;
 
-use super::conflict::Conflicts;
+use super::conflict::{Conflicts, Owner};
 use super::file::{RuleFile, Rules};
 use super::report::Report;
 use super::rule::Rule;
 use super::scalar::At;
-
-/// Who a list of rules is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
-    /// `class.launch`
-    Launch,
-    /// `class.handoff`
-    Handoff,
-    /// `class.background`
-    Background,
-    /// `[[pin]]`
-    Pin,
-}
 
 /// The rules of `list` that are right, which `conflicts` looks at later.
 pub fn rules(

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::cpuset::CpuSet;
+use super::model::AUTO_HOLD;
 use super::*;
 
 fn refusal(text: &str) -> String {

@@ -5,18 +5,16 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::conflict::Conflicts;
-use super::document::CpusNamed;
+use super::conflict::{Conflicts, Owner};
 use super::file::{
     BackgroundFile, ClassFile, File, GuardFile, IdentifyFile, IrqFile, PinFile, PreferredFile,
 };
-use super::groups::Groups;
+use super::groups::{CpusNamed, Groups};
 use super::limits::{self, MAX_TRUSTED_UIDS};
-use super::pin::Pin;
+use super::model::{Arming, Background, Class, Guard, Identify, Irq, Max, Pin, Policy, Preferred};
 use super::report::Report;
 use super::scalar::{At, Flag};
-use super::terms::{Owner, rules};
-use super::{Arming, Background, Class, Guard, Identify, Irq, Max, Policy, Preferred};
+use super::terms::rules;
 
 /// Longest that background may have to wait for its minimum share, far below the 20 s after which
 /// the kernel throws a scheduler out.

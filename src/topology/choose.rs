@@ -19,6 +19,8 @@ use super::pci::Devices;
 use super::score::Grader;
 use super::units::{Company, MOST_FOR_NODE_SPREAD, Unit, units};
 
+pub use super::explain::{Choice, Row};
+
 /// A unit of the home set is exchanged for one that is better by more than this: half the price of
 /// CPU 0, more than the small flaws, and no less than what spreading over nodes can cost.
 const CLEARLY_BETTER: f64 = MOST_FOR_NODE_SPREAD;
@@ -54,34 +56,6 @@ impl Default for PreferredRules {
     fn default() -> Self {
         Self::from(&Policy::default())
     }
-}
-
-/// The outcome.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Choice {
-    /// The preferred CPUs; never empty.
-    pub cpus: CpuSet,
-    /// The same, the best first, and the first threads of all cores before the second ones.
-    pub ranked: Vec<u32>,
-    /// What they would be without interrupts: the next choice's `previous`.
-    pub home: CpuSet,
-    /// How many and why, in words.
-    pub reason: String,
-    /// Every online CPU, by ascending number.
-    pub rows: Vec<Row>,
-}
-
-/// One online CPU.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
-    /// Its number.
-    pub cpu: u32,
-    /// In [`Choice::cpus`].
-    pub preferred: bool,
-    /// What it is worth to a launcher, at most 100.
-    pub score: i32,
-    /// Why it is preferred, or why not, in words.
-    pub reason: String,
 }
 
 /// Chooses the preferred CPUs among [`Topology::allowed`].

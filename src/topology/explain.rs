@@ -1,15 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A choice in words: why a CPU is preferred, and why not. Pure.
+//! A choice and its reasons in words: why a CPU is preferred, and why not. Pure.
 
 use std::collections::BTreeMap;
 
 use crate::policy::cpuset::CpuSet;
 
 use super::capacity::Kind;
-use super::choose::{Choice, Row};
 use super::score::{Flaw, Grade, Grader};
 use super::units::Unit;
 use super::{Cpu, Topology};
+
+/// The outcome.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Choice {
+    /// The preferred CPUs; never empty.
+    pub cpus: CpuSet,
+    /// The same, the best first, and the first threads of all cores before the second ones.
+    pub ranked: Vec<u32>,
+    /// What they would be without interrupts: the next choice's `previous`.
+    pub home: CpuSet,
+    /// How many and why, in words.
+    pub reason: String,
+    /// Every online CPU, by ascending number.
+    pub rows: Vec<Row>,
+}
+
+/// One online CPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Its number.
+    pub cpu: u32,
+    /// In [`Choice::cpus`].
+    pub preferred: bool,
+    /// What it is worth to a launcher, at most 100.
+    pub score: i32,
+    /// Why it is preferred, or why not, in words.
+    pub reason: String,
+}
 
 /// What was chosen, units by index.
 pub struct Picked<'a> {

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 
-use super::{CSV_BUFFER_BYTES, Counted, Sink};
+use super::sink::{CSV_BUFFER_BYTES, Counted, Sink};
 use crate::trace::schema::{COLUMNS, CSV_END_PREFIX, CSV_HEADER_PREFIX, End, Header, Name, Record};
 
 /// A CSV file that is being written.

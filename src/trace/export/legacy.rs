@@ -11,7 +11,7 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use log::warn;
 
-use super::{CSV_BUFFER_BYTES, Counted, Sink};
+use super::sink::{CSV_BUFFER_BYTES, Counted, Sink};
 use crate::trace::order::HORIZON_NS;
 use crate::trace::schema::{End, Kind, Record};
 

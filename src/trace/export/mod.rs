@@ -6,13 +6,16 @@ mod legacy;
 mod ndjson;
 mod perfetto;
 mod perfetto_proto;
+mod sink;
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use anyhow::Result;
 use clap::ValueEnum;
 
-use super::schema::{End, Header, Record};
+use super::schema::Header;
+use sink::Counted;
+pub use sink::Sink;
 
 /// How events are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -25,24 +28,6 @@ pub enum Format {
     Perfetto,
     /// The 19 columns of cuda_sched_trace.
     LegacyCsv,
-}
-
-/// A trace file that is being written.
-pub trait Sink {
-    /// Takes the next record.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    fn record(&mut self, record: &Record) -> Result<()>;
-
-    /// Completes the file.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    fn end(self: Box<Self>, end: &End) -> Result<()>;
-
-    /// Size of the file so far, with what is not written yet; rather too much than too little.
-    fn nr_bytes(&self) -> u64;
 }
 
 /// Begins a file of this format.
@@ -61,27 +46,6 @@ pub fn begin<'out>(
         Format::Perfetto => Box::new(perfetto::Perfetto::begin(out, header)?),
         Format::LegacyCsv => Box::new(legacy::LegacyCsv::begin(out)?),
     })
-}
-
-/// What a CSV writer keeps back.
-const CSV_BUFFER_BYTES: usize = 4096;
-
-/// Counts what is written.
-struct Counted<W> {
-    out: W,
-    bytes: u64,
-}
-
-impl<W: Write> Write for Counted<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.out.write(bytes)?;
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
 }
 
 #[cfg(test)]

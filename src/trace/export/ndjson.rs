@@ -6,7 +6,7 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::{Counted, Sink};
+use super::sink::{Counted, Sink};
 use crate::trace::schema::{End, Header, Line, Record};
 
 /// An NDJSON file that is being written.

@@ -17,7 +17,7 @@ use super::perfetto_proto::{
     CounterDescriptor, DebugAnnotation, Trace, TracePacket, TrackDescriptor, TrackEvent, Type,
     UNIT_COUNT,
 };
-use super::{Counted, Sink};
+use super::sink::{Counted, Sink};
 use crate::trace::schema::{Comm, End, Header, Kind, Reason, Record};
 
 /// Ids of tracks that belong to no thread.

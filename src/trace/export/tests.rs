@@ -4,15 +4,18 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io;
 use std::rc::Rc;
 
 use perfetto_protos::trace_packet::TracePacket;
 use perfetto_protos::track_event::track_event::Type;
 use protobuf::Message;
 
+use super::sink::CSV_BUFFER_BYTES;
 use super::*;
 use crate::trace::schema::{
-    COLUMNS, CSV_END_PREFIX, CSV_HEADER_PREFIX, Comm, EndedBy, Kind, Launches, Line, Name, Reason,
+    COLUMNS, CSV_END_PREFIX, CSV_HEADER_PREFIX, Comm, End, EndedBy, Kind, Launches, Line, Name,
+    Reason, Record,
 };
 
 /// A file in memory that outlives its writer.

@@ -3,7 +3,7 @@
 //! unquoted commas, times before the first event as huge numbers, its log in between, figures that
 //! pandas has made `1.0` of.
 
-use super::Parsed;
+use super::parsed::{Counter, Parsed};
 use crate::trace::analyze::event::{Api, Event, Irq, IrqKind, Names, What, Why};
 
 /// The header of the version that traces interrupts.
@@ -14,23 +14,6 @@ pub const HEADER_START: &str = "timestamp_ns,event_type,pid,tid,comm,cpu,";
 
 const CUDA_COLUMNS: usize = 8;
 const MAX_FIELDS: usize = 64;
-
-/// What the tracer's summary says it counted, before it dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counter {
-    /// Calls of cuLaunchKernel.
-    DriverLaunches,
-    /// Calls of cudaLaunchKernel.
-    RuntimeLaunches,
-    /// Scheduler rows that were not dropped.
-    Switches,
-    /// Hard interrupts.
-    HardIrqs,
-    /// Soft interrupts.
-    SoftIrqs,
-    /// Rows of any kind that found the ring buffer full.
-    Dropped,
-}
 
 /// One line.
 pub fn parse(line: &[u8], names: &mut Names) -> Result<Parsed, String> {

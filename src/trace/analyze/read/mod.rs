@@ -5,6 +5,7 @@
 mod legacy;
 mod lines;
 mod native;
+mod parsed;
 
 use std::io::BufRead;
 
@@ -12,11 +13,12 @@ use serde::Serialize;
 
 use super::event::{Event, Names};
 use crate::trace::schema::{CSV_HEADER_PREFIX, End, Header, VERSION};
-pub use legacy::Counter;
 #[cfg(test)]
 pub use legacy::HEADER as LEGACY_HEADER;
 use lines::{Found, Lines};
 use native::Columns;
+pub use parsed::Counter;
+use parsed::Parsed;
 
 /// Problems that are named; the others are counted.
 const MAX_NAMED: usize = 5;
@@ -37,20 +39,6 @@ pub enum Format {
     Csv,
     /// Ours.
     Ndjson,
-}
-
-/// What a line was.
-#[derive(Debug, PartialEq)]
-enum Parsed {
-    Event(Event),
-    /// A header of cuda_sched_trace: another run may begin.
-    Restart,
-    Header(Box<Header>),
-    End(Box<End>),
-    Counted(Counter, u64),
-    OtherVersion(u64),
-    UnknownKind,
-    Nothing,
 }
 
 /// What the reader gives.

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::Parsed;
+use super::parsed::Parsed;
 use crate::trace::analyze::event::{Api, Away, Event, Irq, IrqKind, Names, What, Why};
 use crate::trace::schema::{CSV_END_PREFIX, CSV_HEADER_PREFIX, End, Header, Kind, Reason, VERSION};
 

@@ -4,9 +4,10 @@
 use std::fmt::Write;
 
 use super::bars::{self, Bar};
+use super::model::Report;
 use super::table::escape;
 use super::words::{short, time_us};
-use super::{Report, chart, sections};
+use super::{chart, sections};
 use crate::trace::analyze::figures::Analysis;
 
 const STYLE: &str = include_str!("page.css");

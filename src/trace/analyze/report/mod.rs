@@ -4,30 +4,15 @@
 mod bars;
 mod chart;
 mod html;
+mod model;
 mod ours;
 mod sections;
 mod study;
 mod table;
 mod words;
 
-use serde::Serialize;
-
-use super::compare::Comparison;
 use super::figures::Analysis;
-
-/// All that was found out.
-#[derive(Debug, Clone, Serialize)]
-pub struct Report {
-    /// Version of the layout of this JSON.
-    pub version: u32,
-    /// One a file, in the order in which they were named.
-    pub files: Vec<Analysis>,
-    /// The files beside one another, if there are several arms.
-    pub comparison: Option<Comparison>,
-}
-
-/// Version of the JSON.
-pub const VERSION: u32 = 1;
+pub use model::{Report, VERSION};
 
 impl Report {
     /// Puts the files beside one another.

@@ -2,9 +2,10 @@
 //! Which tables there are, terminal and HTML alike: files beside one another, how far each can be
 //! trusted.
 
+use super::model::Report;
 use super::table::Section;
 use super::words::{bytes, count, count_or_estimate, estimate, fixed, or_none, time_us};
-use super::{Report, ours, study};
+use super::{ours, study};
 use crate::trace::analyze::compare::{Comparison, DrawnFrom, Estimate, SCHED_PER_1K};
 use crate::trace::analyze::figures::Analysis;
 
