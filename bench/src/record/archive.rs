@@ -9,8 +9,7 @@ use anyhow::{Context, Result};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-
-use super::Cell;
+use serde::de::DeserializeOwned;
 
 pub const FILE: &str = "cells.ndjson.gz";
 
@@ -18,7 +17,7 @@ pub const FILE: &str = "cells.ndjson.gz";
 ///
 /// # Errors
 /// It cannot be read, or a line of it is no cell.
-pub fn read(file: &Path) -> Result<Vec<Cell>> {
+pub fn read<Cell: DeserializeOwned>(file: &Path) -> Result<Vec<Cell>> {
     let open = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
     let lines = BufReader::new(GzDecoder::new(open)).lines();
     let cell = |(index, line): (usize, std::io::Result<String>)| -> Result<Cell> {
@@ -32,7 +31,7 @@ pub fn read(file: &Path) -> Result<Vec<Cell>> {
 ///
 /// # Errors
 /// One of them is no cell, or the archive cannot be written.
-pub fn write(archive: &Path, cells: &[PathBuf]) -> Result<()> {
+pub fn write<Cell: DeserializeOwned>(archive: &Path, cells: &[PathBuf]) -> Result<()> {
     let out =
         File::create(archive).with_context(|| format!("cannot write {}", archive.display()))?;
     let mut out = GzEncoder::new(out, Compression::best());
@@ -54,7 +53,7 @@ pub fn write(archive: &Path, cells: &[PathBuf]) -> Result<()> {
 mod tests {
     use super::*;
     use crate::record::neighbour::Neighbour;
-    use crate::record::{RunDir, samples};
+    use crate::record::{Cell, RunDir, samples};
 
     #[test]
     fn a_run_is_read_from_its_archive_as_from_its_files() {
@@ -81,7 +80,7 @@ mod tests {
         let mut out = GzEncoder::new(File::create(&file).unwrap(), Compression::fast());
         out.write_all(format!("{cell}\n{{\n").as_bytes()).unwrap();
         out.finish().unwrap();
-        let error = read(&file).unwrap_err().to_string();
+        let error = read::<Cell>(&file).unwrap_err().to_string();
         assert!(
             error.ends_with("cells.ndjson.gz: line 2 (uncompressed)"),
             "{error}"

@@ -268,7 +268,7 @@ impl RunDir {
 
     /// Puts all cells into one compressed file.
     pub fn archive(&self, file: &Path) -> Result<()> {
-        archive::write(file, &self.cell_files()?)
+        archive::write::<Cell>(file, &self.cell_files()?)
     }
 
     fn cell_files(&self) -> Result<Vec<PathBuf>> {
