@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What identification costs a launcher, and itself: run by hand, alone on the machine.
+//! What identification costs a launcher, and itself: counted in the gate, measured by hand, alone on the machine.
 //!
 //! `cargo test --release --test integration root::cost -- --ignored --nocapture --test-threads=1`
 
@@ -141,6 +141,41 @@ fn what_sweeping_costs_after_a_minute() {
         serde_json::json!({ "on_tokens_per_s_launches_probed": rates, "percent": percent });
     record("probing-cost-after-a-minute", &results);
     assert!(mean - around > -0.2, "{mean} +-{around}");
+}
+
+/// At 10 us each they would take a hundredth of its time, and that while sweeps are frequent still.
+#[test]
+fn of_a_steady_launcher_beside_a_stranger_one_launch_in_a_hundred_is_probed_at_most() {
+    const WINDOW: Duration = Duration::from_secs(6);
+    let Some(place) = Place::new() else { return };
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), place.pins(), &mut object).unwrap();
+    let args = "--profile qwen3 --idle-threads 1 --duration 9";
+    let mut launcher = Launcher::start(args, &lab_folder());
+    serve(&mut identify, Duration::from_secs(2));
+    let before = identify.sightings();
+    serve(&mut identify, WINDOW);
+    let after = identify.sightings();
+    while !launcher.process.has_ended() {
+        serve(&mut identify, Duration::from_millis(100));
+    }
+    let result = launcher.result();
+    let of = |key: &str| result[key].as_f64().unwrap();
+    let launches = of("launches") / of("seconds") * WINDOW.as_secs_f64();
+    let probed = after.launch_hits - before.launch_hits;
+    println!(
+        "{probed} of {launches:.0} launches probed in {} sweeps",
+        after.windows - before.windows
+    );
+    assert_eq!(before.launchers_found, 1, "{before:?}");
+    assert!(
+        after.windows > before.windows,
+        "nobody looks for the stranger: {after:?}"
+    );
+    assert!(
+        (probed * 100) as f64 <= launches,
+        "{probed} of {launches:.0}"
+    );
 }
 
 #[test]

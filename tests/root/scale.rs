@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Measurements of identification that take minutes: run by hand, alone on the machine.
+//! Identification among many processes and beside a hot launcher: what it promises holds in the gate for a few starts, and
+//! is measured in minutes by hand, alone on the machine:
 //!
 //! `cargo test --release --test integration root::scale -- --ignored --nocapture --test-threads=1`
 //!
-//! They are no matrices of `gpuaware-bench`: they look at identification itself, which is in this process, on
+//! The measurements are no matrices of `gpuaware-bench`: they look at identification itself, which is in this process, on
 //! a kernel without sched_ext, and what they count is not tokens a second.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,8 +20,10 @@ use scx_gpuaware::policy::Policy;
 use tempfile::NamedTempFile;
 
 use super::feed::other_scheduler;
+use super::late::copy_of_libcuda;
 use super::measure::{Launcher, own_cpu_time, record, serve};
 use super::place::{Place, identify_until, marks_of};
+use crate::disturbed::unless_disturbed;
 use crate::process::{Process, eventually, gpu_launch, lab_folder, scx_gpuaware};
 use crate::tier;
 
@@ -80,10 +83,9 @@ fn worst(name: &str, what: &str, delays: Delays) -> Duration {
     at(1.0)
 }
 
-#[test]
-#[ignore = "a measurement of minutes"]
-fn new_launchers_beside_a_hot_one() {
-    let Some(place) = Place::new() else { return };
+/// Identification with a launcher that it knows.
+fn beside_a_hot_one<T>(then: impl FnOnce(&mut Identify<'_>, &Pins) -> T) -> Option<T> {
+    let place = Place::new()?;
     let pins = place.pins();
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
@@ -91,14 +93,35 @@ fn new_launchers_beside_a_hot_one() {
     hot.stdout(Stdio::null());
     let _hot = Process::start(hot);
     serve(&mut identify, Duration::from_secs(2));
-    let mut delays = Delays::new();
-    while delays.len() < STARTS {
-        delays.extend(one_start(&mut identify, &pins, &lab_folder()));
-    }
+    let done = then(&mut identify, &pins);
     println!("{:?}", identify.sightings());
-    // The worst of 459 is what bounds the 99th percentile with 99 % confidence.
-    let worst = worst("first-launch", "a known libcuda", delays);
+    Some(done)
+}
+
+/// `starts` launchers beside a hot one: nobody is unmarked, or marked late.
+fn starts_beside_a_hot_one(name: &str, starts: usize) {
+    let delays = beside_a_hot_one(|identify, pins| {
+        let mut delays = Delays::new();
+        while delays.len() < starts {
+            delays.extend(one_start(identify, pins, &lab_folder()));
+        }
+        delays
+    });
+    let Some(delays) = delays else { return };
+    let worst = worst(name, "a known libcuda", delays);
     assert!(worst <= Duration::from_millis(250), "{worst:?}");
+}
+
+#[test]
+fn a_few_new_launchers_beside_a_hot_one_are_marked_in_time() {
+    unless_disturbed(|| starts_beside_a_hot_one("a-few-first-launches", 8));
+}
+
+#[test]
+#[ignore = "a measurement of minutes"]
+fn new_launchers_beside_a_hot_one() {
+    // The worst of 459 is what bounds the 99th percentile with 99 % confidence.
+    starts_beside_a_hot_one("first-launch", STARTS);
 }
 
 /// Initialises CUDA, starts a thread, and has it launch for the first time so many seconds later.
@@ -139,42 +162,57 @@ fn one_late_start(identify: &mut Identify<'_>, pins: &Pins, age: f64) -> Option<
     Some(Duration::from_nanos(seen_ns.saturating_sub(launched_ns)))
 }
 
-#[test]
-#[ignore = "a measurement of ten minutes"]
-fn threads_that_launch_late_beside_a_hot_one() {
-    let Some(place) = Place::new() else { return };
-    let pins = place.pins();
-    let mut object = MaybeUninit::uninit();
-    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
-    let mut hot = gpu_launch("--profile eager --duration 3600");
-    hot.stdout(Stdio::null());
-    let _hot = Process::start(hot);
-    serve(&mut identify, Duration::from_secs(2));
-    for (age, starts) in [(1.0, 100), (60.0, 5)] {
-        let delays = (0..starts).map(|_| one_late_start(&mut identify, &pins, age));
-        let name = format!("first-launch-after-{age}-s");
-        let what = format!("first launches {age} s after cuInit");
-        worst(&name, &what, delays.collect());
-    }
+/// `starts` threads beside a hot launcher that launch for the first time at the age of so many seconds: nobody is unmarked.
+fn late_starts(name: &str, age: f64, starts: usize) {
+    let delays = beside_a_hot_one(|identify, pins| {
+        let delays = (0..starts).map(|_| one_late_start(identify, pins, age));
+        delays.collect()
+    });
+    let Some(delays) = delays else { return };
+    worst(
+        name,
+        &format!("first launches {age} s after cuInit"),
+        delays,
+    );
 }
 
 #[test]
-#[ignore = "a measurement of minutes"]
-fn launchers_of_a_libcuda_that_was_never_seen() {
+fn a_few_threads_that_launch_late_beside_a_hot_one_are_marked() {
+    late_starts("a-few-first-launches-after-1-s", 1.0, 3);
+}
+
+#[test]
+#[ignore = "a measurement of ten minutes"]
+fn threads_that_launch_late_beside_a_hot_one() {
+    for (age, starts) in [(1.0, 100), (60.0, 5)] {
+        late_starts(&format!("first-launch-after-{age}-s"), age, starts);
+    }
+}
+
+/// `starts` launchers whose libcuda was never seen: nobody is unmarked, or marked late.
+fn unseen_starts(name: &str, starts: usize) {
     let Some(place) = Place::new() else { return };
     let pins = place.pins();
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
     let mut delays = Delays::new();
-    for _ in 0..100 {
-        let folder = tempfile::tempdir().unwrap();
-        let copy = folder.path().join("libcuda.so.1");
-        std::fs::copy(lab_folder().join("libcuda.so.1"), copy).unwrap();
+    for _ in 0..starts {
+        let (folder, _copy) = copy_of_libcuda();
         delays.extend(one_start(&mut identify, &pins, folder.path()));
     }
-    let what = "a libcuda that was never seen";
-    let worst = worst("first-launch-unseen", what, delays);
+    let worst = worst(name, "a libcuda that was never seen", delays);
     assert!(worst <= Duration::from_secs(1), "{worst:?}");
+}
+
+#[test]
+fn a_few_launchers_of_a_libcuda_that_was_never_seen_are_marked_in_time() {
+    unless_disturbed(|| unseen_starts("a-few-first-launches-unseen", 4));
+}
+
+#[test]
+#[ignore = "a measurement of minutes"]
+fn launchers_of_a_libcuda_that_was_never_seen() {
+    unseen_starts("first-launch-unseen", 100);
 }
 
 /// Everybody who has a mark at some time before `stop`, looked up on a thread of its own: what that
@@ -188,71 +226,105 @@ fn marked_until(stop: &AtomicBool, pins: &Pins) -> BTreeSet<i32> {
     marked
 }
 
-/// 190 GPU processes that rest and ten that launch for so many seconds, started one after the other.
-fn two_hundred(seconds: u32, mut meanwhile: impl FnMut(Duration)) -> (Vec<Process>, Vec<Launcher>) {
-    let resting = || {
-        let mut command = Command::new("python3");
-        command
-            .args(["-c", RESTING])
-            .env("LD_LIBRARY_PATH", lab_folder())
-            .stdin(Stdio::null());
-        command
+/// GPU processes of 50 threads: most rest, some launch from one thread each.
+#[derive(Clone, Copy)]
+struct Crowd {
+    resting: usize,
+    launching: usize,
+}
+
+const TWO_HUNDRED: Crowd = Crowd {
+    resting: 190,
+    launching: 10,
+};
+
+impl Crowd {
+    /// Starts them one after the other; who launches does for so many seconds.
+    fn start(
+        self,
+        seconds: u64,
+        mut meanwhile: impl FnMut(Duration),
+    ) -> (Vec<Process>, Vec<Launcher>) {
+        let resting = || {
+            let mut command = Command::new("python3");
+            command
+                .args(["-c", RESTING])
+                .env("LD_LIBRARY_PATH", lab_folder())
+                .stdin(Stdio::null());
+            command
+        };
+        let resting = (0..self.resting).map(|_| {
+            let process = Process::start(resting());
+            meanwhile(Duration::from_millis(50));
+            process
+        });
+        let resting = resting.collect();
+        let args = format!("--profile graph --idle-threads 48 --duration {seconds}");
+        let launchers = (0..self.launching).map(|_| Launcher::start(&args, &lab_folder()));
+        (resting, launchers.collect())
+    }
+
+    /// Exactly those that launch are marked, for a hundredth of a CPU in the `window` that follows when they are settled.
+    fn assert_found(self, name: &str, settles: u64, window: u64) {
+        let Some(place) = Place::new() else { return };
+        let pins = place.pins();
+        let mut object = MaybeUninit::uninit();
+        let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+        let seconds = settles + window + 10;
+        let (_resting, mut launchers) = self.start(seconds, |time| serve(&mut identify, time));
+        serve(&mut identify, Duration::from_secs(settles));
+        let stop = AtomicBool::new(false);
+        let (used, marked) = std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| marked_until(&stop, &pins));
+            let (cpu, start) = (own_cpu_time(), Instant::now());
+            serve(&mut identify, Duration::from_secs(window));
+            let used = (own_cpu_time() - cpu).as_secs_f64() / start.elapsed().as_secs_f64();
+            stop.store(true, Ordering::Relaxed);
+            (used, watcher.join().unwrap())
+        });
+        println!("{:?}", identify.sightings());
+        let mut launching = BTreeSet::new();
+        for launcher in &mut launchers {
+            while !launcher.process.has_ended() {
+                serve(&mut identify, Duration::from_millis(100));
+            }
+            launching.extend(launcher.first_launches().into_keys());
+        }
+        println!(
+            "{} marked, {} launching, identification {:.2} % of one CPU",
+            marked.len(),
+            launching.len(),
+            used * 100.0
+        );
+        let results = serde_json::json!({
+            "marked": marked, "launching": launching, "cpu_of_identification": used,
+        });
+        record(name, &results);
+        assert_eq!(launching.len(), self.launching);
+        assert_eq!(marked, launching);
+        assert!(used <= 0.01, "{used}");
+    }
+}
+
+#[test]
+fn of_twenty_processes_of_fifty_threads_those_that_launch_are_found_at_little_cost() {
+    let twenty = Crowd {
+        resting: 18,
+        launching: 2,
     };
-    let resting = (0..190).map(|_| {
-        let process = Process::start(resting());
-        meanwhile(Duration::from_millis(50));
-        process
-    });
-    let resting = resting.collect();
-    let args = format!("--profile graph --idle-threads 48 --duration {seconds}");
-    let launchers = (0..10).map(|_| Launcher::start(&args, &lab_folder()));
-    (resting, launchers.collect())
+    unless_disturbed(|| twenty.assert_found("twenty", 3, 6));
 }
 
 #[test]
 #[ignore = "a measurement of minutes"]
 fn two_hundred_processes_of_fifty_threads_of_which_ten_launch() {
-    let Some(place) = Place::new() else { return };
-    let pins = place.pins();
-    let mut object = MaybeUninit::uninit();
-    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
-    let (_resting, mut launchers) = two_hundred(90, |time| serve(&mut identify, time));
-    serve(&mut identify, Duration::from_secs(15));
-    let stop = AtomicBool::new(false);
-    let (used, marked) = std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| marked_until(&stop, &pins));
-        let (cpu, start) = (own_cpu_time(), Instant::now());
-        serve(&mut identify, Duration::from_secs(60));
-        let used = (own_cpu_time() - cpu).as_secs_f64() / start.elapsed().as_secs_f64();
-        stop.store(true, Ordering::Relaxed);
-        (used, watcher.join().unwrap())
-    });
-    println!("{:?}", identify.sightings());
-    let mut launching = BTreeSet::new();
-    for launcher in &mut launchers {
-        while !launcher.process.has_ended() {
-            serve(&mut identify, Duration::from_millis(100));
-        }
-        launching.extend(launcher.first_launches().into_keys());
-    }
-    println!(
-        "{} marked, {} launching, identification {:.2} % of one CPU",
-        marked.len(),
-        launching.len(),
-        used * 100.0
-    );
-    let results = serde_json::json!({
-        "marked": marked, "launching": launching, "cpu_of_identification": used,
-    });
-    record("two-hundred", &results);
-    assert_eq!(marked, launching);
-    assert!(used <= 0.01, "{used}");
+    TWO_HUNDRED.assert_found("two-hundred", 15, 60);
 }
 
 /// Share of a CPU that all of `agent` takes beside the two hundred, once their first minute is over.
 fn whole_agent(mut agent: Process, ready: &str) -> f64 {
     agent.wait_for_line(ready, Duration::from_secs(60));
-    let (resting, launchers) = two_hundred(600, std::thread::sleep);
+    let (resting, launchers) = TWO_HUNDRED.start(600, std::thread::sleep);
     // They start within seconds, in an emulated machine within minutes.
     let is_there = |process: &Process| {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", process.pid()));
