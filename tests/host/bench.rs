@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::bench::{Bench, ON_HOST, assert_gone, cell, end_of, failure, script_that};
-use crate::process::{Process, alone_with_cuda, code, eventually};
+use crate::process::{Process, beside_labs, code, eventually};
 use crate::tier;
 
 /// Does `what` in the first cell that has a neighbour. The workload is the neighbours' sibling: it notes
@@ -162,8 +162,7 @@ fn ctrl_c_ends_the_lab_too() {
     if !tier::lab() {
         return;
     }
-    // A machine that boots takes the CPUs from tests that look at the clock.
-    let _alone = alone_with_cuda();
+    let _labs = beside_labs();
     let script = script_that(":").replace("sleep 0.5", "sleep 1.5");
     let bench = Bench::new(&script, "[\"none\"]", "");
     let output = bench.path("out");

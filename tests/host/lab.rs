@@ -3,18 +3,21 @@
 
 use std::process::{Command, Output, Stdio};
 
-use crate::process::{alone_with_cuda, code, repository};
+use crate::process::{alone_with_cuda, beside_labs, code, repository};
 use crate::tier;
 
 fn lab(args: &[&str]) -> Output {
+    let _labs = beside_labs();
+    boot(args)
+}
+
+fn boot(args: &[&str]) -> Output {
     let program = repository().join("target/release/gpuaware-bench");
     assert!(
         program.exists(),
         "{} is missing: run make build",
         program.display()
     );
-    // A machine that boots takes the CPUs from tests that look at the clock.
-    let _alone = alone_with_cuda();
     Command::new(program)
         .arg("lab")
         .args(args)
@@ -107,7 +110,7 @@ fn starts_again_where_the_guest_does_not_boot() {
     assert!(stderr.contains("Unable to mount root fs"), "{stderr}");
 }
 
-/// The CPUs on which each vCPU of the QEMU that this process started may run. There is one, as labs take turns.
+/// The CPUs on which each vCPU of the QEMU that this process started may run. There is one where no lab is beside.
 fn cores_of_vcpus() -> Vec<String> {
     let status_of = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/status"));
     let parent_of = |pid: &i32| -> Option<i32> {
@@ -154,6 +157,8 @@ fn each_cpu_of_an_emulated_guest_has_a_core_of_its_own() {
     if !tier::lab() {
         return;
     }
+    // Of two machines side by side nobody knows which is whose.
+    let _alone = alone_with_cuda();
     let shared = tempfile::tempdir().expect("a folder");
     let folder = shared.path().to_str().expect("UTF-8").to_owned();
     let cores = std::thread::available_parallelism().expect("the number of CPUs");
@@ -162,7 +167,7 @@ fn each_cpu_of_an_emulated_guest_has_a_core_of_its_own() {
     let command = ["--", "sh", "-c", until_seen, "sh", &folder];
     let options = ["--cpus", &cpus, "--timeout", "240", "--rwdir", &folder];
     let (output, found) = std::thread::scope(|scope| {
-        let running = scope.spawn(|| lab(&[&options, &command[..]].concat()));
+        let running = scope.spawn(|| boot(&[&options, &command[..]].concat()));
         while !shared.path().join("up").exists() && !running.is_finished() {
             std::thread::sleep(std::time::Duration::from_millis(100));
         }

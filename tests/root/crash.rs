@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use crate::bench::{Bench, ON_HOST, SmallDisk, assert_gone, end_of, failure, script_that};
-use crate::process::{Process, alone_with_cuda, code, lab_folder, repository};
+use crate::process::{Process, alone_with_cuda, beside_labs, code, lab_folder, repository};
 use crate::tier;
 
 const MATRIX: &str = r#"
@@ -67,8 +67,7 @@ fn a_disk_that_is_full_under_the_lab_is_the_reason_of_a_cell() {
     if !tier::root() || !tier::lab() {
         return;
     }
-    // A machine that boots takes the CPUs from tests that look at the clock.
-    let _alone = alone_with_cuda();
+    let _labs = beside_labs();
     let script = script_that(":").replace("sleep 0.5", "sleep 2");
     let bench = Bench::new(&script, "[\"none\"]", "");
     let output = bench.path("out");

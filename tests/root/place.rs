@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Identification at work in a test, beside whatever the machine does.
 
-use std::sync::MutexGuard;
+use std::sync::RwLockWriteGuard;
 use std::time::{Duration, Instant};
 
 use scx_gpuaware::identify::Identify;
@@ -14,7 +14,7 @@ use crate::tier;
 /// Where a test runs identification: alone with CUDA, pinning where nobody else does.
 pub struct Place {
     bpffs: Bpffs,
-    _alone: MutexGuard<'static, ()>,
+    _alone: RwLockWriteGuard<'static, ()>,
 }
 
 impl Place {

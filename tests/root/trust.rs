@@ -98,38 +98,49 @@ while True:
     assert!(after.pause > before.pause, "{before:?} {after:?}");
 }
 
+/// Maps copies of a libcuda, by their numbers.
+fn mapper(copy: &Path, copies: std::ops::Range<usize>) -> Command {
+    let script = format!(
+        "for number in range({}, {}): ctypes.CDLL(sys.argv[1] + '.' + str(number))
+say('all')
+sys.stdin.read()
+",
+        copies.start, copies.end
+    );
+    python(&script, copy)
+}
+
 #[test]
-fn one_user_with_many_libraries_leaves_room_for_those_of_others() {
-    const COPIES: usize = 140;
+fn one_user_with_many_libraries_leaves_room_for_others_and_has_what_is_passed_over_later() {
     const MOST: usize = 128;
+    // Of each of two processes: together more than one user has probed.
+    const HALF: usize = 70;
     let Some(place) = Place::new() else { return };
     let pins = place.pins();
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
     let before = identify.sightings().libraries;
     let (_folder, copy) = library_of_nobody();
-    for number in 0..COPIES {
+    for number in 0..2 * HALF {
         let another = PathBuf::from(format!("{}.{number}", copy.display()));
         std::fs::copy(&copy, &another).unwrap();
         give_to_nobody(&another);
     }
-    let script = format!(
-        "for number in range({COPIES}): ctypes.CDLL(sys.argv[1] + '.' + str(number))
-say('all')
-sys.stdin.read()
-"
-    );
-    let mut many = as_nobody(python(&script, &copy));
-    many.wait_for_line("all", Duration::from_secs(20));
+    let mapped = |copies| {
+        let mut process = as_nobody(mapper(&copy, copies));
+        process.wait_for_line("all", Duration::from_secs(20));
+        process
+    };
+    let (first, _second) = (mapped(0..HALF), mapped(HALF..2 * HALF));
     let comes_to = |identify: &mut Identify<'_>, libraries: usize| {
         let reached = identify_until(identify, Duration::from_secs(20), |identify| {
-            identify.sightings().libraries >= libraries
+            identify.sightings().libraries == before + libraries
         });
-        assert!(reached, "{:?}", identify.sightings());
+        assert!(reached, "not {libraries}: {:?}", identify.sightings());
         identify_until(identify, Duration::from_secs(1), |_| false);
-        assert_eq!(identify.sightings().libraries, libraries);
+        assert_eq!(identify.sightings().libraries, before + libraries);
     };
-    comes_to(&mut identify, before + MOST);
+    comes_to(&mut identify, MOST);
     let (_folder_of_root, copy_of_root) = copy_of_libcuda();
     let script_of_root = "lib = load()
 threading.Thread(target=launch, args=(lib,), daemon=True).start()
@@ -140,41 +151,13 @@ sys.stdin.read()
         marks_of(&pins, launcher.pid()).len() == 1
     });
     assert!(found, "{:?}", identify.sightings());
-    comes_to(&mut identify, before + MOST + 1);
-    // What was passed over is not known: another user has it probed.
-    let _root = Process::start(python(&script, &copy));
-    comes_to(&mut identify, before + COPIES + 1);
-}
-
-#[test]
-fn what_was_passed_over_is_probed_when_there_is_room() {
-    let Some(place) = Place::new() else { return };
-    let mut object = MaybeUninit::uninit();
-    let mut identify = Identify::start(&Policy::default(), place.pins(), &mut object).unwrap();
-    let before = identify.sightings().libraries;
-    let script = "import shutil, tempfile
-with tempfile.TemporaryDirectory() as folder:
-    for number in range(100):
-        copy = folder + '/libcuda.so.' + str(number)
-        shutil.copy(sys.argv[1], copy)
-        ctypes.CDLL(copy)
-say('all')
-sys.stdin.read()
-";
-    let (_folder, copy) = library_of_nobody();
-    let start = || {
-        let mut process = as_nobody(python(script, &copy));
-        process.wait_for_line("all", Duration::from_secs(20));
-        process
-    };
-    let (first, _second) = (start(), start());
-    let mut comes_to = |libraries: usize| {
-        let reached = identify_until(&mut identify, Duration::from_secs(20), |identify| {
-            identify.sightings().libraries == libraries
-        });
-        assert!(reached, "{:?}", identify.sightings());
-    };
-    comes_to(before + 128);
+    comes_to(&mut identify, MOST + 1);
+    // There is room again for what was passed over.
     drop(first);
-    comes_to(before + 100);
+    comes_to(&mut identify, HALF + 1);
+    let _again = mapped(0..HALF);
+    comes_to(&mut identify, MOST + 1);
+    // What is passed over is not known: another user has it probed.
+    let _root = Process::start(mapper(&copy, 0..2 * HALF));
+    comes_to(&mut identify, 2 * HALF + 1);
 }

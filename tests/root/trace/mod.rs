@@ -9,7 +9,7 @@ mod scheduling;
 mod summaries;
 
 use std::process::Stdio;
-use std::sync::MutexGuard;
+use std::sync::RwLockWriteGuard;
 use std::time::Duration;
 
 use scx_gpuaware::trace::schema::{EndedBy, Kind, Reason, Record};
@@ -21,7 +21,7 @@ use known::{Traced, read, trace};
 
 /// One at a time: they share the CPU that the program pins itself to, and libcuda. `None`: the tier
 /// cannot run here, and said so.
-fn alone() -> Option<MutexGuard<'static, ()>> {
+fn alone() -> Option<RwLockWriteGuard<'static, ()>> {
     tier::root().then(alone_with_cuda)
 }
 
