@@ -7,7 +7,7 @@
 //! - `gpu`: needs a GPU with its own driver.
 //!
 //! A tier that cannot run says so on standard error, whatever the test runner captures. Tiers
-//! named in `GPUAWARE_REQUIRE` (comma-separated) fail instead.
+//! named in `GPUAWARE_REQUIRE` (comma-separated) fail instead. `length` says what is shorter in the gate.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -16,8 +16,10 @@ mod bpffs;
 mod disturbed;
 mod gpu;
 mod host;
+mod length;
 mod process;
 mod root;
 mod sysfs;
 mod tier;
+mod times;
 mod vm;

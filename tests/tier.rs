@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::disturbed::unless_disturbed;
+use crate::vm::shared;
 
 /// Can tests of `tier` run? `missing` says what they lack. Panics where the tier is required.
 fn ready(tier: &str, missing: Option<&str>) -> bool {
@@ -56,42 +57,41 @@ pub fn vm() -> bool {
     ready("vm", missing)
 }
 
-/// Runs `test` in the lab, and again where it failed while the machine did other things.
+/// Runs `test` in the lab, and again where it failed while the machine did other things. Nobody schedules but the kernel.
 pub fn in_lab(test: impl Fn()) {
+    in_lab_as_it_is(|| {
+        shared::end();
+        test();
+    });
+}
+
+/// The same with the scheduler that other tests may have left.
+pub fn in_lab_as_it_is(test: impl Fn()) {
     if vm() {
         unless_disturbed(test);
     }
 }
 
-/// Two hardware threads a core.
-pub fn smt() -> bool {
-    let active = std::fs::read_to_string("/sys/devices/system/cpu/smt/active");
-    let there = active.is_ok_and(|active| active.trim() == "1");
-    ready(
-        "vm",
-        (!there).then_some("SMT: gpuaware-bench lab --cpus 4 --smt"),
-    )
-}
-
-/// Two NUMA nodes and a GPU on one of them.
-pub fn numa() -> bool {
-    let pci = std::fs::read_dir("/sys/bus/pci/devices")
-        .into_iter()
-        .flatten();
+/// The lab's larger machine: eight CPUs, two hardware threads a core, two NUMA nodes and a GPU on one of them.
+fn large() -> bool {
+    let smt = std::fs::read_to_string("/sys/devices/system/cpu/smt/active");
+    let pci = std::fs::read_dir("/sys/bus/pci/devices");
     let is_display = |folder: &Path| {
         std::fs::read_to_string(folder.join("class")).is_ok_and(|class| class.starts_with("0x03"))
     };
-    let there = Path::new("/sys/devices/system/node/node1").exists()
-        && pci.flatten().any(|device| is_display(&device.path()));
-    let missing = "NUMA and a GPU: gpuaware-bench lab --cpus 8 --numa 2 --gpu-node 0";
-    ready("vm", (!there).then_some(missing))
+    let there = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 8)
+        && smt.is_ok_and(|active| active.trim() == "1")
+        && Path::new("/sys/devices/system/node/node1").exists()
+        && (pci.into_iter().flatten().flatten()).any(|device| is_display(&device.path()));
+    let missing = "gpuaware-bench lab --cpus 8 --smt --numa 2 --gpu-node 0";
+    vm() && ready("vm", (!there).then_some(missing))
 }
 
-/// A kernel with sched_ext and so many CPUs.
-pub fn vm_with_cpus(nr_cpus: usize) -> bool {
-    let there = std::thread::available_parallelism().map_or(1, usize::from);
-    let missing = format!("{nr_cpus} CPUs: gpuaware-bench lab --cpus {nr_cpus}");
-    vm() && ready("vm", (there < nr_cpus).then_some(missing.as_str()))
+/// The same on its larger machine.
+pub fn in_large_lab(test: impl Fn()) {
+    if large() {
+        in_lab(test);
+    }
 }
 
 /// A program that tests of the harness run beside the workload. Part of tier `host`.

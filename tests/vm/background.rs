@@ -4,16 +4,17 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::length;
 use crate::process::{Process, busy_loops, gpu_launch};
-use crate::tier;
 
-use super::machine::{Scheduler, mark_launch, nr_cpus, pin, pin_to, preferred_cpu, set_affinity};
+use super::machine::{mark_launch, nr_cpus, pin, pin_to, preferred_cpu, set_affinity};
+use super::shared::beside_the_scheduler;
 use super::sharing::shares;
 
 /// CPU time per second of `background` on the preferred CPU, where `nr_launchers` spin.
 fn shares_beside(nr_launchers: usize, nr_background: usize) -> Vec<f64> {
-    const WINDOW: Duration = Duration::from_secs(10);
-    let scheduler = Scheduler::start(&[]);
+    // Hundreds of slices, or tens of those that background has.
+    let window = Duration::from_secs(length::of(5, 10));
     let on_preferred = |count: usize| -> Vec<_> {
         let processes = busy_loops(count);
         for process in &processes {
@@ -28,13 +29,10 @@ fn shares_beside(nr_launchers: usize, nr_background: usize) -> Vec<f64> {
     let background = on_preferred(nr_background);
     std::thread::sleep(Duration::from_secs(1));
     let before: Vec<_> = background.iter().map(Process::cpu_time).collect();
-    std::thread::sleep(WINDOW);
+    std::thread::sleep(window);
     let ran = background.iter().zip(before);
-    let shares = ran
-        .map(|(process, before)| (process.cpu_time() - before).as_secs_f64() / WINDOW.as_secs_f64())
-        .collect();
-    scheduler.stop();
-    shares
+    ran.map(|(process, before)| (process.cpu_time() - before).as_secs_f64() / window.as_secs_f64())
+        .collect()
 }
 
 /// min_share is 5 %: within a fifth.
@@ -43,7 +41,7 @@ const MIN_SHARE: std::ops::Range<f64> = 0.04..0.06;
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn background_pinned_to_a_preferred_cpu_gets_its_minimum_share() {
-    tier::in_lab(|| {
+    beside_the_scheduler("", |_| {
         for nr_launchers in [1, 2] {
             let share = shares_beside(nr_launchers, 1)[0];
             assert!(
@@ -57,7 +55,7 @@ fn background_pinned_to_a_preferred_cpu_gets_its_minimum_share() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn several_that_are_pinned_to_a_preferred_cpu_divide_the_minimum_share() {
-    tier::in_lab(|| {
+    beside_the_scheduler("", |_| {
         let shares = shares_beside(1, 3);
         let together: f64 = shares.iter().sum();
         assert!(
@@ -67,9 +65,10 @@ fn several_that_are_pinned_to_a_preferred_cpu_divide_the_minimum_share() {
     });
 }
 
-/// Leaves its CPU for a moment thirty times a second.
+/// Leaves its CPU for a moment thirty times a second, once it is told to begin.
 const DOZING: &str = "import sys, time
 print('started', file=sys.stderr, flush=True)
+sys.stdin.readline()
 while True:
     end = time.monotonic() + 0.03
     while time.monotonic() < end: pass
@@ -92,18 +91,21 @@ fn runnable(processes: &[Process]) -> Duration {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn crumbs_that_launchers_leave_are_not_the_minimum_share() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::with_policy("[guard]\nmax_share = \"100%\"\n");
+    beside_the_scheduler("[guard]\nmax_share = \"100%\"\n", |_| {
         let dozing = || {
             let mut command = Command::new("python3");
-            command.args(["-c", DOZING]);
+            command.args(["-c", DOZING]).stdin(Stdio::piped());
             let mut launcher = Process::start(command);
             launcher.wait_for_line("started", Duration::from_secs(20));
             mark_launch(launcher.pid());
             launcher
         };
-        let launchers: Vec<_> = (0..nr_cpus()).map(|_| dozing()).collect();
+        let mut launchers: Vec<_> = (0..nr_cpus()).map(|_| dozing()).collect();
+        // All are there before hardly anything is left to start with.
         let background = busy_loops(2 * nr_cpus());
+        for launcher in &mut launchers {
+            launcher.write_line("");
+        }
         let before = (Instant::now(), runnable(&launchers));
         let [cpus] = shares([&background]);
         let passed = before.0.elapsed().as_secs_f64() * nr_cpus() as f64;
@@ -112,15 +114,14 @@ fn crumbs_that_launchers_leave_are_not_the_minimum_share() {
         let all = format!("they got {share:.3} of the CPUs, launchers slept for {crumbs:.3}");
         println!("{all}");
         assert!(share > 0.04 && share < 0.07 + crumbs, "{all}");
-        scheduler.stop();
+        drop((launchers, background));
     });
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn weights_share_the_cpu() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&["--preferred-cpus", "0"]);
+    beside_the_scheduler("[preferred]\ncpus = \"0\"\n", |_| {
         let cpu = preferred_cpu();
         let tasks = busy_loops(2);
         for task in &tasks {
@@ -134,7 +135,7 @@ fn weights_share_the_cpu() {
         assert!(renice.expect("renice").success());
         std::thread::sleep(Duration::from_secs(1));
         let before: Vec<_> = tasks.iter().map(Process::cpu_time).collect();
-        std::thread::sleep(Duration::from_secs(8));
+        std::thread::sleep(Duration::from_secs(length::of(4, 8)));
         let ran: Vec<f64> = tasks
             .iter()
             .zip(before)
@@ -145,7 +146,6 @@ fn weights_share_the_cpu() {
             (2.3..4.0).contains(&ratio),
             "1024:335 became {ratio:.2} ({ran:?})"
         );
-        scheduler.stop();
     });
 }
 
@@ -180,11 +180,12 @@ fn median_late(thread_is_pinned: bool, busy: &[Process], busy_are_pinned: bool) 
         }
         // The first ones show how little it uses.
         naps(50, Duration::from_millis(10), Duration::from_micros(500));
-        naps(200, Duration::from_millis(10), Duration::from_micros(500))
+        let count = length::of(100, 200);
+        naps(count, Duration::from_millis(10), Duration::from_micros(500))
     });
     let mut late = napper.join().expect("naps");
     late.sort();
-    late[100]
+    late[late.len() / 2]
 }
 
 /// The preferred CPU is a launcher's all the time, so slices are of 4 ms: half of one is what a wakeup waits for the
@@ -192,8 +193,7 @@ fn median_late(thread_is_pinned: bool, busy: &[Process], busy_are_pinned: bool) 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn who_wakes_far_behind_does_not_wait_for_the_end_of_a_slice() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::with_policy("[guard]\nmax_share = \"100%\"\n");
+    beside_the_scheduler("[guard]\nmax_share = \"100%\"\n", |_| {
         let launcher = busy_loops(1);
         mark_launch(launcher[0].pid());
         let busy = busy_loops(4);
@@ -205,15 +205,15 @@ fn who_wakes_far_behind_does_not_wait_for_the_end_of_a_slice() {
                 "pinned: {thread}, the busy ones: {others}; late by {late:?} at the median"
             );
         }
-        scheduler.stop();
     });
 }
 
 /// Fails unless 99 of 100 naps, as of a shell between two keys, end late by less than `limit`.
 fn assert_responsive(limit: Duration) {
-    let mut late = naps(500, Duration::from_millis(10), Duration::ZERO);
+    let count = length::of(250, 500);
+    let mut late = naps(count, Duration::from_millis(10), Duration::ZERO);
     late.sort();
-    let [p50, p99, worst] = [250, 494, 499].map(|rank| late[rank]);
+    let [p50, p99, worst] = [count / 2, count - 1 - count / 100, count - 1].map(|rank| late[rank]);
     assert!(
         p99 < limit,
         "woken late by {p50:?} (p50), {p99:?} (p99), {worst:?} (worst)"
@@ -223,8 +223,7 @@ fn assert_responsive(limit: Duration) {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn interactive_background_stays_responsive() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         let _busy = busy_loops(3 * nr_cpus());
         let mut command = gpu_launch("--profile eager --duration 60");
         command.stdout(Stdio::null());
@@ -239,6 +238,5 @@ fn interactive_background_stays_responsive() {
         }
         std::thread::sleep(Duration::from_secs(1));
         assert_responsive(Duration::from_millis(100));
-        scheduler.stop();
     });
 }

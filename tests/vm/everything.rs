@@ -5,17 +5,21 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::process::{Process, busy_loops, gpu_launch};
-use crate::tier;
+use crate::{length, tier};
 
 use super::machine::{Cgroup, Scheduler, mark, metrics, nr_cpus, pin};
 use super::noise::Noise;
 use super::stalls::Stalls;
 use super::storms::{churn, fork_bomb};
 
-/// How long: a minute, or `GPUAWARE_STRESS_S` seconds.
+/// How long: a quarter of a minute, at full length a minute, or `GPUAWARE_STRESS_S` seconds.
 fn stress_time() -> Duration {
     let seconds = std::env::var("GPUAWARE_STRESS_S").ok();
-    Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(60))
+    Duration::from_secs(
+        seconds
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(length::of(15, 60)),
+    )
 }
 
 /// What stress-ng does beside: thread storms, affinities.

@@ -6,9 +6,10 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::process::{Process, busy_loop, eventually, gpu_launch, scx_gpuaware};
-use crate::tier;
+use crate::{length, tier};
 
 use super::machine::{CGROUPS, Cgroup, Scheduler, add_to_cgroup, mark_of, marks};
+use super::shared::beside_the_scheduler;
 
 /// What identification made of one run of the workload.
 struct Sighting {
@@ -71,9 +72,9 @@ fn marks_launching_threads_within_a_second_and_not_their_siblings() {
         let scheduler = Scheduler::start(&[]);
         // The first run is of a libcuda that was never seen; the others of a known one.
         for args in [
-            "--profile qwen3 --idle-threads 4 --duration 4",
-            "--profile graph --idle-threads 4 --duration 4",
-            "--profile eager --threads 2 --idle-threads 4 --duration 4",
+            "--profile qwen3 --idle-threads 4 --duration 3",
+            "--profile graph --idle-threads 4 --duration 3",
+            "--profile eager --threads 2 --idle-threads 4 --duration 3",
         ] {
             let seen = sighting(args);
             assert_eq!(seen.marked, seen.launching, "{args}");
@@ -90,77 +91,67 @@ fn marks_launching_threads_within_a_second_and_not_their_siblings() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn cgroup_tag_classifies_children_and_follows_moves() {
-    tier::in_lab(|| {
-        let folder = tempfile::tempdir().unwrap();
-        let policy = folder.path().join("policy.toml");
-        std::fs::write(
-            &policy,
-            "[class.launch]\nmatch = [{ cgroup = \"gpu.slice/**\" }]\n",
-        )
-        .unwrap();
-        let gpu = Cgroup::new("gpu.slice");
-        let inner = Cgroup::new("gpu.slice/inner");
-        let scheduler = Scheduler::start(&["--policy", policy.to_str().unwrap()]);
-        let process = Process::start(busy_loop());
-        let pid = process.pid();
-        let tagged = |expected: bool| {
-            let start = Instant::now();
-            let reached = eventually(Duration::from_secs(2), || {
-                (mark_of(pid).is_some() == expected).then(|| start.elapsed())
-            });
-            assert!(
-                reached.is_some(),
-                "tagged should be {expected}: {:?}",
-                mark_of(pid)
-            );
-        };
-        tagged(false);
-        gpu.add(&process);
-        tagged(true);
-        assert_eq!(mark_of(pid).unwrap()["source"], "cgroup");
-        add_to_cgroup(std::path::Path::new(CGROUPS), &process);
-        tagged(false);
-        inner.add(&process);
-        tagged(true);
-        // A folder that is made while the scheduler runs.
-        let late = Cgroup::new("gpu.slice/inner/late");
-        late.add(&process);
-        tagged(true);
-        scheduler.stop();
-        drop(process);
-        drop((late, inner, gpu));
-    });
+    beside_the_scheduler(
+        "[class.launch]\nmatch = [{ cgroup = \"gpu.slice/**\" }]\n",
+        |_| {
+            let gpu = Cgroup::new("gpu.slice");
+            let inner = Cgroup::new("gpu.slice/inner");
+            let process = Process::start(busy_loop());
+            let pid = process.pid();
+            let tagged = |expected: bool| {
+                let start = Instant::now();
+                let reached = eventually(Duration::from_secs(2), || {
+                    (mark_of(pid).is_some() == expected).then(|| start.elapsed())
+                });
+                assert!(
+                    reached.is_some(),
+                    "tagged should be {expected}: {:?}",
+                    mark_of(pid)
+                );
+            };
+            tagged(false);
+            gpu.add(&process);
+            tagged(true);
+            assert_eq!(mark_of(pid).unwrap()["source"], "cgroup");
+            add_to_cgroup(std::path::Path::new(CGROUPS), &process);
+            tagged(false);
+            inner.add(&process);
+            tagged(true);
+            // A folder that is made while the scheduler runs.
+            let late = Cgroup::new("gpu.slice/inner/late");
+            late.add(&process);
+            tagged(true);
+            drop(process);
+            drop((late, inner, gpu));
+        },
+    );
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn mark_and_unmark_by_hand() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         let process = Process::start(busy_loop());
         super::machine::mark_launch(process.pid());
         assert_eq!(mark_of(process.pid()).unwrap()["source"], "mark");
         let unmark = scx_gpuaware(&["unmark", "--tid", &process.pid().to_string()]).status();
         assert!(unmark.unwrap().success());
         assert!(mark_of(process.pid()).is_none());
-        scheduler.stop();
     });
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn rests_while_nothing_happens() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |scheduler| {
         // What runs already is looked at often at first.
         std::thread::sleep(Duration::from_secs(5));
         let (before, start) = (scheduler.process.cpu_time(), Instant::now());
-        std::thread::sleep(Duration::from_secs(10));
+        std::thread::sleep(Duration::from_secs(length::of(5, 10)));
         let used = scheduler.process.cpu_time() - before;
         let share = used.as_secs_f64() / start.elapsed().as_secs_f64();
         println!("agent: {:.2} % of one CPU", share * 100.0);
         // Emulation makes each system call a dozen times as expensive.
         assert!(share <= 0.03, "{:.2} % of one CPU", share * 100.0);
-        scheduler.stop();
     });
 }

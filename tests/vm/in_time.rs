@@ -9,9 +9,9 @@ use scx_gpuaware::identify::marks::{Mark, Pins};
 use scx_gpuaware::identify::{Class, Source};
 
 use crate::process::{Process, busy_loop, repository};
-use crate::tier;
 
-use super::machine::{CGROUPS, Cgroup, Scheduler, add_to_cgroup};
+use super::machine::{CGROUPS, Cgroup, add_to_cgroup};
+use super::shared::beside_the_scheduler;
 
 /// Who needs a class has it by then.
 const IN_TIME: Duration = Duration::from_millis(250);
@@ -55,70 +55,70 @@ fn changes(tid: i32, what: &str, expected: (Class, Source), mut change: impl FnM
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn cgroups_that_come_go_and_are_tagged_count_in_time() {
-    tier::in_lab(|| {
-        let scheduler =
-            Scheduler::with_policy("[class.launch]\nmatch = [{ cgroup = \"in-time/glob/**\" }]\n");
-        let process = Process::start(busy_loop());
-        let top = Cgroup::new("in-time");
-        let by_cgroup = |class| (class, Source::Cgroup);
-        let mut made = None;
-        changes(
-            process.pid(),
-            "a folder that is made and removed",
-            by_cgroup(Class::Launch),
-            |there| {
-                if there {
-                    let folder = Cgroup::new("in-time/glob");
-                    folder.add(&process);
-                    made = Some(folder);
-                } else {
-                    add_to_cgroup(std::path::Path::new(CGROUPS), &process);
-                    made = None;
-                }
-            },
-        );
-        top.add(&process);
-        changes(
-            process.pid(),
-            "an xattr",
-            by_cgroup(Class::Handoff),
-            |there| match there {
-                true => xattr::set(top.path(), XATTR, b"handoff").expect("tagging"),
-                false => xattr::remove(top.path(), XATTR).expect("taking the tag away"),
-            },
-        );
-        add_to_cgroup(std::path::Path::new(CGROUPS), &process);
-        scheduler.stop();
-        drop(process);
-    });
+    beside_the_scheduler(
+        "[class.launch]\nmatch = [{ cgroup = \"in-time/glob/**\" }]\n",
+        |_| {
+            let process = Process::start(busy_loop());
+            let top = Cgroup::new("in-time");
+            let by_cgroup = |class| (class, Source::Cgroup);
+            let mut made = None;
+            changes(
+                process.pid(),
+                "a folder that is made and removed",
+                by_cgroup(Class::Launch),
+                |there| {
+                    if there {
+                        let folder = Cgroup::new("in-time/glob");
+                        folder.add(&process);
+                        made = Some(folder);
+                    } else {
+                        add_to_cgroup(std::path::Path::new(CGROUPS), &process);
+                        made = None;
+                    }
+                },
+            );
+            top.add(&process);
+            changes(
+                process.pid(),
+                "an xattr",
+                by_cgroup(Class::Handoff),
+                |there| match there {
+                    true => xattr::set(top.path(), XATTR, b"handoff").expect("tagging"),
+                    false => xattr::remove(top.path(), XATTR).expect("taking the tag away"),
+                },
+            );
+            add_to_cgroup(std::path::Path::new(CGROUPS), &process);
+            drop(process);
+        },
+    );
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn names_count_in_time() {
-    tier::in_lab(|| {
-        let scheduler =
-            Scheduler::with_policy("[class.handoff]\nmatch = [{ comm = \"in-time*\" }]\n");
-        // Nobody else may rename it.
-        let mut command = Command::new("sh");
-        command
-            .args([
-                "-c",
-                "while read -r name; do echo \"$name\" >/proc/$$/comm; done",
-            ])
-            .stdin(Stdio::piped());
-        let mut process = Process::start(command);
-        changes(
-            process.pid(),
-            "a thread that is renamed",
-            (Class::Handoff, Source::Rule),
-            |there| {
-                let name = if there { "in-time-1" } else { "sh" };
-                process.write_line(name);
-            },
-        );
-        scheduler.stop();
-    });
+    beside_the_scheduler(
+        "[class.handoff]\nmatch = [{ comm = \"in-time*\" }]\n",
+        |_| {
+            // Nobody else may rename it.
+            let mut command = Command::new("sh");
+            command
+                .args([
+                    "-c",
+                    "while read -r name; do echo \"$name\" >/proc/$$/comm; done",
+                ])
+                .stdin(Stdio::piped());
+            let mut process = Process::start(command);
+            changes(
+                process.pid(),
+                "a thread that is renamed",
+                (Class::Handoff, Source::Rule),
+                |there| {
+                    let name = if there { "in-time-1" } else { "sh" };
+                    process.write_line(name);
+                },
+            );
+        },
+    );
 }
 
 /// Hints on and off, as standard input says.
@@ -129,8 +129,7 @@ for line in sys.stdin: gpuaware.hint(line.strip() or None)
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn hints_count_in_time() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         let mut command = Command::new("python3");
         command
             .args(["-c", HINTING])
@@ -155,6 +154,5 @@ fn hints_count_in_time() {
         delays.sort_unstable();
         println!("a hint: {delays:?}");
         assert!(delays[ROUNDS] <= IN_TIME, "{delays:?}");
-        scheduler.stop();
     });
 }

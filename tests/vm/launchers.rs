@@ -5,12 +5,11 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::process::{Process, busy_loop, busy_loops, gpu_launch};
-use crate::tier;
 
 use super::machine::{
-    Scheduler, cpu_of, involuntary, launching_threads, mark, mark_launch, nr_cpus, pin,
-    preferred_cpu, waker,
+    cpu_of, involuntary, launching_threads, mark, mark_launch, nr_cpus, pin, preferred_cpu, waker,
 };
+use super::shared::beside_the_scheduler;
 
 fn result_of(args: &str) -> serde_json::Value {
     let mut command = gpu_launch(args);
@@ -30,9 +29,8 @@ fn preempted(result: &serde_json::Value) -> u64 {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn launcher_stays_on_a_preferred_cpu_beside_busy_neighbours() {
-    tier::in_lab(|| {
+    beside_the_scheduler("", |_| {
         let neighbours = busy_loops(2 * nr_cpus());
-        let scheduler = Scheduler::start(&[]);
         let mut command = gpu_launch("--profile eager --duration 8");
         command.stdout(Stdio::null());
         let workload = Process::start(command);
@@ -59,17 +57,15 @@ fn launcher_stays_on_a_preferred_cpu_beside_busy_neighbours() {
         assert!(
             neighbours
                 .iter()
-                .all(|neighbour| neighbour.cpu_time() > Duration::ZERO)
+                .all(|neighbour| neighbour.cpu_time() >= Duration::from_millis(10))
         );
-        scheduler.stop();
     });
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn waiting_by_yield_is_no_switch_storm() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         let _neighbours = busy_loops(nr_cpus());
         let result = result_of("--profile eager --sync yield --warmup-tokens 50 --duration 4");
         let switches =
@@ -80,15 +76,13 @@ fn waiting_by_yield_is_no_switch_storm() {
             switches * 1000 / launches < 200,
             "{switches} switches for {launches} launches"
         );
-        scheduler.stop();
     });
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn launchers_in_excess_share_in_turns() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         let spinners = busy_loops(nr_cpus() + 1);
         for spinner in &spinners {
             mark_launch(spinner.pid());
@@ -103,15 +97,13 @@ fn launchers_in_excess_share_in_turns() {
                 "a launcher ran {ran:?} of 5 s"
             );
         }
-        scheduler.stop();
     });
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn handoff_keeps_off_the_cpu_that_a_launcher_comes_back_to() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         let mut command = gpu_launch("--profile eager --sync block --duration 10");
         command.stdout(Stdio::null());
         let workload = Process::start(command);
@@ -128,15 +120,13 @@ fn handoff_keeps_off_the_cpu_that_a_launcher_comes_back_to() {
         let beside = cpus.iter().filter(|&&cpu| cpu == preferred_cpu()).count();
         println!("{beside} of {} times on the launcher's CPU", cpus.len());
         assert!(cpus.len() == 100 && beside < 40, "{beside}: {cpus:?}");
-        scheduler.stop();
     });
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn launchers_pinned_to_one_cpu_disturb_nobody_elsewhere() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         let launchers = busy_loops(2);
         for launcher in &launchers {
             pin(launcher, preferred_cpu());
@@ -156,6 +146,5 @@ fn launchers_pinned_to_one_cpu_disturb_nobody_elsewhere() {
         assert!(share > 0.8, "background ran {:.0} % of it", share * 100.0);
         // A switch a slice is 200; kicked whenever it begins it would be thousands.
         assert!(switches < 1000, "{switches} switches in 4 s");
-        scheduler.stop();
     });
 }

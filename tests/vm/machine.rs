@@ -27,6 +27,12 @@ pub fn loaded() -> Option<String> {
     })
 }
 
+/// How often a sched_ext scheduler has been enabled since the boot.
+pub fn times_enabled() -> String {
+    let path = Path::new("/sys/kernel/sched_ext/enable_seq");
+    std::fs::read_to_string(path).expect("enable_seq")
+}
+
 pub fn nr_cpus() -> usize {
     std::thread::available_parallelism().expect("CPUs").get()
 }

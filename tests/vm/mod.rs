@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tier `vm`: the scheduler on a real sched_ext kernel. `make test` runs these in the lab, one
-//! after the other. `smt`, `numa` and `pins` have machines of their own.
+//! after the other. `large` and `package` have guests of their own.
 
 mod background;
 mod bench;
@@ -14,20 +14,19 @@ mod irq_load;
 mod irq_storm;
 mod killed;
 mod known;
+mod large;
 mod launchers;
 mod lifecycle;
 mod machine;
 mod metrics;
 mod noise;
-mod numa;
 mod observed;
 mod package;
-mod pins;
 mod policy;
 mod realtime;
 mod reload;
+pub mod shared;
 mod sharing;
-mod smt;
 mod stalls;
 mod storms;
 mod top;

@@ -15,6 +15,7 @@ use crate::root::handoff::{Threads, talk, tcp};
 use crate::tier;
 
 use super::machine::{Scheduler, metrics};
+use super::shared::beside_the_scheduler;
 
 /// Emulation takes its time.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -106,8 +107,7 @@ fn launches_of_who_is_not_trusted_are_shown_as_refused() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn a_rescan_arms_the_probes_and_all_of_a_process_can_be_unmarked() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |scheduler| {
         let mut command = gpu_launch("--profile eager --threads 2 --duration 60");
         command.stdout(Stdio::null());
         let launcher = Process::start(command);
@@ -142,6 +142,5 @@ fn a_rescan_arms_the_probes_and_all_of_a_process_can_be_unmarked() {
         assert!(marks_of(launcher.pid()).len() >= 3, "its main thread too");
         cli(&["unmark", "--pid", &pid]);
         assert!(!marks_of(launcher.pid()).iter().any(by_hand));
-        scheduler.stop();
     });
 }

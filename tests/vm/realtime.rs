@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use nix::sys::mman::{MlockAllFlags, mlockall};
 
 use crate::process::{Process, busy_loop, eventually};
-use crate::tier;
 
 use super::machine::{
-    Scheduler, cpu_of, involuntary, mark, mark_launch, pin, preferred_cpu, sleeper, voluntary,
+    cpu_of, involuntary, mark, mark_launch, pin, preferred_cpu, sleeper, voluntary,
 };
+use super::shared::beside_the_scheduler;
 
 /// How long it takes to begin, at most, and for how long it is looked at.
 const BEGIN: Duration = Duration::from_secs(20);
@@ -72,8 +72,7 @@ fn cpu_that_runs(process: &Process) -> usize {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn who_loses_a_cpu_to_a_real_time_task_goes_on_elsewhere() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         let classes = [None, Some("handoff"), Some("launch")];
         // The real-time task sleeps and wakes while it begins, each time a chance to take the CPU
         // from under somebody who was just fetched. That moment is not always known before 6.19
@@ -93,15 +92,13 @@ fn who_loses_a_cpu_to_a_real_time_task_goes_on_elsewhere() {
             missed += usize::from(share < 0.6);
         }
         assert!(missed <= 1, "{missed} waited for the real-time task");
-        scheduler.stop();
     });
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn a_launcher_that_sleeps_does_not_wake_up_behind_a_real_time_task() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         let folder = tempfile::tempdir().expect("a folder");
         let waits = folder.path().join("waits");
         let launcher = sleeper(&format!(
@@ -131,15 +128,13 @@ fn a_launcher_that_sleeps_does_not_wake_up_behind_a_real_time_task() {
         println!("woke up {woke} times, and waited for {waited} of {came} real-time turns");
         assert!(came > 80 && woke > came);
         assert!(waited * 20 < came, "{waited} of {came} times");
-        scheduler.stop();
     });
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn a_launcher_comes_back_from_where_a_real_time_task_drove_it() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         let launcher = Process::start(busy_loop());
         mark_launch(launcher.pid());
         let at_home = || (cpu_that_runs(&launcher) == preferred_cpu()).then_some(());
@@ -151,15 +146,13 @@ fn a_launcher_comes_back_from_where_a_real_time_task_drove_it() {
         assert!(was_driven, "on CPU {home}, preferred: {}", preferred_cpu());
         drop(taken);
         eventually(Duration::from_secs(5), at_home).expect("back on a preferred CPU");
-        scheduler.stop();
     });
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn a_pinned_launcher_that_waits_for_a_real_time_task_disturbs_nobody_elsewhere() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         let launcher = Process::start(busy_loop());
         pin(&launcher, preferred_cpu());
         mark_launch(launcher.pid());
@@ -180,6 +173,5 @@ fn a_pinned_launcher_that_waits_for_a_real_time_task_disturbs_nobody_elsewhere()
         let ran = launcher.cpu_time();
         let served = || (launcher.cpu_time() - ran > Duration::from_secs(1)).then_some(());
         eventually(Duration::from_secs(10), served).expect("the launcher goes on");
-        scheduler.stop();
     });
 }

@@ -2,63 +2,23 @@
 //! Another policy takes over while the scheduler runs.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
 use crate::process::{Process, busy_loop, busy_loops, eventually};
-use crate::tier;
+use crate::{length, tier};
 
 use super::known::{self, Known, named_shell};
-use super::machine::{Scheduler, mark_launch, mark_of, metrics, nr_cpus};
+use super::machine::{mark_launch, mark_of, metrics, nr_cpus};
 use super::noise::{BeforeNoise, Noise};
+use super::shared::{LIMIT, Reloadable};
 
-const LIMIT: Duration = Duration::from_secs(20);
-const RELOADS: u64 = 1000;
-
-/// A scheduler with a policy file.
-struct Reloadable {
-    scheduler: Scheduler,
-    path: PathBuf,
-    enabled: String,
-    _folder: tempfile::TempDir,
-}
-
-impl Reloadable {
-    fn start(policy: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("policy.toml");
-        std::fs::write(&path, policy).unwrap();
-        let scheduler = Scheduler::start(&["--policy", path.to_str().unwrap()]);
-        Self {
-            scheduler,
-            path,
-            enabled: times_enabled(),
-            _folder: folder,
-        }
-    }
-
-    /// Changes the file, and waits until the scheduler says `line`.
-    fn change(&mut self, policy: &str, line: &str) {
-        let new = self.path.with_extension("new");
-        std::fs::write(&new, policy).unwrap();
-        std::fs::rename(&new, &self.path).unwrap();
-        self.scheduler.process.wait_for_line(line, LIMIT);
-    }
-
-    /// Has the scheduler been loaded once, and is it loaded still?
-    fn assert_never_unloaded(&mut self) {
-        self.scheduler.assert_loaded();
-        assert_eq!(times_enabled(), self.enabled);
-    }
-}
-
-/// How often a sched_ext scheduler has been enabled since the boot.
-fn times_enabled() -> String {
-    let path = Path::new("/sys/kernel/sched_ext/enable_seq");
-    std::fs::read_to_string(path).expect("enable_seq")
+/// Every kind of reload among them: steering begins and ends with the fortieth and the eightieth.
+fn nr_reloads() -> u64 {
+    length::of(120, 1000)
 }
 
 /// CPUs that `tasks` get together, after a moment to settle.
@@ -69,8 +29,9 @@ fn cpus_used(tasks: &[Process]) -> f64 {
     };
     std::thread::sleep(Duration::from_millis(500));
     let before = total();
-    std::thread::sleep(Duration::from_secs(3));
-    (total() - before) / 3.0
+    let (start, window) = (Instant::now(), Duration::from_secs(length::of(2, 3)));
+    std::thread::sleep(window);
+    (total() - before) / start.elapsed().as_secs_f64()
 }
 
 /// Keeps the last CPU for launchers, or lends it.
@@ -309,7 +270,7 @@ fn what_the_kernel_refuses_a_part_of_is_put_back() {
 
 #[test]
 #[ignore = "runs in the lab: make test"]
-fn a_thousand_reloads_under_heavy_noise_unload_nothing_and_lose_no_mark() {
+fn many_reloads_under_heavy_noise_unload_nothing_and_lose_no_mark() {
     tier::in_lab(|| {
         let mut reloadable = Reloadable::start(&Everything::new(1000).policy());
         let folder = tempfile::tempdir().unwrap();
@@ -317,7 +278,7 @@ fn a_thousand_reloads_under_heavy_noise_unload_nothing_and_lose_no_mark() {
         let known = Known::start();
         let noise = Noise::heavy("");
         let before_noise = BeforeNoise::start();
-        for number in 1..=RELOADS {
+        for number in 1..=nr_reloads() {
             if number % 2 == 0 {
                 reloadable.scheduler.process.signal(Signal::SIGHUP);
             }
@@ -341,7 +302,7 @@ fn a_thousand_reloads_under_heavy_noise_unload_nothing_and_lose_no_mark() {
                 reloadable.change(&Everything::new(slice_us).policy(), &line);
             }
         }
-        assert_none_lost(&known, RELOADS);
+        assert_none_lost(&known, nr_reloads());
         reloadable.change(&Everything::new(5000).policy(), "-> 5000");
         assert!(is_soon_on(&pinned, 0), "{}", cpus_of(&pinned));
         let launcher = Process::start(busy_loop());

@@ -4,11 +4,15 @@
 use std::time::{Duration, Instant};
 
 use crate::process::{Process, busy_loops};
-use crate::tier;
+use crate::{length, tier};
 
 use super::machine::{Cgroup, Scheduler, mark, nr_cpus, pin, preferred_cpu};
+use super::shared::beside_the_scheduler;
 
-const WINDOW: Duration = Duration::from_secs(10);
+/// Shares are settled within a second, and CPU time is counted in nanoseconds.
+fn window() -> Duration {
+    Duration::from_secs(length::of(4, 10))
+}
 
 fn total(processes: &[Process]) -> f64 {
     processes
@@ -22,7 +26,7 @@ fn shares_of_busy<const N: usize>(groups: [&[Process]; N]) -> ([f64; N], f64) {
     std::thread::sleep(Duration::from_secs(1));
     let start = Instant::now();
     let before = (groups.map(total), busy_time());
-    std::thread::sleep(WINDOW);
+    std::thread::sleep(window());
     let after = (groups.map(total), busy_time());
     let seconds = start.elapsed().as_secs_f64();
     let shares = std::array::from_fn(|index| (after.0[index] - before.0[index]) / seconds);
@@ -50,8 +54,7 @@ fn busy_time() -> f64 {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn handoff_comes_after_launchers_and_before_background() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         let handoff = busy_loops(1);
         let background = busy_loops(1);
         for process in handoff.iter().chain(&background) {
@@ -70,15 +73,13 @@ fn handoff_comes_after_launchers_and_before_background() {
         let all = format!("launch {launch:.3}, handoff {handoff:.3}, background {background:.3}");
         assert!(launch > 0.75, "{all}");
         assert!(handoff > 0.01 && background > 0.01, "{all}");
-        scheduler.stop();
     });
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn busy_loops_that_call_themselves_launchers_get_no_more_than_the_guard_allows() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         let cpus = nr_cpus();
         let pretenders = busy_loops(cpus);
         let others = busy_loops(cpus);
@@ -101,15 +102,13 @@ fn busy_loops_that_call_themselves_launchers_get_no_more_than_the_guard_allows()
             "alone they got {:.3} of the CPUs",
             alone / cpus as f64
         );
-        scheduler.stop();
     });
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn cgroup_weights_share_the_cpus() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         let (light, heavy) = (Cgroup::new("light"), Cgroup::new("heavy"));
         light.set("cpu.weight", "100");
         heavy.set("cpu.weight", "300");
@@ -134,15 +133,13 @@ fn cgroup_weights_share_the_cpus() {
         let ratio = heavy_share / light_share;
         assert!((0.95..1.05).contains(&ratio), "100:100 became {ratio:.3}");
         drop((few, many));
-        scheduler.stop();
     });
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn cgroup_weights_are_hierarchical() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         let (left, right) = (Cgroup::new("left"), Cgroup::new("right"));
         right.set("cgroup.subtree_control", "+cpu");
         let (first, second) = (Cgroup::new("right/first"), Cgroup::new("right/second"));
@@ -165,7 +162,6 @@ fn cgroup_weights_are_hierarchical() {
         drop(groups);
         drop((first, second));
         drop((left, right));
-        scheduler.stop();
     });
 }
 

@@ -5,12 +5,15 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::process::{Process, busy_loops, code, gpu_launch};
-use crate::tier;
+use crate::{length, tier};
 
 use super::machine::{CGROUPS, Cgroup, Scheduler, add_to_cgroup, mark_launch, nr_cpus, pin};
 use super::stalls::Stalls;
 
-const STORM: Duration = Duration::from_secs(10);
+/// How long one lasts.
+fn storm_time() -> Duration {
+    Duration::from_secs(length::of(4, 10))
+}
 
 /// Lets `storm` pass over a busy machine with a launcher on it.
 fn weathers(storm: impl FnOnce()) {
@@ -32,12 +35,12 @@ fn stress_ng(args: &str) {
     let mut command = Command::new("stress-ng");
     command
         .args(args.split_whitespace())
-        .args(["--timeout", &STORM.as_secs().to_string()])
+        .args(["--timeout", &storm_time().as_secs().to_string()])
         .args(["--temp-path", "/tmp"])
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     let mut stress = Process::start(command);
-    let status = stress.wait(STORM * 3);
+    let status = stress.wait(storm_time() + Duration::from_secs(20));
     let errors = stress.log.iter().filter(|line| line.contains("fail: "));
     let is_checksum =
         |line: &&String| line.contains("hash error") || line.contains("metrics-check");
@@ -67,7 +70,7 @@ fn a_fork_bomb_in_its_cgroup() {
         let cage = Cgroup::new("bomb");
         weathers(|| {
             let bomb = fork_bomb(&cage, 64);
-            std::thread::sleep(STORM);
+            std::thread::sleep(storm_time());
             drop(bomb);
             let events = std::fs::read_to_string(cage.path().join("pids.events")).unwrap();
             assert!(!events.contains("max 0\n"), "the limit was not reached");
@@ -77,10 +80,10 @@ fn a_fork_bomb_in_its_cgroup() {
 
 #[test]
 #[ignore = "runs in the lab: make test"]
-fn ten_thousand_short_lived_threads() {
+fn thousands_of_short_lived_threads() {
     tier::in_lab(|| {
         weathers(|| {
-            for _ in 0..100 {
+            for _ in 0..length::of(30, 100) {
                 std::thread::scope(|scope| {
                     for _ in 0..100 {
                         scope.spawn(|| {
@@ -105,7 +108,7 @@ fn affinities_that_change_all_the_time() {
             }
             std::thread::scope(|scope| {
                 scope.spawn(|| stress_ng("--affinity 2 --affinity-rand"));
-                let end = Instant::now() + STORM;
+                let end = Instant::now() + storm_time();
                 for round in 0.. {
                     if Instant::now() > end {
                         break;
@@ -168,7 +171,7 @@ fn cgroups_that_come_and_go() {
     tier::in_lab(|| {
         weathers(|| {
             let moved = busy_loops(4);
-            churn(&moved, STORM);
+            churn(&moved, storm_time());
         });
     });
 }

@@ -14,7 +14,8 @@ use crate::process::{
 };
 use crate::tier;
 
-use super::machine::{Cgroup, Scheduler, loaded, nr_cpus, pin};
+use super::machine::{Cgroup, loaded, nr_cpus, pin};
+use super::shared::beside_the_scheduler;
 
 /// Queues of scx_gpuaware, without the LLC's number: bpf/dsq.bpf.h.
 const DSQ_BACKGROUND: u64 = 0x5_0000;
@@ -46,8 +47,7 @@ fn read(file: &Path) -> (Header, Vec<Record>) {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn switches_have_class_queue_and_slice_under_a_sched_ext_scheduler() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         let _neighbours = busy_loops(nr_cpus());
         let hog = Process::start(busy_loop());
         // The tracer may take half a minute to start beside so much noise in an emulated machine.
@@ -99,7 +99,6 @@ fn switches_have_class_queue_and_slice_under_a_sched_ext_scheduler() {
             "{:?}",
             waited[0]
         );
-        scheduler.stop();
     });
 }
 

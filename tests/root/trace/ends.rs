@@ -10,6 +10,7 @@ use scx_gpuaware::trace::schema::{EndedBy, Line};
 use super::alone;
 use super::known::{command, read};
 use super::perfetto;
+use crate::length;
 use crate::process::{Process, code};
 
 /// As it is given, and with what.
@@ -144,7 +145,7 @@ fn resident_kib(pid: i32) -> u64 {
 #[test]
 fn the_tracer_does_not_grow_with_its_file() {
     const BOUND_KIB: u64 = 64 << 10;
-    const LEAST_BYTES: u64 = 4 * (BOUND_KIB << 10);
+    let least_bytes = length::of(2, 4) * (BOUND_KIB << 10);
     let Some(_alone) = alone() else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace");
@@ -156,7 +157,7 @@ fn the_tracer_does_not_grow_with_its_file() {
         // that what is held goes up and down: it is compared with a file of several times its bound.
         let deadline = Instant::now() + Duration::from_secs(240);
         let (mut most_kib, mut bytes) = (0, 0);
-        while bytes < LEAST_BYTES && Instant::now() < deadline {
+        while bytes < least_bytes && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(100));
             most_kib = most_kib.max(resident_kib(tracer.pid()));
             bytes = std::fs::metadata(&file).unwrap().len();
@@ -164,7 +165,7 @@ fn the_tracer_does_not_grow_with_its_file() {
         tracer.signal(Signal::SIGINT);
         tracer.wait(Duration::from_secs(20));
         assert!(
-            bytes >= LEAST_BYTES,
+            bytes >= least_bytes,
             "{format}: {bytes} bytes in four minutes"
         );
         assert!(

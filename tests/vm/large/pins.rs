@@ -9,17 +9,14 @@ use std::time::{Duration, Instant};
 
 use crate::process::{lab_folder, repository};
 use crate::tier;
+use crate::vm::machine::Scheduler;
 
-use super::machine::Scheduler;
-
-/// Two chiplets of four CPUs, for which the policies are written.
-const NR_CPUS: usize = 8;
 /// Loading, starting and finding threads takes a while under emulation.
 const LIMIT: Duration = Duration::from_secs(40);
 /// Reports of one second in a row that must be right.
 const NR_SECONDS: usize = 3;
 
-/// For each strategy the CPUs of source0, source1, flatmap0, flatmap1, aggreg0, aggreg1, sink0, sink1.
+/// The policies are written for two chiplets of four CPUs. For each strategy the CPUs of source0, source1, flatmap0, flatmap1, aggreg0, aggreg1, sink0, sink1.
 const STRATEGIES: [(&str, [&str; 8]); 6] = [
     ("rr-chiplet", ["0", "1", "2", "3", "0", "1", "2", "3"]),
     ("rr-chiplets", ["0", "4", "1", "5", "2", "6", "3", "7"]),
@@ -118,12 +115,11 @@ fn check(strategy: &str, expected: &[&str; 8]) {
 }
 
 #[test]
-#[ignore = "needs the lab with 8 CPUs: make test"]
+#[ignore = "runs in the lab: make test"]
 fn threads_work_where_the_strategies_of_windflow_say() {
-    if !tier::vm_with_cpus(NR_CPUS) {
-        return;
-    }
-    for (strategy, expected) in &STRATEGIES {
-        check(strategy, expected);
-    }
+    tier::in_large_lab(|| {
+        for (strategy, expected) in &STRATEGIES {
+            check(strategy, expected);
+        }
+    });
 }

@@ -9,8 +9,7 @@ use scx_gpuaware::policy::cpuset::CpuSet;
 
 use crate::process::{Process, busy_loop, busy_loops, eventually, gpu_launch, scx_gpuaware};
 use crate::tier;
-
-use super::machine::{
+use crate::vm::machine::{
     LOAD_LIMIT, Scheduler, cpu_of, launching_threads, mark_launch, metrics, nr_cpus,
     preferred_cpus, try_metrics,
 };
@@ -30,10 +29,7 @@ fn cpus_near_the_gpu() -> CpuSet {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn launchers_stay_on_the_node_of_the_gpu() {
-    if !tier::numa() {
-        return;
-    }
-    tier::in_lab(|| {
+    tier::in_large_lab(|| {
         let near = cpus_near_the_gpu();
         assert!(near.len() < nr_cpus(), "all CPUs are near: {near}");
         let scheduler = Scheduler::start(&[]);
@@ -67,22 +63,11 @@ fn launchers_stay_on_the_node_of_the_gpu() {
     });
 }
 
-#[test]
-#[ignore = "runs in the lab: make test"]
-fn a_cpu_under_an_interrupt_storm_leaves_the_preferred_set_and_returns() {
-    if tier::numa() {
-        tier::in_lab(super::irq_load::leaves_and_returns);
-    }
-}
-
 /// All CPUs of a node but one go at once, under load, and come back.
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn restarts_after_many_cpus_go_and_come_back() {
-    if !tier::numa() {
-        return;
-    }
-    tier::in_lab(|| {
+    tier::in_large_lab(|| {
         let mut scheduler = Scheduler::start(&[]);
         let all = nr_cpus();
         let _busy = busy_loops(all);
