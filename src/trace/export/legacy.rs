@@ -20,6 +20,8 @@ pub const HEADER: &str = "timestamp_ns,event_type,pid,tid,comm,cpu,grid_x,grid_y
                           block_y,block_z,shared_mem,stream,last_offcpu_ns,last_oncpu_ns,irq_num,\
                           irq_name,duration_ns";
 const NR_COLUMNS: usize = 19;
+/// Kind of the row that says in its `duration_ns` how many rows are missing.
+const LOST: &str = "lost";
 
 type Row = [String; NR_COLUMNS];
 
@@ -30,6 +32,8 @@ pub struct LegacyCsv<W: Write> {
     held: BTreeMap<(u64, u64), Row>,
     nr_rows: u64,
     start_ns: Option<u64>,
+    /// Time of the last row.
+    last_ns: u64,
 }
 
 impl<W: Write> LegacyCsv<W> {
@@ -43,6 +47,7 @@ impl<W: Write> LegacyCsv<W> {
             held: BTreeMap::new(),
             nr_rows: 0,
             start_ns: None,
+            last_ns: 0,
         })
     }
 
@@ -66,7 +71,8 @@ impl<W: Write> LegacyCsv<W> {
             }
             let mut row = entry.remove();
             let start_ns = *self.start_ns.get_or_insert(time_ns);
-            row[0] = time_ns.saturating_sub(start_ns).to_string();
+            self.last_ns = time_ns.saturating_sub(start_ns);
+            row[0] = self.last_ns.to_string();
             self.rows.write_record(&row).context("writing a row")?;
         }
         Ok(())
@@ -85,21 +91,15 @@ impl<W: Write> LegacyCsv<W> {
     }
 }
 
-/// Where rows are missing, the log says so, in the words of that tracer. A file that lacks nothing
-/// has rows alone.
-fn losses(rows: csv::Writer<impl Write>, end: &End) -> Result<()> {
-    if end.nr_lost() == 0 {
-        return Ok(());
-    }
-    let mut out = rows.into_inner().map_err(|error| error.into_error())?;
+/// Where rows are missing a last row says how many, in all columns and of a kind of its own, which readers of
+/// that tool's kinds pass over; the log says of which kinds.
+fn warn_of_losses(end: &End) {
     for (kind, count) in &end.lost {
-        writeln!(out, "Warning: lost {count} {}", kind.name())?;
+        warn!("legacy-csv: {count} {} are not in the file", kind.name());
     }
     for (why, count) in &end.missed_by {
-        writeln!(out, "Warning: lost {count} of unknown kind, {why}")?;
+        warn!("legacy-csv: {count} of unknown kind are not in the file, {why}");
     }
-    writeln!(out, "Dropped Events {}", end.nr_lost())?;
-    Ok(out.flush()?)
 }
 
 fn launch(record: &Record, row: &mut Row) {
@@ -151,8 +151,20 @@ impl<W: Write> Sink for LegacyCsv<W> {
         if graphs > 0 {
             warn!("{graphs} graph launches have no row in this format");
         }
-        self.rows.flush().context("writing the last rows")?;
-        losses(self.rows, end).context("writing what was lost")
+        if end.nr_lost() > 0 {
+            warn_of_losses(end);
+            let mut row = Row::default();
+            row[0] = self.last_ns.to_string();
+            row[1] = LOST.to_owned();
+            for zero in [2, 3, 5] {
+                row[zero] = "0".to_owned();
+            }
+            row[NR_COLUMNS - 1] = end.nr_lost().to_string();
+            self.rows
+                .write_record(&row)
+                .context("writing what was lost")?;
+        }
+        self.rows.flush().context("writing the last rows")
     }
 
     fn nr_bytes(&self) -> u64 {

@@ -213,8 +213,7 @@ fn legacy_rows_have_its_19_columns_in_its_order() {
             format!("2100,schedSwitch,10,12,{comm},1,,,,,,,,,3200,0,,,"),
             format!("8100,schedSwitch,10,12,{comm},1,,,,,,,,,0,9200,,,"),
             format!("8200,syncExit,10,12,{comm},1,,,,,,,,,,,,,"),
-            "Warning: lost 4 launch".to_owned(),
-            "Dropped Events 4".to_owned(),
+            "8200,lost,0,0,,0,,,,,,,,,,,,,4".to_owned(),
         ]
     );
 }

@@ -1,27 +1,90 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Rows of cuda_sched_trace, and their quirks: 16 columns without the interrupt's three, names with
-//! unquoted commas, times before the first event as huge numbers, its log in between, figures that
-//! pandas has made `1.0` of.
+//! unquoted commas, times before the first event as huge numbers, its log in between. And the same as
+//! another tool has written it again: quoted, in another order, with more columns.
+
+use std::borrow::Cow;
 
 use super::parsed::{Counter, Parsed};
+use super::cells::{self, split, whole};
 use crate::trace::analyze::event::{Api, Event, Irq, IrqKind, Names, What, Why};
 
 /// The header of the version that traces interrupts.
-#[cfg(test)]
 pub const HEADER: &str = "timestamp_ns,event_type,pid,tid,comm,cpu,grid_x,grid_y,grid_z,block_x,block_y,block_z,shared_mem,stream,last_offcpu_ns,last_oncpu_ns,irq_num,irq_name,duration_ns";
-/// Every header begins with this; the first version's ends with `last_oncpu_ns`.
-pub const HEADER_START: &str = "timestamp_ns,event_type,pid,tid,comm,cpu,";
+/// That of the first version.
+pub const FIRST_HEADER: &str = "timestamp_ns,event_type,pid,tid,comm,cpu,grid_x,grid_y,grid_z,block_x,block_y,block_z,shared_mem,stream,last_offcpu_ns,last_oncpu_ns";
+/// Columns that it lacks.
+const NR_IRQ_COLUMNS: usize = 3;
+const NR_COLUMNS: usize = 19;
+/// Those that may have any text: kind, name, name of the interrupt.
+const TEXTS: [usize; 3] = [1, 4, 17];
 
 const CUDA_COLUMNS: usize = 8;
 const MAX_FIELDS: usize = 64;
 
+/// Where the columns are, if not where cuda_sched_trace writes them.
+#[derive(Debug, Default)]
+pub struct Columns {
+    at: Option<[Option<usize>; NR_COLUMNS]>,
+    nr: usize,
+}
+
+impl Columns {
+    /// From a line with their names. `None`: it is none.
+    fn find(line: &[u8]) -> Option<Result<Self, String>> {
+        if [HEADER.as_bytes(), FIRST_HEADER.as_bytes()].contains(&line) {
+            return Some(Ok(Self::default()));
+        }
+        let names = split(line);
+        let has = |wanted: &[u8]| names.iter().any(|name| name.trim_ascii() == wanted);
+        (has(b"timestamp_ns") && has(b"event_type")).then(|| Self::named(&names))
+    }
+
+    fn named(names: &[Cow<[u8]>]) -> Result<Self, String> {
+        let mut at = [None; NR_COLUMNS];
+        for (number, name) in HEADER.split(',').enumerate() {
+            at[number] = cells::find(names, name)?;
+            if at[number].is_none() && number < NR_COLUMNS - NR_IRQ_COLUMNS {
+                return Err(format!("the names of the columns lack `{name}`"));
+            }
+        }
+        Ok(Self {
+            at: Some(at),
+            nr: names.len(),
+        })
+    }
+}
+
 /// One line.
-pub fn parse(line: &[u8], names: &mut Names) -> Result<Parsed, String> {
-    if line.starts_with(HEADER_START.as_bytes()) {
+pub fn parse(line: &[u8], columns: &mut Columns, names: &mut Names) -> Result<Parsed, String> {
+    let is_row = line.first().is_some_and(u8::is_ascii_digit);
+    if !is_row && let Some(found) = Columns::find(line) {
+        *columns = found?;
         return Ok(Parsed::Restart);
     }
-    if !line.first().is_some_and(u8::is_ascii_digit) {
-        return log_line(line).ok_or_else(|| "expected a row that begins with a time".to_owned());
+    if !is_row && let Some(logged) = log_line(line) {
+        return Ok(logged);
+    }
+    if let Some(at) = &columns.at {
+        let fields = split(line);
+        cells::check_count(fields.len(), columns.nr)?;
+        let mut usual: [&[u8]; NR_COLUMNS] = [&[]; NR_COLUMNS];
+        for (slot, at) in usual.iter_mut().zip(at) {
+            *slot = at.map_or(&[], |at| fields[at].trim_ascii());
+        }
+        empty_gaps(&mut usual);
+        return parsed(&usual, names);
+    }
+    if line.starts_with(b"\"") || line.windows(2).any(|two| two == b",\"") {
+        let fields = split(line);
+        let fields: Vec<&[u8]> = fields.iter().map(|field| &**field).collect();
+        // Else it is a name with quotes in it, which that tool does not quote.
+        if let Ok(event) = parsed(&fields, names) {
+            return Ok(event);
+        }
+    }
+    if !is_row {
+        return Err("expected a row that begins with a time".to_owned());
     }
     let mut fields: [&[u8]; MAX_FIELDS] = [&[]; MAX_FIELDS];
     let mut count = 0;
@@ -30,10 +93,35 @@ pub fn parse(line: &[u8], names: &mut Names) -> Result<Parsed, String> {
         *slot = field;
         count += 1;
     }
-    row(&fields[..count], line, names).map(Parsed::Event)
+    parsed(&fields[..count], names).or_else(|reason| {
+        let again = count == NR_COLUMNS && empty_gaps(&mut fields[..count]);
+        again
+            .then(|| parsed(&fields[..count], names))
+            .unwrap_or(Err(reason))
+    })
 }
 
-fn row(fields: &[&[u8]], line: &[u8], names: &mut Names) -> Result<Event, String> {
+/// Empties what another tool has written where there is no figure. True: there was some.
+fn empty_gaps(fields: &mut [&[u8]]) -> bool {
+    let mut found = false;
+    for (number, field) in fields.iter_mut().enumerate() {
+        if !field.is_empty() && !TEXTS.contains(&number) && cells::is_gap(field) {
+            (*field, found) = (&[], true);
+        }
+    }
+    found
+}
+
+fn parsed(fields: &[&[u8]], names: &mut Names) -> Result<Parsed, String> {
+    // Ours says so in a row what the tracer itself says in its log.
+    if fields.len() == NR_COLUMNS && fields[1] == b"lost" {
+        let count = unsigned("duration_ns", fields[NR_COLUMNS - 1])?;
+        return Ok(Parsed::Counted(Counter::Dropped, count));
+    }
+    row(fields, names).map(Parsed::Event)
+}
+
+fn row(fields: &[&[u8]], names: &mut Names) -> Result<Event, String> {
     let [time, kind, pid, tid, ..] = fields else {
         return Err(format!("expected 16 or 19 columns, found {}", fields.len()));
     };
@@ -43,14 +131,17 @@ fn row(fields: &[&[u8]], line: &[u8], names: &mut Names) -> Result<Event, String
         short_layout(fields)
     };
     let cpu = layout.ok_or_else(|| expected_columns(fields.len()))?;
-    let comm = between(line, fields, 4, cpu);
+    let comm = match &fields[4..cpu] {
+        [comm] => Cow::Borrowed(*comm),
+        parts => Cow::Owned(parts.join(&b","[..])),
+    };
     Ok(Event {
         // Unsigned there: what happened before the first event has wrapped round.
         time_ns: unsigned("timestamp_ns", time)? as i64,
         tgid: unsigned("pid", pid)? as i32,
         tid: unsigned("tid", tid)? as i32,
         cpu: unsigned("cpu", fields[cpu])? as u32,
-        comm: names.keep(&String::from_utf8_lossy(comm)),
+        comm: names.keep(&String::from_utf8_lossy(&comm)),
         what: what(kind, &fields[cpu + 1..], names)?,
     })
 }
@@ -62,10 +153,10 @@ fn expected_columns(found: usize) -> String {
 /// Where `cpu` is in a row of 16 columns, or of 19 whose last three are empty. Commas in the name
 /// of the thread push it right.
 fn short_layout(fields: &[&[u8]]) -> Option<usize> {
-    [11, 14].into_iter().find_map(|from_end| {
+    [14, 11].into_iter().find_map(|from_end| {
         let cpu = fields.len().checked_sub(from_end)?;
         let padded = from_end == 11 || fields[fields.len() - 3..].iter().all(|f| f.is_empty());
-        (cpu >= 5 && padded && number(fields[cpu]).is_some()).then_some(cpu)
+        (cpu >= 5 && padded && whole(fields[cpu]).is_some()).then_some(cpu)
     })
 }
 
@@ -74,16 +165,8 @@ fn irq_layout(fields: &[&[u8]]) -> Option<usize> {
     let empty = CUDA_COLUMNS + 2;
     let last = fields.len().checked_sub(empty + 4)?;
     (5..=last).find(|&at| {
-        number(fields[at]).is_some() && fields[at + 1..=at + empty].iter().all(|f| f.is_empty())
+        whole(fields[at]).is_some() && fields[at + 1..=at + empty].iter().all(|f| f.is_empty())
     })
-}
-
-/// The text of fields `from..to`, with the commas between them.
-fn between<'a>(line: &'a [u8], fields: &[&[u8]], from: usize, to: usize) -> &'a [u8] {
-    let before: usize = fields[..from].iter().map(|field| field.len() + 1).sum();
-    let length: usize = fields[from..to].iter().map(|field| field.len() + 1).sum();
-    line.get(before..before + length.saturating_sub(1))
-        .unwrap_or_default()
 }
 
 /// `rest` is what follows `cpu`.
@@ -109,6 +192,8 @@ fn launch(api: Api, rest: &[&[u8]]) -> Result<What, String> {
     // FNV-1a: the values are compared, never shown.
     let mut shape = 0xcbf2_9ce4_8422_2325_u64;
     for field in &rest[..CUDA_COLUMNS] {
+        let digits = whole(field).map(|value| value.to_string());
+        let field = digits.as_ref().map_or(*field, |digits| digits.as_bytes());
         for &byte in field.iter().chain(b",") {
             shape = (shape ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
@@ -151,22 +236,8 @@ fn irq_exit(kind: IrqKind, rest: &[&[u8]], names: &mut Names) -> Result<What, St
 }
 
 fn unsigned(column: &str, field: &[u8]) -> Result<u64, String> {
-    number(field).ok_or_else(|| {
-        let found = String::from_utf8_lossy(field);
-        format!("{column}: expected a whole number, found `{found}`")
-    })
-}
-
-/// A whole number; pandas writes columns with gaps as `1.0`.
-fn number(field: &[u8]) -> Option<u64> {
-    let digits = field.strip_suffix(b".0").unwrap_or(field);
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0_u64, |value, &byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        value.checked_mul(10)?.checked_add(digit)
-    })
+    let empty = || format!("{column}: expected a whole number, found ``");
+    cells::figure(column, field)?.ok_or_else(empty)
 }
 
 /// A line of the tracer's log, which is in the file when standard error went there too.
@@ -205,156 +276,4 @@ pub fn log_line(line: &[u8]) -> Option<Parsed> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn event(line: &str) -> Result<(Event, Names), String> {
-        let mut names = Names::default();
-        match parse(line.as_bytes(), &mut names)? {
-            Parsed::Event(event) => Ok((event, names)),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn what_of(line: &str) -> What {
-        event(line).unwrap().0.what
-    }
-
-    #[test]
-    fn reads_rows_of_every_kind() {
-        let (launch, names) =
-            event("1500,cuLaunchKernel,10,11,runcu,3,1,2,3,32,1,1,0,0x7f,0,0").unwrap();
-        assert_eq!(
-            (launch.time_ns, launch.tgid, launch.tid, launch.cpu),
-            (1500, 10, 11, 3)
-        );
-        assert_eq!(names.text(launch.comm), "runcu");
-        assert!(matches!(
-            launch.what,
-            What::Launch {
-                api: Api::Driver,
-                ..
-            }
-        ));
-        let off = what_of("9,schedSwitch,10,10,runcu,3,,,,,,,,,98765,0");
-        assert!(matches!(
-            off,
-            What::Off {
-                why: Why::Unknown,
-                next: None
-            }
-        ));
-        assert_eq!(
-            what_of("9,schedSwitch,10,10,runcu,3,,,,,,,,,0,98765"),
-            What::On(None)
-        );
-        assert_eq!(
-            what_of("9,syncEnter,10,10,runcu,3,,,,,,,,,,"),
-            What::SyncEnter
-        );
-        let (exit, names) = event("9,softirqExit,10,10,runcu,3,,,,,,,,,,,3,NET_RX,4500").unwrap();
-        let What::IrqExit {
-            irq, duration_ns, ..
-        } = exit.what
-        else {
-            panic!("{exit:?}");
-        };
-        assert_eq!(
-            (irq.kind, irq.number, duration_ns),
-            (IrqKind::Soft, 3, 4500)
-        );
-        assert_eq!(names.text(irq.name), "NET_RX");
-    }
-
-    #[test]
-    fn rows_padded_to_19_columns_are_the_same() {
-        for (short, long) in [
-            (
-                "9,syncEnter,1,1,a,3,,,,,,,,,,",
-                "9,syncEnter,1,1,a,3,,,,,,,,,,,,,",
-            ),
-            (
-                "9,schedSwitch,1,1,a,3,,,,,,,,,5,0",
-                "9,schedSwitch,1,1,a,3,,,,,,,,,5.0,0.0,,,",
-            ),
-        ] {
-            assert_eq!(event(short).unwrap().0, event(long).unwrap().0);
-        }
-    }
-
-    #[test]
-    fn commas_in_names_do_not_shift_columns() {
-        let (event_a, names) = event("9,schedSwitch,1,1,a, 7,b,3,,,,,,,,,5,0").unwrap();
-        assert_eq!((names.text(event_a.comm), event_a.cpu), ("a, 7,b", 3));
-        let (event_b, names) =
-            event("9,hardirqExit,1,1,x,5,3,,,,,,,,,,,17,ehci, ohci,900").unwrap();
-        assert_eq!((names.text(event_b.comm), event_b.cpu), ("x,5", 3));
-        let What::IrqExit {
-            irq, duration_ns, ..
-        } = event_b.what
-        else {
-            panic!("{event_b:?}");
-        };
-        assert_eq!((names.text(irq.name), duration_ns), ("ehci, ohci", 900));
-    }
-
-    #[test]
-    fn time_before_the_first_event_is_negative() {
-        let row = "18446744073709551000,syncEnter,1,1,a,3,,,,,,,,,,";
-        assert_eq!(event(row).unwrap().0.time_ns, -616);
-    }
-
-    #[test]
-    fn the_same_launch_has_the_same_shape() {
-        let shape = |line| match what_of(line) {
-            What::Launch { shape, .. } => shape,
-            other => panic!("{other:?}"),
-        };
-        let driver = shape("9,cuLaunchKernel,1,1,a,3,1,2,3,32,1,1,0,0x7f,0,0");
-        assert_eq!(
-            driver,
-            shape("5,cudaLaunchKernel,1,1,b,1,1,2,3,32,1,1,0,0x7f,0,0")
-        );
-        assert_ne!(
-            driver,
-            shape("5,cudaLaunchKernel,1,1,b,1,1,2,3,32,1,1,0,0x80,0,0")
-        );
-    }
-
-    #[test]
-    fn the_log_is_told_from_rows_and_its_counters_are_kept() {
-        let mut names = Names::default();
-        let mut parsed = |line: &str| parse(line.as_bytes(), &mut names);
-        let counted = parsed("Dropped Events              111000").unwrap();
-        assert!(matches!(
-            counted,
-            Parsed::Counted(Counter::Dropped, 111_000)
-        ));
-        assert!(matches!(
-            parsed("Attached tracepoint: sched_switch"),
-            Ok(Parsed::Nothing)
-        ));
-        assert!(matches!(parsed(HEADER), Ok(Parsed::Restart)));
-        assert!(parsed("something else").is_err());
-    }
-
-    #[test]
-    fn says_what_is_wrong_with_a_row() {
-        for (line, part) in [
-            ("9,schedSwitch,1,1,a,3,,,,,,,,,5", "found 15"),
-            ("9,schedSwitch,1,1,a,3,,,,,,,,,5,6", "to be 0"),
-            ("9,schedSwitch,1,1,a,3,,,,,,,,,x,0", "last_offcpu_ns"),
-            ("9,cuLaunchKernel,1,1,a,3,,,,,,,,,0,0", "grid_x"),
-            ("9,madeUp,1,1,a,3,,,,,,,,,0,0", "madeUp"),
-            ("9,softirqExit,1,1,a,3,,,,,,,,,,,3,NET_RX,", "duration_ns"),
-            ("9", "found 1"),
-            (
-                "99999999999999999999,syncEnter,1,1,a,3,,,,,,,,,,",
-                "timestamp_ns",
-            ),
-        ] {
-            let error = event(line).unwrap_err();
-            assert!(error.contains(part), "{part} in {error}");
-        }
-    }
-}
+mod tests;

@@ -2,10 +2,12 @@
 //! From the text of a trace to events, one at a time: which format it is, what is wrong with it and
 //! where. Owns no counting of what happened.
 
+mod cells;
 mod legacy;
 mod lines;
 mod native;
 mod parsed;
+mod refusal;
 
 use std::io::BufRead;
 
@@ -16,9 +18,10 @@ use crate::trace::schema::{CSV_HEADER_PREFIX, End, Header, VERSION};
 #[cfg(test)]
 pub use legacy::HEADER as LEGACY_HEADER;
 use lines::{Found, Lines};
-use native::Columns;
 pub use parsed::Counter;
 use parsed::Parsed;
+pub use refusal::InputError;
+use refusal::{excerpt, hint};
 
 /// Problems that are named; the others are counted.
 const MAX_NAMED: usize = 5;
@@ -48,47 +51,6 @@ pub enum Item {
     Event(Event),
     /// Another run begins in the same file: times start anew.
     Restart,
-}
-
-/// A file that cannot be analysed.
-#[derive(Debug, thiserror::Error)]
-pub enum InputError {
-    /// It is no trace.
-    #[error(
-        "{file}:{line}: not a trace: expected the header of cuda_sched_trace's CSV (`timestamp_ns,event_type,…`), of a CSV by \
-         scx_gpuaware trace (`# scx_gpuaware trace {{…}}`) or of NDJSON (`{{\"header\":…}}`), found `{found}`"
-    )]
-    NotATrace {
-        file: String,
-        line: u64,
-        found: String,
-    },
-    /// Its schema is of another version.
-    #[error(
-        "{file}:{line}: a trace of schema {found}; this version of scx_gpuaware reads schema {VERSION}: \
-         use the version that wrote it, or trace anew"
-    )]
-    Version { file: String, line: u64, found: u64 },
-    /// It has nothing.
-    #[error("{file}: no event in it")]
-    Empty { file: String },
-    /// Most of it is malformed.
-    #[error(
-        "{file}:{line}: {reason}; {bad} of {lines} lines are malformed: not a trace of the format that its first lines promise"
-    )]
-    Malformed {
-        file: String,
-        line: u64,
-        reason: String,
-        bad: u64,
-        lines: u64,
-    },
-    /// It cannot be read.
-    #[error("{file}: {source}")]
-    Io {
-        file: String,
-        source: std::io::Error,
-    },
 }
 
 /// A line that could not be understood.
@@ -127,7 +89,8 @@ pub struct Reader<R> {
     file: String,
     lines: Lines<R>,
     format: Format,
-    columns: Columns,
+    columns: native::Columns,
+    legacy_columns: legacy::Columns,
     /// The line that told the format, to be read again.
     first: bool,
     rows: u64,
@@ -146,7 +109,8 @@ impl<R: BufRead> Reader<R> {
             file: file.to_owned(),
             lines: Lines::new(input),
             format: Format::LegacyCsv,
-            columns: Columns::default(),
+            columns: native::Columns::default(),
+            legacy_columns: legacy::Columns::default(),
             first: true,
             rows: 0,
             before_ns: None,
@@ -171,6 +135,7 @@ impl<R: BufRead> Reader<R> {
                     file: file.to_owned(),
                     line: reader.lines.number(),
                     found: excerpt(text),
+                    hint: hint(text),
                 });
             };
             reader.format = format;
@@ -224,7 +189,7 @@ impl<R: BufRead> Reader<R> {
     fn append_quoted_lines(&mut self) -> Result<(), InputError> {
         for _ in 0..MAX_CONTINUATIONS {
             let quoted = self.format == Format::Csv && !self.lines.text().starts_with(b"#");
-            if !quoted || !native::goes_on(self.lines.text()) {
+            if !quoted || !cells::goes_on(self.lines.text()) {
                 break;
             }
             let found = self.lines.append();
@@ -238,7 +203,7 @@ impl<R: BufRead> Reader<R> {
     fn parse(&mut self, names: &mut Names) -> Result<Parsed, String> {
         let text = self.lines.text();
         let parsed = match self.format {
-            Format::LegacyCsv => legacy::parse(text, names),
+            Format::LegacyCsv => legacy::parse(text, &mut self.legacy_columns, names),
             Format::Csv => native::parse_csv(text, &mut self.columns, names),
             Format::Ndjson => native::parse_json(text, names),
         }?;
@@ -357,19 +322,9 @@ fn format_of(line: &[u8]) -> Option<Format> {
         return Some(Format::Ndjson);
     }
     // A file that was split has no header; its rows are told by their form.
-    legacy::parse(line, &mut Names::default())
+    legacy::parse(line, &mut legacy::Columns::default(), &mut Names::default())
         .is_ok()
         .then_some(Format::LegacyCsv)
-}
-
-/// The beginning of a line, fit for a message.
-fn excerpt(line: &[u8]) -> String {
-    let text = String::from_utf8_lossy(line);
-    let mut short: String = text.chars().take(60).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    short.escape_debug().to_string()
 }
 
 #[cfg(test)]
@@ -397,6 +352,20 @@ mod tests {
         let found = error("\n\nname,age\nx,3\n");
         assert!(found.starts_with("t.csv:3: not a trace"), "{found}");
         assert!(found.contains("`name,age`"), "{found}");
+        for (text, part) in [
+            ("time_ns,event,cpu,tid,tgid,comm\n", "put it back"),
+            (
+                "\"# scx_gpuaware trace {\"\"schema\"\":1\"\n",
+                "put it back",
+            ),
+            (
+                "timestamp_ns;event_type;pid;tid;comm;cpu;grid_x\n",
+                "separated by `;`",
+            ),
+        ] {
+            assert!(error(text).contains(part), "{}", error(text));
+        }
+        assert!(!found.contains("put it back"), "{found}");
         assert!(error("\u{7f}ELF\u{2}\u{1}").contains("not a trace"));
         assert_eq!(error(""), "t.csv: no event in it");
         assert_eq!(

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use super::parsed::Parsed;
+use super::cells::{self, figure_json, needed_json, split, text_json};
 use crate::trace::analyze::event::{Api, Away, Event, Irq, IrqKind, Names, What, Why};
 use crate::trace::schema::{CSV_END_PREFIX, CSV_HEADER_PREFIX, End, Header, Kind, Reason, VERSION};
 
@@ -17,45 +18,49 @@ const NDJSON_END_START: &str = "{\"end\"";
 /// The columns that the analysis needs. NDJSON leaves out what a kind does not have.
 #[derive(Debug, Default, Deserialize)]
 struct Row<'a> {
+    #[serde(deserialize_with = "needed_json")]
     time_ns: u64,
     #[serde(borrow)]
     event: Cow<'a, str>,
+    #[serde(deserialize_with = "needed_json")]
     cpu: u32,
+    #[serde(deserialize_with = "needed_json")]
     tid: i32,
+    #[serde(deserialize_with = "needed_json")]
     tgid: i32,
     #[serde(borrow)]
     comm: Cow<'a, str>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "figure_json")]
     grid_x: Option<u32>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "figure_json")]
     grid_y: Option<u32>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "figure_json")]
     grid_z: Option<u32>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "figure_json")]
     block_x: Option<u32>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "figure_json")]
     block_y: Option<u32>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "figure_json")]
     block_z: Option<u32>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "figure_json")]
     shared_bytes: Option<u32>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "figure_json")]
     stream: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "figure_json")]
     duration_ns: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "figure_json")]
     self_ns: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "figure_json")]
     wait_ns: Option<u64>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text_json")]
     reason: Cow<'a, str>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "figure_json")]
     other_tid: Option<i32>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text_json")]
     other_comm: Cow<'a, str>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "figure_json")]
     irq: Option<u32>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "text_json")]
     irq_name: Cow<'a, str>,
 }
 
@@ -101,7 +106,9 @@ fn header(value: serde_json::Value) -> Result<Parsed, String> {
 #[derive(Debug, Default)]
 pub struct Columns {
     /// The fields of `Row`, in its order; `None` until the line with the names was read.
-    at: Option<[Option<usize>; Self::NAMES.len()]>,
+    at: Option<[usize; Self::NAMES.len()]>,
+    /// How many there are.
+    nr: usize,
 }
 
 impl Columns {
@@ -130,36 +137,48 @@ impl Columns {
         "irq_name",
     ];
 
-    fn find(fields: &[Cow<[u8]>]) -> Result<Self, String> {
-        let mut at = [None; Self::NAMES.len()];
+    fn find(names: &[Cow<[u8]>], line: &[u8]) -> Result<Self, String> {
+        let mut at = [0; Self::NAMES.len()];
         for (slot, name) in at.iter_mut().zip(Self::NAMES) {
-            let found = fields.iter().position(|field| **field == *name.as_bytes());
-            *slot = Some(found.ok_or_else(|| format!("the names of the columns lack `{name}`"))?);
+            *slot = cells::find(names, name)?.ok_or_else(|| {
+                let missing = format!("the names of the columns lack `{name}`");
+                cells::other_separator(line).unwrap_or(missing)
+            })?;
         }
-        Ok(Self { at: Some(at) })
+        Ok(Self {
+            at: Some(at),
+            nr: names.len(),
+        })
     }
-}
-
-/// Whether a quoted field goes on in the next line.
-pub fn goes_on(line: &[u8]) -> bool {
-    line.iter().filter(|&&byte| byte == b'"').count() % 2 == 1
 }
 
 /// One line of CSV.
 pub fn parse_csv(line: &[u8], columns: &mut Columns, names: &mut Names) -> Result<Parsed, String> {
+    // A spreadsheet pads every line with empty cells.
+    let padded = |json: &[u8]| {
+        json.iter()
+            .rposition(|&byte| byte != b',')
+            .map_or(0, |at| at + 1)
+    };
     if let Some(json) = line.strip_prefix(CSV_HEADER_PREFIX.as_bytes()) {
         columns.at = None;
-        return header(serde_json::from_slice(json).map_err(json_error)?);
+        return header(serde_json::from_slice(&json[..padded(json)]).map_err(json_error)?);
     }
     if let Some(json) = line.strip_prefix(CSV_END_PREFIX.as_bytes()) {
-        let end = serde_json::from_slice(json).map_err(json_error)?;
+        let end = serde_json::from_slice(&json[..padded(json)]).map_err(json_error)?;
         return Ok(Parsed::End(Box::new(end)));
     }
     let fields = split(line);
     let Some(at) = &columns.at else {
-        *columns = Columns::find(&fields)?;
+        *columns = Columns::find(&fields, line)?;
         return Ok(Parsed::Nothing);
     };
+    cells::check_count(fields.len(), columns.nr)?;
+    // Files that were put together may have the names again, in another order.
+    if fields[at[0]].trim_ascii() == Columns::NAMES[0].as_bytes() {
+        *columns = Columns::find(&fields, line)?;
+        return Ok(Parsed::Nothing);
+    }
     let row = Row {
         time_ns: needed(figure(0, &fields, at)?, 0)?,
         event: text(1, &fields, at)?,
@@ -188,69 +207,28 @@ pub fn parse_csv(line: &[u8], columns: &mut Columns, names: &mut Names) -> Resul
 }
 
 /// A field of text.
-fn text<'a>(
-    column: usize,
-    fields: &'a [Cow<[u8]>],
-    at: &[Option<usize>],
-) -> Result<Cow<'a, str>, String> {
-    let field = at[column].and_then(|at| fields.get(at));
-    let field = field.ok_or_else(|| format!("{} columns only", fields.len()))?;
-    std::str::from_utf8(field)
+fn text<'a>(column: usize, fields: &'a [Cow<[u8]>], at: &[usize]) -> Result<Cow<'a, str>, String> {
+    std::str::from_utf8(&fields[at[column]])
         .map(Cow::Borrowed)
         .map_err(|_| format!("{}: expected UTF-8", Columns::NAMES[column]))
 }
 
 /// A field of digits; `None` where it is empty.
-fn figure<T: std::str::FromStr>(
+fn figure<T: TryFrom<u64>>(
     column: usize,
     fields: &[Cow<[u8]>],
-    at: &[Option<usize>],
+    at: &[usize],
 ) -> Result<Option<T>, String> {
-    let field = at[column].and_then(|at| fields.get(at));
-    let field = field.ok_or_else(|| format!("{} columns only", fields.len()))?;
-    if field.is_empty() {
+    let name = Columns::NAMES[column];
+    let Some(value) = cells::figure(name, &fields[at[column]])? else {
         return Ok(None);
-    }
-    let parsed = std::str::from_utf8(field)
-        .ok()
-        .and_then(|text| text.parse().ok());
-    parsed.map(Some).ok_or_else(|| {
-        let found = String::from_utf8_lossy(field);
-        format!(
-            "{}: expected a whole number, found `{found}`",
-            Columns::NAMES[column]
-        )
-    })
+    };
+    let too_large = |_| format!("{name}: {value} is too large");
+    T::try_from(value).map(Some).map_err(too_large)
 }
 
 fn needed<T>(value: Option<T>, column: usize) -> Result<T, String> {
     value.ok_or_else(|| format!("{} is empty", Columns::NAMES[column]))
-}
-
-/// Fields as RFC 4180 quotes them.
-fn split(line: &[u8]) -> Vec<Cow<'_, [u8]>> {
-    if !line.contains(&b'"') {
-        return line
-            .split(|&byte| byte == b',')
-            .map(Cow::Borrowed)
-            .collect();
-    }
-    let mut fields = Vec::new();
-    let (mut field, mut quoted) = (Vec::new(), false);
-    let mut bytes = line.iter().peekable();
-    while let Some(&byte) = bytes.next() {
-        match byte {
-            b'"' if quoted && bytes.peek() == Some(&&b'"') => {
-                bytes.next();
-                field.push(b'"');
-            }
-            b'"' => quoted = !quoted,
-            b',' if !quoted => fields.push(Cow::Owned(std::mem::take(&mut field))),
-            other => field.push(other),
-        }
-    }
-    fields.push(Cow::Owned(field));
-    fields
 }
 
 fn event(row: &Row, names: &mut Names) -> Result<Parsed, String> {
@@ -364,114 +342,4 @@ fn irq(kind: IrqKind, row: &Row, names: &mut Names) -> Result<What, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::trace::schema::{COLUMNS, Comm, Record};
-
-    fn record() -> Record {
-        Record {
-            cpu: 1,
-            tid: 12,
-            tgid: 10,
-            comm: Comm::new("a,\"b\nc"),
-            duration_ns: Some(900),
-            wait_ns: Some(300),
-            reason: Some(Reason::Blocked),
-            ..Record::new(5000, Kind::SwitchIn)
-        }
-    }
-
-    /// A CSV row of `record`, its names quoted.
-    fn csv_row(record: &Record) -> String {
-        let object = serde_json::to_value(record).unwrap();
-        let cell = |column: &&'static str| match &object[*column] {
-            serde_json::Value::Null => String::new(),
-            serde_json::Value::String(text) => format!("\"{}\"", text.replace('"', "\"\"")),
-            other => other.to_string(),
-        };
-        COLUMNS.iter().map(cell).collect::<Vec<_>>().join(",")
-    }
-
-    fn csv(lines: &[&str]) -> (Result<Parsed, String>, Names) {
-        let (mut columns, mut names) = (Columns::default(), Names::default());
-        let mut last = Ok(Parsed::Nothing);
-        for line in lines {
-            last = parse_csv(line.as_bytes(), &mut columns, &mut names);
-        }
-        (last, names)
-    }
-
-    fn assert_is_record(parsed: Result<Parsed, String>, names: &Names) {
-        let Ok(Parsed::Event(event)) = parsed else {
-            panic!("{parsed:?}");
-        };
-        assert_eq!(
-            (event.time_ns, event.tid, event.tgid, event.cpu),
-            (5000, 12, 10, 1)
-        );
-        assert_eq!(names.text(event.comm), "a,\"b\nc");
-        let away = Away {
-            why: Why::Blocked,
-            off_ns: 900,
-            wait_ns: 300,
-        };
-        assert_eq!(event.what, What::On(Some(away)));
-    }
-
-    #[test]
-    fn csv_and_ndjson_of_the_same_record_are_the_same_event() {
-        let mut names = Names::default();
-        let json = serde_json::to_string(&record()).unwrap();
-        assert_is_record(parse_json(json.as_bytes(), &mut names), &names);
-        let (parsed, names) = csv(&[&COLUMNS.join(","), &csv_row(&record())]);
-        assert_is_record(parsed, &names);
-    }
-
-    #[test]
-    fn columns_and_kinds_to_come_are_passed_over() {
-        let columns = COLUMNS.join(",") + ",new_column";
-        let (parsed, names) = csv(&[&columns, &(csv_row(&record()) + ",7")]);
-        assert_is_record(parsed, &names);
-        let mut object = serde_json::to_value(record()).unwrap();
-        object["new_column"] = 7.into();
-        let mut names = Names::default();
-        let mut parse =
-            |object: &serde_json::Value| parse_json(object.to_string().as_bytes(), &mut names);
-        assert!(matches!(parse(&object), Ok(Parsed::Event(_))));
-        object["event"] = "teleport".into();
-        assert!(matches!(parse(&object), Ok(Parsed::UnknownKind)));
-        let end = serde_json::json!({"end": {"ended_by": "signal", "end_ns": 9, "window_ns": 9, "windows": 1,
-            "counted": {"launch": 3, "teleport": 5}, "lost": {"teleport": 1}, "missed": 0, "new_key": 7}});
-        let Ok(Parsed::End(end)) = parse(&end) else {
-            panic!("an end of a later program")
-        };
-        assert_eq!(end.counted, [(Kind::Launch, 3)].into());
-    }
-
-    #[test]
-    fn another_version_is_seen() {
-        let mut names = Names::default();
-        let parsed = parse_json(br#"{"header":{"schema":2}}"#, &mut names);
-        assert!(matches!(parsed, Ok(Parsed::OtherVersion(2))));
-        let (parsed, _) = csv(&["# scx_gpuaware trace {\"schema\":3}"]);
-        assert!(matches!(parsed, Ok(Parsed::OtherVersion(3))));
-    }
-
-    #[test]
-    fn says_what_is_wrong_with_a_row() {
-        let columns = COLUMNS.join(",");
-        let good = csv_row(&record());
-        for (row, part) in [
-            (good.replacen("5000", "five", 1), "time_ns"),
-            (good.replacen("5000", "", 1), "time_ns is empty"),
-            (good.replacen("blocked", "irq", 1), "reason"),
-            (good.replacen("900", "", 1), "duration_ns"),
-            ("5000,switch_in".to_owned(), "2 columns only"),
-        ] {
-            let error = csv(&[&columns, &row]).0.unwrap_err();
-            assert!(error.contains(part), "{part} in {error}");
-        }
-        let error = csv(&["time_ns,event,cpu"]).0.unwrap_err();
-        assert!(error.contains("`tid`"), "{error}");
-    }
-}
+mod tests;
