@@ -82,9 +82,17 @@ pub fn online() -> Result<CpuSet> {
 /// # Errors
 /// The file cannot be read, or the policy is refused, with all its diagnostics.
 pub fn read(path: &Path, online: &CpuSet) -> Result<Document> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("reading policy {}", path.display()))?;
-    Document::parse(&text)
+    let shown = path.display();
+    let bytes = std::fs::read(path).with_context(|| format!("reading policy {shown}"))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
+        let column = 1 + before.iter().rev().take_while(|&&byte| byte != b'\n').count();
+        anyhow!("the policy is refused\n{shown}:{line}: error: byte {column} of the line is no UTF-8: save the file as UTF-8")
+    })?;
+    // Some editors begin a file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    Document::parse(text)
         .and_then(|document| document.check_on(online).map(|()| document))
         .map_err(|error| {
             let file = path.display().to_string();

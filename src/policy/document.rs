@@ -44,7 +44,12 @@ impl Document {
         if !errors.is_empty() {
             for error in errors {
                 let at = error.span().unwrap_or(0..0);
-                report.error_in_key(at, String::new(), format!("not TOML: {}", error.message()));
+                let mut problem = format!("not TOML: {}", error.message());
+                // The parser shows where, and not which.
+                if error.message() == "duplicate key" {
+                    problem += &format!(" `{}`", report.written(&at).trim());
+                }
+                report.error_in_key(at, String::new(), problem);
             }
             return Err(PolicyError(report.into_diagnostics()));
         }

@@ -70,6 +70,27 @@ impl Glob {
     }
 }
 
+/// systemd writes `-` and others within a name as `\x2d`. In a glob the backslash would stand for nothing but the
+/// `x` after it, so it is made to stand for itself.
+fn literal_escapes(pattern: &str) -> String {
+    let mut literal = String::with_capacity(pattern.len());
+    let mut rest = pattern;
+    while let Some((before, after)) = rest.split_once('\\') {
+        literal += before;
+        let is_hex = |at: usize| after.as_bytes().get(at).is_some_and(u8::is_ascii_hexdigit);
+        let next = after.chars().next();
+        if next == Some('x') && is_hex(1) && is_hex(2) {
+            literal += "\\\\";
+            rest = after;
+        } else {
+            literal.push('\\');
+            literal.extend(next);
+            rest = &after[next.map_or(0, char::len_utf8)..];
+        }
+    }
+    literal + rest
+}
+
 const META: [char; 5] = ['*', '?', '[', '{', '\\'];
 
 fn example(what: &str) -> &'static str {
@@ -81,13 +102,15 @@ fn example(what: &str) -> &'static str {
 }
 
 impl CgroupGlob {
-    /// Compiles `text`; `*` stays within one path component, `**` crosses them.
+    /// Compiles `text`; `*` stays within one path component, `**` crosses them. What systemd has escaped,
+    /// such as `\x2d`, stands for itself.
     ///
     /// # Errors
     /// Why `text` is no glob.
     pub fn new(text: &str) -> Result<Self, String> {
         let glob = |pattern| Glob::new(text, pattern, true, "cgroup glob");
-        let pattern = text.trim_matches('/');
+        let pattern = literal_escapes(text.trim_matches('/'));
+        let pattern = pattern.as_str();
         let top = match pattern.strip_suffix("/**") {
             Some(top) if !top.is_empty() => Some(glob(top)?.matcher),
             _ => None,
@@ -231,6 +254,27 @@ mod tests {
         assert!(below.matches("/gpu.slice"));
         assert!(!below.matches("/gpu.slice2"));
         assert!(CgroupGlob::new("**").unwrap().matches("a/b"));
+    }
+
+    #[test]
+    fn what_systemd_has_escaped_stands_for_itself() {
+        let folder = r"system.slice/system-vllm\x2dserver.slice/vllm\x2dserver@0.service";
+        for glob in [
+            folder,
+            r"system.slice/system-vllm\x2dserver.slice/**",
+            r"system.slice/*\x2dserver.slice/*",
+            r"system.slice/system-vllm\\x2dserver.slice/vllm\\x2dserver@?.service",
+            r"{other,system}.slice/system-vllm\x2dserver.slice/**",
+        ] {
+            assert!(CgroupGlob::new(glob).unwrap().matches(folder), "{glob}");
+        }
+        let escaped = CgroupGlob::new(r"a\x2db/\*\xzz").unwrap();
+        assert!(
+            escaped.matches(r"a\x2db/*xzz"),
+            "other backslashes escape as in any glob"
+        );
+        assert!(!escaped.matches("a-b/*xzz"));
+        assert!(CgroupGlob::new(r"a\").is_err());
     }
 
     #[test]

@@ -128,6 +128,11 @@ impl<'t> Report<'t> {
         self.found.push((span.start, diagnostic));
     }
 
+    /// What is written at `span`.
+    pub fn written(&self, span: &Range<usize>) -> &'t str {
+        self.text.get(span.clone()).unwrap_or_default()
+    }
+
     /// Line of `span`, from 1.
     pub fn line(&self, span: &Range<usize>) -> usize {
         line_of(self.text, span.start)

@@ -7,7 +7,7 @@ use super::conflict::{Conflicts, Owner};
 use super::file::{RuleFile, Rules};
 use super::report::Report;
 use super::rule::Rule;
-use super::scalar::At;
+use super::scalar::{At, CgroupTerm};
 
 /// The rules of `list` that are right, which `conflicts` looks at later.
 pub fn rules(
@@ -42,6 +42,9 @@ fn rule(
             format!("unreachable: the kernel cuts thread names to 15 bytes: write \"{cut}*\"");
         report.warning(comm.span.clone(), problem);
     }
+    if let Some(cgroup) = &file.cgroup {
+        report_unescaped(cgroup, report);
+    }
     let rule = Rule {
         cuda_launch: file.cuda_launch.as_ref().is_some_and(|term| term.value.0),
         wakes_launch: file.wakes.is_some(),
@@ -69,6 +72,27 @@ fn rule(
         _ => {}
     }
     None
+}
+
+/// In a basic string TOML itself turns systemd's `\x2d` into a dash, and no cgroup with an escaped name matches.
+fn report_unescaped(cgroup: &At<CgroupTerm>, report: &mut Report<'_>) {
+    let written = report.written(&cgroup.span).to_owned();
+    let Some(body) = written
+        .strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'))
+    else {
+        return;
+    };
+    let mut after_backslashes = body.split("\\\\").filter_map(|part| part.split_once("\\x"));
+    if let Some((_, code)) = after_backslashes.next() {
+        let code = code.get(..2).unwrap_or_default();
+        let problem = format!(
+            "\"\\x{code}\" between double quotes is another character to TOML, not what systemd has in the name: write \
+             it between single quotes, '{}'",
+            body.replace("\\\\", "\\")
+        );
+        report.error(cgroup.span.clone(), problem);
+    }
 }
 
 /// Terms that are watched for have one home each; true if one is elsewhere.

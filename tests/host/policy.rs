@@ -105,6 +105,49 @@ fn shipped_policies_are_right_for_their_machine_and_documented() {
 }
 
 #[test]
+fn a_file_as_other_editors_save_it_is_read_or_refused_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.toml");
+    let text = "[class.launch]\r\nslice_us = 10000\r\n";
+    let check = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        policy(&["check", path.to_str().unwrap()])
+    };
+    for bytes in [text.to_owned(), format!("\u{feff}{text}")] {
+        let output = check(bytes.as_bytes());
+        assert_eq!(code(output.status), 0, "{}", stderr(&output));
+    }
+    let utf16: Vec<_> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for (bytes, place) in [
+        ([b"\xff\xfe".to_vec(), utf16].concat(), ":1: error: byte 1 "),
+        (
+            b"version = 1\n# Gr\xfc\xdfe\n".to_vec(),
+            ":2: error: byte 5 ",
+        ),
+    ] {
+        let output = check(&bytes);
+        assert_eq!(code(output.status), 2);
+        assert!(stderr(&output).contains(place), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn cgroups_that_systemd_has_escaped_are_written_in_either_way_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.toml");
+    for (value, is_right) in [
+        (r"'a.slice/a-vllm\x2dserver.slice'", true),
+        (r#""a.slice/a-vllm\\x2dserver.slice""#, true),
+        (r#""a.slice/a-vllm\x2dserver.slice""#, false),
+    ] {
+        let text = format!("[class.handoff]\nmatch = {{ cgroup = {value} }}\n");
+        std::fs::write(&path, text).unwrap();
+        let output = policy(&["check", path.to_str().unwrap()]);
+        assert_eq!(code(output.status) == 0, is_right, "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn check_names_every_refused_file() {
     let bad = toml_files("tests/data/policies/bad");
     let good = repository().join("scheds/policies/single-gpu.toml");
