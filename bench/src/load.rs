@@ -127,7 +127,9 @@ fn processes() -> Result<Vec<Process>> {
     let stats = entries.filter_map(|entry| {
         let entry = entry.ok()?;
         let pid = entry.file_name().to_str()?.parse::<u32>().ok()?;
-        parse_process(pid, &fs::read_to_string(entry.path().join("stat")).ok()?)
+        // The name of a process may have any bytes.
+        let stat = fs::read(entry.path().join("stat")).ok()?;
+        parse_process(pid, &String::from_utf8_lossy(&stat))
     });
     Ok(stats.collect())
 }

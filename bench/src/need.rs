@@ -11,7 +11,7 @@ use crate::{kernel_release, program};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Need {
-    /// A kernel with sched_ext, and no `isolcpus=` on its command line.
+    /// A kernel with sched_ext, and no CPU that `isolcpus=` keeps out of the scheduling domains.
     SchedExt,
     /// CPUs that the kernel shows as isolated: the preferred ones.
     IsolatedCpus,
@@ -37,6 +37,7 @@ static WORDS: [(&str, Need); 6] = [
     ("numa", Need::Numa),
 ];
 const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
+const COMMAND_LINE: &str = "/proc/cmdline";
 /// The driver's folder for each GPU that it drives.
 const NVIDIA_GPUS: &str = "/proc/driver/nvidia/gpus";
 const NODES: &str = "/sys/devices/system/node";
@@ -115,8 +116,27 @@ fn sched_ext() -> Option<String> {
     if !Path::new("/sys/kernel/sched_ext").exists() {
         return Some("this kernel has no sched_ext".to_owned());
     }
-    let isolated = !read(ISOLATED).is_empty();
+    // Newer kernels list the CPUs of isolated cpusets there too, beside which sched_ext loads.
+    let isolated = !read(ISOLATED).is_empty() && isolates_domains(&read(COMMAND_LINE));
     isolated.then(|| "sched_ext refuses to load on a boot with isolcpus=".to_owned())
+}
+
+/// Does an `isolcpus=` take CPUs out of the scheduling domains, as it does with the flag `domain` or without flags?
+fn isolates_domains(command_line: &str) -> bool {
+    let parameters = command_line
+        .split_whitespace()
+        .map(|word| word.trim_matches('"'));
+    let mut values = parameters.filter_map(|word| word.strip_prefix("isolcpus="));
+    values.any(|value| {
+        let flags: Vec<_> = value
+            .split(',')
+            .map(|flag| flag.trim_matches('"'))
+            .collect();
+        let others = flags
+            .iter()
+            .any(|flag| ["managed_irq", "nohz"].contains(flag));
+        flags.contains(&"domain") || !others
+    })
 }
 
 fn kernel() -> String {
@@ -171,6 +191,25 @@ mod tests {
         // A kernel has one of the two, whichever this machine's is.
         let kernels = [unmet("eevdf"), unmet("cfs")];
         assert_eq!(kernels.iter().flatten().count(), 1, "{kernels:?}");
+    }
+
+    #[test]
+    fn only_isolation_from_scheduling_keeps_sched_ext_away() {
+        for line in [
+            "quiet isolcpus=1",
+            "isolcpus=managed_irq,domain,1",
+            "isolcpus=\"domain,1\"",
+        ] {
+            assert!(isolates_domains(line), "{line}");
+        }
+        for line in [
+            "quiet",
+            "isolcpus=managed_irq,1",
+            "isolcpus=nohz,managed_irq,1-3",
+            "nohz_full=1",
+        ] {
+            assert!(!isolates_domains(line), "{line}");
+        }
     }
 
     #[test]

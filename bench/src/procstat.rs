@@ -131,7 +131,9 @@ impl Tree {
                         .split_whitespace()
                         .filter_map(|c| c.parse::<i64>().ok()),
                 );
-                let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+                // The name of a thread may have any bytes.
+                let status = fs::read(task.path().join("status")).unwrap_or_default();
+                let status = String::from_utf8_lossy(&status);
                 let tid = task.file_name().to_str().and_then(|t| t.parse().ok());
                 if let (Some(tid), Some(switches)) = (tid, switches(&status)) {
                     tree.switches.insert(tid, switches);

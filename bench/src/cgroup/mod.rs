@@ -30,8 +30,10 @@ pub struct Cgroup {
 impl Cgroup {
     /// Makes `relative`, one folder below the root of the hierarchy.
     pub fn make(relative: &str) -> Result<Self> {
-        let mounts = fs::read_to_string("/proc/self/mounts").context("cannot read the mounts")?;
-        let root = mount_point(&mounts).context("no cgroup v2 hierarchy is mounted")?;
+        let mounts = fs::read("/proc/self/mounts").context("cannot read the mounts")?;
+        // Somebody may have mounted something on a path with any bytes.
+        let root = mount_point(&String::from_utf8_lossy(&mounts))
+            .context("no cgroup v2 hierarchy is mounted")?;
         let path = root.join(relative);
         let made = match fs::create_dir(&path) {
             Ok(()) => Some(Guarded::new(Duty::Cgroup(path.clone()))),

@@ -11,6 +11,12 @@ use anyhow::{Result, bail};
 use crate::matrix::Driver;
 
 const LIBRARY: &str = "libcuda.so.1";
+/// How the loader's cache marks libraries of 64 bits.
+const BITS_64: Option<&str> = match () {
+    () if cfg!(target_arch = "x86_64") => Some("x86-64"),
+    () if cfg!(target_arch = "aarch64") => Some("AArch64"),
+    () => None,
+};
 
 /// The command `line` with the driver that the matrix asks for. `lab` is the folder of the emulated one.
 ///
@@ -83,7 +89,11 @@ fn genuine_library() -> Option<PathBuf> {
 fn library_in(cache: &str) -> Option<PathBuf> {
     cache.lines().find_map(|line| {
         let (name, path) = line.trim().split_once(" => ")?;
-        (name.split(' ').next() == Some(LIBRARY)).then(|| PathBuf::from(path))
+        let (name, flags) = name.split_once(' ').unwrap_or((name, ""));
+        // One of 32 bits is for other programs, one to link with for none.
+        let of_this_machine = BITS_64.is_none_or(|flag| flags.contains(flag));
+        let is_stub = path.contains("/stubs/");
+        (name == LIBRARY && of_this_machine && !is_stub).then(|| PathBuf::from(path))
     })
 }
 
