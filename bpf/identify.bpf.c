@@ -10,6 +10,7 @@
 #include <bpf/bpf_tracing.h>
 #include <linux/errno.h>
 
+#include "pidns.bpf.h"
 #include "observe.bpf.h"
 #include "mapped_file.bpf.h"
 
@@ -107,16 +108,18 @@ struct {
 /* Threads that @p's process starts from now on may launch soon. */
 static void remember_gpu_process(struct task_struct *p)
 {
-	u32 tgid = p->tgid;
+	u32 tgid = tgid_of(p);
 	u8 one = 1;
 
-	bpf_map_update_elem(&gpu_tgids, &tgid, &one, BPF_ANY);
+	if (tgid)
+		bpf_map_update_elem(&gpu_tgids, &tgid, &one, BPF_ANY);
 }
 
 /* User space looks often enough: a compiler farm should not wake it for every process. */
 static void tell(struct gpuaware_event *event)
 {
-	if (bpf_ringbuf_output(&events, event, sizeof(*event), BPF_RB_NO_WAKEUP))
+	/* User space knows nobody whom it does not see. */
+	if (event->tgid && bpf_ringbuf_output(&events, event, sizeof(*event), BPF_RB_NO_WAKEUP))
 		__sync_fetch_and_add(&nr_lost_events, 1);
 }
 
@@ -162,7 +165,7 @@ int BPF_PROG(task_started, struct task_struct *p, u64 clone_flags)
 {
 	struct task_struct *parent = bpf_get_current_task_btf();
 	struct task_mark *mark, *parents;
-	u32 tgid = p->tgid;
+	u32 tgid = tgid_of(p);
 
 	if (bpf_map_lookup_elem(&gpu_tgids, &tgid))
 		__sync_fetch_and_add(&nr_gpu_forks, 1);
@@ -183,8 +186,8 @@ int BPF_PROG(process_execed, struct task_struct *p, s32 old_pid, struct linux_bi
 {
 	struct task_mark *mark = bpf_task_storage_get(&task_marks, p, NULL, 0);
 	struct gpuaware_event event = {
-		.tid = p->pid, .tgid = p->tgid, .kind = GPUAWARE_EVENT_EXECED};
-	u32 tgid = p->tgid;
+		.tid = tid_of(p), .tgid = tgid_of(p), .kind = GPUAWARE_EVENT_EXECED};
+	u32 tgid = event.tgid;
 
 	bpf_task_storage_delete(&hints, p);
 	if (mark)
@@ -206,7 +209,7 @@ SEC("tp_btf/task_rename")
 int BPF_PROG(task_renamed, struct task_struct *p, const char *comm)
 {
 	struct gpuaware_event event = {
-		.tid = p->pid, .tgid = p->tgid, .kind = GPUAWARE_EVENT_RENAMED};
+		.tid = tid_of(p), .tgid = tgid_of(p), .kind = GPUAWARE_EVENT_RENAMED};
 
 	bpf_probe_read_kernel_str(event.comm, sizeof(event.comm), comm);
 	tell(&event);
@@ -238,10 +241,13 @@ int BPF_PROG(cgroup_renamed, struct cgroup *cgrp, const char *path)
 SEC("syscall")
 int mark_task(struct gpuaware_mark_request *request)
 {
-	struct task_struct *p = bpf_task_from_pid(request->tid);
+	struct task_struct *p;
 	struct task_mark *mark;
 	int ret = -ESRCH;
 
+	if (!can_look_up())
+		return -EOPNOTSUPP;
+	p = task_by_number(request->tid);
 	if (!p)
 		return ret;
 	ret = -ENOMEM;
@@ -266,7 +272,7 @@ int mark_task(struct gpuaware_mark_request *request)
 SEC("syscall")
 int name_task(struct gpuaware_name_request *request)
 {
-	struct task_struct *p = bpf_task_from_pid(request->tid);
+	struct task_struct *p = task_by_number(request->tid);
 	struct task_mark *mark = NULL;
 
 	if (!p)
@@ -298,12 +304,14 @@ int rescan(void *ctx)
 static __always_inline bool has_new_code(struct task_struct *p)
 {
 	struct gpuaware_event event = {
-		.tid = p->pid, .tgid = p->tgid, .kind = GPUAWARE_EVENT_MAPPED};
+		.tid = tid_of(p), .tgid = tgid_of(p), .kind = GPUAWARE_EVENT_MAPPED};
 	struct mm_struct *mm = p->mm;
 	struct code *code, now = {.mm = (u64)mm};
 
 	if (mm)
 		now.nr_pages = mm->exec_vm;
+	if (!event.tgid)
+		return false;
 	/* Kernel threads have none, who is about to end has none any more. */
 	code = bpf_task_storage_get(&codes, p, NULL, now.mm ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
 	if (!code || (code->mm == now.mm && code->nr_pages == now.nr_pages))
@@ -362,7 +370,7 @@ static __always_inline bool is_known(struct task_struct *p, u64 stale_ns)
 SEC("syscall")
 int find_strangers(struct gpuaware_strangers_request *request)
 {
-	struct task_struct *p = bpf_task_from_pid(request->tgid), *thread;
+	struct task_struct *p = task_by_number(request->tgid), *thread;
 	u64 now = bpf_ktime_get_ns();
 	u32 ran = 0;
 
@@ -487,7 +495,7 @@ static __always_inline void record_times(struct gpuaware_mark_record *record,
 
 /*
  * Every task that has a class, was refused one, or launches, with the reason. Pinned, so that
- * `marks` only reads a file.
+ * `marks` only reads a file. The numbers are those of whoever reads it, and so are the tasks.
  */
 SEC("iter/task")
 int list_marks(struct bpf_iter__task *ctx)
@@ -496,6 +504,7 @@ int list_marks(struct bpf_iter__task *ctx)
 	struct task_struct *p = ctx->task;
 	struct class_verdict verdict;
 	struct task_mark *mark;
+	struct pids_of reader;
 
 	if (!p)
 		return 0;
@@ -511,8 +520,11 @@ int list_marks(struct bpf_iter__task *ctx)
 	}
 	if (!verdict.source && (!mark || !mark->observed))
 		return 0;
-	record.tid = p->pid;
-	record.tgid = p->tgid;
+	reader = pids_of(bpf_get_current_task_btf());
+	record.tid = tid_for(p, &reader);
+	record.tgid = tgid_for(p, &reader);
+	if (!record.tid)
+		return 0;
 	record.class = verdict.class;
 	record.source = verdict.source;
 	record.rule = verdict.rule;

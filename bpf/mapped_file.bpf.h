@@ -7,9 +7,7 @@
 #define __GPUAWARE_MAPPED_FILE_BPF_H
 
 #include "intf.h"
-
-struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
-void bpf_task_release(struct task_struct *p) __ksym;
+#include "pidns.bpf.h"
 
 static long note_file(struct task_struct *p, struct vm_area_struct *vma, void *data)
 {
@@ -25,7 +23,7 @@ SEC("syscall")
 int find_mapped_file(struct gpuaware_mapped_file *request)
 {
 	struct gpuaware_mapped_file found = {};
-	struct task_struct *p = bpf_task_from_pid(request->tgid);
+	struct task_struct *p = task_by_number(request->tgid);
 
 	if (!p)
 		return -ESRCH;

@@ -9,6 +9,7 @@
 #include <bpf/bpf_endian.h>
 
 #include "class.bpf.h"
+#include "pidns.bpf.h"
 
 #define NS_PER_TICK 10000000ULL /* of the times in /proc */
 
@@ -23,12 +24,6 @@
 #define AF_INET6    10
 #define SOCK_STREAM 1
 #define THREAD_SIZE (16 << 10)
-
-/*
- * The thread of user space that identifies. A launcher whose library it probes may wait for a lock
- * until it is done: it wakes launchers and hands nothing over.
- */
-const volatile s32 identifying_tid;
 
 /* Set by user space. */
 u32 trust_by_uid;   /* 0: everybody is trusted */
@@ -146,7 +141,7 @@ int BPF_PROG(thread_waking, struct task_struct *p)
 	struct wake_ctx *wctx;
 	u64 now;
 
-	if ((waker->flags & PF_KTHREAD) || waker == p || waker->pid == identifying_tid ||
+	if ((waker->flags & PF_KTHREAD) || waker == p || waker->pid == loader_tid ||
 	    !is_launcher(p) || in_interrupt(waker, ctx))
 		return 0;
 	wctx = bpf_task_storage_get(&wake_ctxs, waker, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);

@@ -51,7 +51,7 @@ static __always_inline bool inherits(struct task_struct *p)
 {
 	struct task_struct *parent = bpf_get_current_task_btf();
 
-	return thread_of(parent) || (spawner && parent->pid == spawner) ||
+	return thread_of(parent) || (spawner && tid_of(parent) == spawner) ||
 	       (target_cgroup && below_target_cgroup(BPF_CORE_READ(p, cgroups, dfl_cgrp)));
 }
 
@@ -79,11 +79,11 @@ SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(task_moved, struct cgroup *cgrp, const char *path, struct task_struct *p,
 	     bool threadgroup)
 {
-	if (!running || !target_cgroup || !below_target_cgroup(cgrp))
+	if (!running || !target_cgroup || !below_target_cgroup(cgrp) || !is_seen(p))
 		return 0;
 	/* Told of the first thread only: user space traces the others. */
 	if (threadgroup)
-		notify(TRACE_NOTICE_PROCESS, p->tgid);
+		notify(TRACE_NOTICE_PROCESS, tgid_of(p));
 	if (!start_thread(p, state_of(p)))
 		missed(TRACE_MISS_NO_MEMORY);
 	return 0;
@@ -93,7 +93,7 @@ SEC("tp_btf/sched_process_exec")
 int BPF_PROG(program_started, struct task_struct *p, s32 old_pid, struct linux_binprm *bprm)
 {
 	if (running && (trace_launchers || thread_of(p)))
-		notify(TRACE_NOTICE_EXEC, p->tgid);
+		notify(TRACE_NOTICE_EXEC, tgid_of(p));
 	return 0;
 }
 
@@ -222,10 +222,10 @@ int cuda_init(struct pt_regs *ctx)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 
-	if (!running || !trace_launchers || thread_of(p))
+	if (!running || !trace_launchers || thread_of(p) || !is_seen(p))
 		return 0;
 	/* User space traces all its threads, this one too if there is no memory now. */
-	notify(TRACE_NOTICE_PROCESS, p->tgid);
+	notify(TRACE_NOTICE_PROCESS, tgid_of(p));
 	start_thread(p, TRACE_ON_CPU);
 	return 0;
 }
@@ -299,7 +299,7 @@ int sync_return(struct pt_regs *ctx)
 SEC("syscall")
 int trace_task(struct trace_task_request *request)
 {
-	struct task_struct *p = bpf_task_from_pid(request->tid);
+	struct task_struct *p = task_by_number(request->tid);
 	int ret = -ENOMEM;
 
 	if (!p)

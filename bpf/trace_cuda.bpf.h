@@ -26,9 +26,9 @@ static __always_inline struct trace_thread *caller(void)
 	if (!running || !window)
 		return NULL;
 	thread = thread_of(p);
-	if (thread || !trace_launchers)
+	if (thread || !trace_launchers || !is_seen(p))
 		return thread;
-	notify(TRACE_NOTICE_PROCESS, p->tgid);
+	notify(TRACE_NOTICE_PROCESS, tgid_of(p));
 	thread = start_thread(p, TRACE_ON_CPU);
 	if (!thread)
 		missed(TRACE_MISS_NO_MEMORY);

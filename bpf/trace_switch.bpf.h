@@ -262,8 +262,8 @@ static __always_inline void waking(struct trace_thread *thread, bool in_irq)
 	if (!record_events)
 		return;
 	thread->waking_cpu = bpf_get_smp_processor_id();
-	thread->waker_tid = current->pid;
-	thread->waker_tgid = current->tgid;
+	thread->waker_tid = tid_of(current);
+	thread->waker_tgid = tgid_of(current);
 	__builtin_memcpy(thread->waker_comm, current->comm, TRACE_COMM_LEN);
 }
 

@@ -10,6 +10,7 @@
 #ifndef __GPUAWARE_TRACE_THREAD_BPF_H
 #define __GPUAWARE_TRACE_THREAD_BPF_H
 
+#include "pidns.bpf.h"
 #include "trace_intf.h"
 
 #define TRACE_NO_DSQ	 (~0ULL)
@@ -115,7 +116,8 @@ static __always_inline void notify(u32 what, s32 tgid)
 {
 	struct trace_notice notice = {.what = what, .tgid = tgid};
 
-	if (bpf_ringbuf_output(&notices, &notice, sizeof(notice), BPF_RB_NO_WAKEUP))
+	/* User space knows nobody whom it does not see. */
+	if (tgid && bpf_ringbuf_output(&notices, &notice, sizeof(notice), BPF_RB_NO_WAKEUP))
 		__sync_fetch_and_add(&nr_lost_notices, 1);
 }
 
@@ -150,16 +152,24 @@ static __always_inline struct trace_record *new_event(u32 kind)
 
 static __always_inline void about_task(struct trace_record *event, u64 now, struct task_struct *p)
 {
+	struct trace_thread *thread;
+
 	event->time_ns = now;
-	event->tid = p->pid;
-	event->tgid = p->tgid;
+	event->tid = tid_of(p);
+	event->tgid = tgid_of(p);
+	/* One that is about to end has no number any more but the kernel's. */
+	if (!event->tid) {
+		thread = thread_of(p);
+		event->tid = thread ? thread->record.tid : 0;
+		event->tgid = thread ? thread->record.tgid : 0;
+	}
 	__builtin_memcpy(event->comm, p->comm, TRACE_COMM_LEN);
 }
 
 static __always_inline void about_other(struct trace_sched *sched, struct task_struct *p)
 {
-	sched->other_tid = p->pid;
-	sched->other_tgid = p->tgid;
+	sched->other_tid = tid_of(p);
+	sched->other_tgid = tgid_of(p);
 	__builtin_memcpy(sched->other_comm, p->comm, TRACE_COMM_LEN);
 }
 
@@ -225,8 +235,8 @@ static __always_inline struct trace_thread *start_thread(struct task_struct *p, 
 		return NULL;
 	if (thread->record.start_ns)
 		return thread;
-	thread->record.tid = p->pid;
-	thread->record.tgid = p->tgid;
+	thread->record.tid = tid_of(p);
+	thread->record.tgid = tgid_of(p);
 	thread->record.reason = reason;
 	thread->dsq = TRACE_NO_DSQ;
 	thread->record.start_ns = bpf_ktime_get_ns();

@@ -7,12 +7,12 @@
  *     gpuaware_hint(GPUAWARE_NOTHING);   // not any more
  *
  * Returns 0 when the hint was left for scx_gpuaware, or a negative errno: -ENOENT where it has not
- * run since boot or ended cleanly, -EACCES or -EPERM where its policy does not let this user hint
- * (guard.hint_gid), -EINVAL before Linux 6.9 for threads that are not the first of their process. A
- * program may ignore all of them. 0 does not say that the hint counts: a user who is not in
- * guard.trust_uids is refused later, and after a kill -9 nobody takes it. `scx_gpuaware marks`
- * says. The hint counts within 250 ms, until the thread ends or its process starts another program.
- * About 20 us a call.
+ * run since boot or ended cleanly, or this container does not see its BPF file system, -EACCES or
+ * -EPERM where its policy does not let this user hint (guard.hint_gid), -EINVAL before Linux 6.9
+ * for threads that are not the first of their process. A program may ignore all of them. 0 does
+ * not say that the hint counts: a user who is not in guard.trust_uids is refused later, and after
+ * a kill -9 nobody takes it. `scx_gpuaware marks` says. The hint counts within 250 ms, until the
+ * thread ends or its process starts another program. About 20 us a call.
  */
 #ifndef GPUAWARE_H
 #define GPUAWARE_H

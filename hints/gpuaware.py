@@ -7,10 +7,11 @@
     gpuaware.hint(None)         # not any more
 
 hint() returns True if the hint was left for the scheduler, False if it has not run since boot or ended
-cleanly, its policy does not let this user hint (guard.hint_gid) or the kernel is too old (6.9, for
-threads other than the main one). True does not say that the hint counts: a user who is not in
-guard.trust_uids is refused later, and after a kill -9 nobody takes it. `scx_gpuaware marks` says.
-The hint counts within 250 ms, until the thread ends or its process starts another program.
+cleanly, this container does not see its BPF file system (/sys/fs/bpf), its policy does not let this
+user hint (guard.hint_gid) or the kernel is too old (6.9, for threads other than the main one). True
+does not say that the hint counts: a user who is not in guard.trust_uids is refused later, and after a
+kill -9 nobody takes it. `scx_gpuaware marks` says. The hint counts within 250 ms, until the thread
+ends or its process starts another program.
 """
 
 import ctypes

@@ -4,14 +4,17 @@
 //!
 //! Imports run downward only: `cli` -> `top` -> {`sched`, `doctor`, `trace`} -> `identify` ->
 //! {`policy`, `topology`}. `bpf` holds what the build generated; only `sched`, `identify` and
-//! `trace` use it. `pidfd` belongs to nobody.
+//! `trace` use it. `bpffs`, `namespaces`, `pidfd` and `proc` belong to nobody and import none of these.
 
 mod bpf;
+mod bpffs;
 pub mod cli;
 pub mod doctor;
 pub mod identify;
+mod namespaces;
 mod pidfd;
 pub mod policy;
+pub mod proc;
 pub mod sched;
 pub mod top;
 pub mod topology;

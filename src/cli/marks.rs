@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `mark`, `unmark` and `marks`.
 
-use anyhow::{Result, anyhow, bail};
+use std::path::Path;
+
+use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::identify::marks::{Mark, Pins};
 use crate::identify::{Class, printable};
+use crate::proc::numbers_in;
 use crate::sched;
 
 use super::{feed, print};
@@ -57,12 +60,11 @@ pub fn rescan() -> Result<()> {
 }
 
 fn threads_of(pid: i32) -> Result<Vec<i32>> {
-    let entries = std::fs::read_dir(format!("/proc/{pid}/task"))
-        .map_err(|_| anyhow!("no process with PID {pid}"))?;
-    Ok(entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect())
+    let tids = numbers_in(Path::new(&format!("/proc/{pid}/task")));
+    if tids.is_empty() {
+        bail!("no process with PID {pid}");
+    }
+    Ok(tids)
 }
 
 /// Prints who has a class, and why.

@@ -2,10 +2,8 @@
 //! cgroup folders: which ones the policy's globs match, which ones have a CPU limit.
 
 use std::collections::{HashMap, VecDeque};
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use log::debug;
@@ -23,30 +21,6 @@ pub const MAX_TAGS: usize = intf::gpuaware_limits_GPUAWARE_MAX_TAGGED_CGROUPS as
 const ROOT: u32 = 0;
 /// Folders that are looked at for a CPU limit before giving up.
 const MAX_LOOKED_AT: usize = 20_000;
-
-/// Where the cgroup v2 hierarchy is mounted, from the text of `/proc/self/mounts`.
-pub fn mount_point(mounts: &str) -> Option<PathBuf> {
-    mounts.lines().find_map(|line| {
-        let mut fields = line.split(' ').skip(1);
-        let path = fields.next()?;
-        (fields.next()? == "cgroup2").then(|| unescape(path))
-    })
-}
-
-/// A path as the kernel writes it into tables: blanks and backslashes as three octal digits.
-fn unescape(path: &str) -> PathBuf {
-    let mut parts = path.split('\\');
-    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
-    for part in parts {
-        let code = part
-            .get(..3)
-            .and_then(|code| u8::from_str_radix(code, 8).ok());
-        bytes.push(code.unwrap_or(b'\\'));
-        let rest = if code.is_some() { &part[3..] } else { part };
-        bytes.extend_from_slice(rest.as_bytes());
-    }
-    PathBuf::from(OsString::from_vec(bytes))
-}
 
 /// What is said of a folder, and of those below it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -181,20 +155,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_mounts_and_xattrs_are_read_without_harm(mounts: String, xattr: Vec<u8>) {
-            mount_point(&mounts);
+        fn any_xattr_is_read_without_harm(xattr: Vec<u8>) {
             class_named(&xattr);
         }
-    }
-
-    #[test]
-    fn finds_the_unified_hierarchy() {
-        let mounts = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
-                      cgroup2 /sys/fs/cgroup/unified cgroup2 rw,nosuid 0 0\n";
-        assert_eq!(mount_point(mounts), Some("/sys/fs/cgroup/unified".into()));
-        assert_eq!(mount_point("proc /proc proc rw 0 0\n"), None);
-        let mounts = "cgroup2 /a\\040b\\134c\\011\\x cgroup2 rw 0 0\n";
-        assert_eq!(mount_point(mounts), Some("/a b\\c\t\\x".into()));
     }
 
     #[test]

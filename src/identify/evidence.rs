@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::bpf::{intf, text};
+use crate::proc::mounts::Mounts;
+use crate::proc::{self, PROC};
 
+use super::Source;
 use super::libcuda::launch_symbol;
 use super::marks::Pins;
-use super::{PROC, Source, cgroups};
 
 /// Where the texts of libraries begin, after those of rules.
 const FIRST_LIBRARY: u32 = 1 << 16;
@@ -56,10 +58,10 @@ pub struct Evidence {
 impl Evidence {
     /// Of the scheduler with these pins. What cannot be read is not explained.
     pub fn of(pins: &Pins) -> Self {
-        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let mounts = Mounts::of_this_process().unwrap_or_default();
         Self {
             texts: MapHandle::from_pinned_path(pins.texts()).ok(),
-            cgroup_root: cgroups::mount_point(&mounts),
+            cgroup_root: mounts.cgroup2(),
         }
     }
 
@@ -102,18 +104,9 @@ impl Evidence {
 
     /// The folder at or above that of the thread which has its tag.
     fn tagged_folder(&self, record: &intf::gpuaware_mark_record) -> Option<String> {
-        let text = std::fs::read_to_string(format!("{PROC}/{}/cgroup", record.tid)).ok()?;
-        let root = self.cgroup_root.as_deref()?;
-        tagged_above(root, own_folder(&text)?, record.tag_id)
+        let folder = proc::cgroup(&Path::new(PROC).join(record.tid.to_string()))?;
+        tagged_above(self.cgroup_root.as_deref()?, &folder, record.tag_id)
     }
-}
-
-/// The folder in the cgroup v2 hierarchy, from the text of a `/proc/TID/cgroup`.
-fn own_folder(text: &str) -> Option<&Path> {
-    // Not lines(): a name may end with a carriage return.
-    let mut lines = text.split('\n');
-    let line = lines.find_map(|line| line.strip_prefix("0::/"))?;
-    Some(Path::new(line))
 }
 
 fn tagged_above(root: &Path, folder: &Path, id: u64) -> Option<String> {
@@ -125,18 +118,7 @@ fn tagged_above(root: &Path, folder: &Path, id: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-
-    proptest! {
-        #[test]
-        fn any_cgroup_is_read_without_harm(text: String, folder in "[^\n]{0,20}") {
-            own_folder(&text);
-            let line = format!("0::/{folder}\n");
-            prop_assert_eq!(own_folder(&line), Some(Path::new(&folder)));
-        }
-    }
 
     #[test]
     fn finds_the_folder_that_has_the_tag() {
@@ -151,13 +133,6 @@ mod tests {
             Some("/")
         );
         assert_eq!(tagged_above(root.path(), folder, 1), None);
-    }
-
-    #[test]
-    fn reads_the_folder_of_the_unified_hierarchy() {
-        let text = "5:cpu:/x\n0::/gpu.slice/a b\n";
-        assert_eq!(own_folder(text), Some(Path::new("gpu.slice/a b")));
-        assert_eq!(own_folder("5:cpu:/x\n"), None);
     }
 
     #[test]

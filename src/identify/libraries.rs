@@ -17,14 +17,14 @@ use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts};
 use log::{debug, warn};
 
 use crate::bpf::intf;
+use crate::proc::{PROC, numbers_in};
 
 use super::evidence;
+use super::flavour::{Flavour, PLACES};
 use super::libcuda::{self, EntryPoints};
 use super::marks;
 use super::processes::Looks;
 use super::quota::Quota;
-
-const PROC: &str = "/proc";
 
 /// A program that starts again at once has its library before it was looked at.
 const LET_GO_AFTER: Duration = Duration::from_secs(1);
@@ -92,7 +92,11 @@ impl Libraries {
 
     /// Those in the loader's cache as it is now. What is not in it any more is let go when nobody maps it.
     pub fn find_installed(&mut self) -> Vec<Library> {
-        let paths = loader_cache(|path| self.is_wanted(path));
+        let mut paths = loader_cache(|path| self.is_wanted(path));
+        let elsewhere = PLACES.map(|place| Path::new(place).join("libcuda.so.1"));
+        paths.extend(elsewhere.into_iter().filter(|path| path.exists()));
+        // A process that maps a stub all the same is looked at when it does.
+        paths.retain(|path| Flavour::of(path) != Flavour::Stub);
         let ids = paths.iter().filter_map(|path| {
             let metadata = std::fs::metadata(path).ok()?;
             Some((metadata.dev(), metadata.ino()))
@@ -113,6 +117,7 @@ impl Libraries {
             .filter_map(|folder| std::fs::read_dir(folder).ok())
             .flat_map(|entries| entries.flatten().map(|entry| entry.path()))
             .filter(|path| libcuda::is_libcuda(path.as_os_str().as_bytes()))
+            .filter(|path| Flavour::of(path) != Flavour::Stub)
             .collect();
         let found: Vec<_> = files
             .iter()
@@ -398,13 +403,7 @@ fn maps_of(tgid: u32) -> Option<(PathBuf, Vec<u8>)> {
 
 /// Every process there is.
 pub fn all_processes() -> Vec<u32> {
-    let Ok(entries) = std::fs::read_dir(PROC) else {
-        return Vec::new();
-    };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
+    numbers_in(Path::new(PROC))
 }
 
 #[cfg(test)]

@@ -8,12 +8,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use libbpf_rs::{Program, libbpf_sys};
 use nix::errno::Errno;
 use serde::Serialize;
 
 use crate::bpf::{intf, text};
+use crate::bpffs::{self, Obstacle};
+use crate::namespaces;
+use crate::proc::mounts::Mounts;
 
 use super::evidence::{Evidence, symbol};
 use super::{Class, Source};
@@ -111,15 +114,15 @@ impl Pins {
     /// Makes the folder, without what an earlier scheduler that was killed left in it.
     ///
     /// # Errors
-    /// No bpffs there.
+    /// No bpffs there, or one that cannot be written to.
     pub fn prepare(&self) -> Result<()> {
+        let making = || format!("making {}", self.dir.display());
+        let mounts = Mounts::of_this_process().context("reading mounts")?;
+        if let Some(obstacle) = bpffs::obstacle(&mounts, &self.dir) {
+            return Err(anyhow!("{obstacle}: {}", obstacle.remedy())).with_context(making);
+        }
         self.remove()?;
-        std::fs::create_dir(&self.dir).with_context(|| {
-            format!(
-                "making {}: is a bpffs mounted? (mount -t bpf bpf /sys/fs/bpf)",
-                self.dir.display()
-            )
-        })
+        std::fs::create_dir(&self.dir).with_context(making)
     }
 
     /// Removes the pins and their folder, if there are any.
@@ -191,6 +194,7 @@ impl Pins {
         match Errno::from_raw(errno) {
             Errno::UnknownErrno if errno == 0 => Ok(()),
             Errno::ESRCH => bail!("no thread with TID {tid}"),
+            Errno::EOPNOTSUPP => bail!("marking TID {tid}: {OTHER_NUMBERS}"),
             errno => bail!("marking TID {tid}: {errno}"),
         }
     }
@@ -210,11 +214,39 @@ impl Pins {
 }
 
 fn not_running(pin: &Path) -> String {
-    format!(
-        "opening {}: scx_gpuaware does not run, or this user may not read its pins (try as root)",
-        pin.display()
-    )
+    let shown = pin.display();
+    if let Some(namespace) = namespaces::user("/".as_ref()) {
+        return format!(
+            "opening {shown}: this is root of {namespace}, and only the host's may read it"
+        );
+    }
+    let mounts = Mounts::of_this_process().unwrap_or_default();
+    match bpffs::obstacle(&mounts, pin) {
+        Some(obstacle @ (Obstacle::Missing | Obstacle::Hidden { .. })) => format!(
+            "opening {shown}: scx_gpuaware does not run, or its pins are not seen here: {obstacle}: {}",
+            obstacle.remedy()
+        ),
+        _ => format!(
+            "opening {shown}: scx_gpuaware does not run, or this user may not read its pins (try as root)"
+        ),
+    }
 }
+
+/// Tells BPF, by its program of that name, that the numbers of threads and processes are from now on those that
+/// the calling thread has for them.
+///
+/// # Errors
+/// This is a container, and the kernel cannot look its numbers up.
+pub fn know_loader(program: BorrowedFd<'_>) -> Result<()> {
+    match run_syscall_program(program, &0u64)? {
+        0 => Ok(()),
+        _ => bail!(OTHER_NUMBERS),
+    }
+}
+
+/// Linux 6.15 has what it takes.
+const OTHER_NUMBERS: &str = "this is a PID namespace, where processes have other numbers than the kernel's: expected Linux 6.15 \
+                             or newer, or the host's PID namespace (docker run --pid=host, hostPID: true)";
 
 /// Runs a `SEC("syscall")` program on `context`; returns the errno that it returned, 0 for none.
 pub fn run_syscall_program<T: Copy>(program: BorrowedFd<'_>, context: &T) -> Result<i32> {

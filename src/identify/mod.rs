@@ -9,6 +9,7 @@ mod counters;
 mod events;
 mod evidence;
 pub mod feed;
+pub mod flavour;
 mod hints;
 pub mod libcuda;
 pub mod libraries;
@@ -34,12 +35,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, OpenObject, ProgramMut};
-use log::{debug, warn};
-use nix::unistd::gettid;
+use log::{debug, info, warn};
 
 use crate::bpf::identify::{IdentifySkel, IdentifySkelBuilder, types};
 use crate::bpf::intf;
 use crate::policy::{Arming, Identify as Bounds, Policy};
+use crate::proc::PROC;
+use crate::proc::mounts::Mounts;
 
 pub use class::{Class, Source};
 pub use evidence::printable;
@@ -54,9 +56,10 @@ use rules::Rules;
 use tags::Tags;
 use window::Phase;
 
-const PROC: &str = "/proc";
 /// How often cgroups, programs and names are looked after: who needs a class has it within 250 ms.
 const STEP: Duration = Duration::from_millis(100);
+/// Rules that have matched nobody for so long are named.
+const UNMATCHED_AFTER: Duration = Duration::from_secs(60);
 /// Going through all tasks is not cheap.
 const LONGEST_EXPIRY_STEP: Duration = Duration::from_secs(10);
 
@@ -76,6 +79,8 @@ pub struct Identify<'obj> {
     hints: Hints,
     bounds: Bounds,
     next_expiry: Duration,
+    /// When to say which rules have matched nobody; `None`: it was said.
+    unmatched_due: Option<Duration>,
     started: Instant,
 }
 
@@ -113,15 +118,13 @@ impl<'obj> Identify<'obj> {
         pins: Pins,
         object: &'obj mut MaybeUninit<OpenObject>,
     ) -> Result<Self> {
-        let mut open = IdentifySkelBuilder::default()
+        let open = IdentifySkelBuilder::default()
             .open(object)
             .context("opening the identification programs")?;
-        let constants = open.maps.rodata_data.as_deref_mut();
-        let constants = constants.context("the BPF object has no constants")?;
-        constants.identifying_tid = gettid().as_raw();
         let mut skel = open.load().context("loading the identification programs")?;
+        marks::know_loader(skel.progs.know_loader.as_fd())?;
         pin(&mut skel, &pins)?;
-        let mounts = std::fs::read_to_string("/proc/self/mounts").context("reading mounts")?;
+        let mounts = Mounts::of_this_process().context("reading mounts")?;
         let mut identify = Self {
             observers: Observers::new(&skel)?,
             probes: None,
@@ -131,10 +134,11 @@ impl<'obj> Identify<'obj> {
             rules: Rules::default(),
             rules_stored: false,
             names: None,
-            tags: cgroups::mount_point(&mounts).map(Tags::new),
+            tags: mounts.cgroup2().map(Tags::new),
             hints: Hints::default(),
             bounds: policy.identify.clone(),
             next_expiry: Duration::ZERO,
+            unmatched_due: None,
             started: Instant::now(),
         };
         identify.follow(policy)?;
@@ -204,6 +208,7 @@ impl<'obj> Identify<'obj> {
         self.hints.follow(&self.skel)?;
         self.name_all()?;
         self.rules_stored = true;
+        self.unmatched_due = Some(self.started.elapsed() + UNMATCHED_AFTER);
         Ok(())
     }
 
@@ -279,6 +284,7 @@ impl<'obj> Identify<'obj> {
         self.follow_events(now)?;
         self.hints.follow(&self.skel)?;
         self.expire(now)?;
+        self.tell_unmatched(now)?;
         let stale_before = self.seen_before(self.bounds.expire / 2)?;
         match &mut self.probes {
             Some(probes) => Ok(probes
@@ -286,6 +292,18 @@ impl<'obj> Identify<'obj> {
                 .min(STEP)),
             None => Ok(STEP),
         }
+    }
+
+    /// A rule with a typing error is quiet: the log has it once, when whom it is for should be there.
+    fn tell_unmatched(&mut self, now: Duration) -> Result<()> {
+        if self.unmatched_due.is_none_or(|due| now < due) {
+            return Ok(());
+        }
+        self.unmatched_due = None;
+        for rule in self.rules.unmatched(&self.pins.records()?) {
+            info!("nobody has a class by the rule {rule} so far");
+        }
+        Ok(())
     }
 
     /// The moment that is `ago`, of CLOCK_MONOTONIC; `None` if nothing ever expires.

@@ -3,12 +3,11 @@
 //! started a program or was renamed; nobody else is looked at again.
 
 use std::collections::{HashMap, HashSet};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::policy::Rule;
 use crate::policy::rule::ThreadFacts;
+use crate::proc::{Program, Stat, numbers_in};
 
 use super::rules::Rules;
 
@@ -32,20 +31,6 @@ pub struct Named {
     pub start_ticks: u64,
     /// A bit for each rule.
     pub rules: u64,
-}
-
-/// What `/proc/TID/stat` says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Stat {
-    comm: String,
-    start_ticks: u64,
-}
-
-/// What all threads of a process share.
-#[derive(Debug, Default)]
-struct Program {
-    exe: String,
-    cmdline: String,
 }
 
 impl Names {
@@ -87,9 +72,9 @@ impl Names {
         let mut seen = HashSet::new();
         for _ in 0..MAX_ROUNDS {
             let before = seen.len();
-            for tid in numbers_in(&tasks) {
+            for tid in numbers_in::<u32>(&tasks) {
                 if seen.insert(tid)
-                    && let Some(mut stat) = stat_of(&tasks.join(tid.to_string()))
+                    && let Some(mut stat) = Stat::read(&tasks.join(tid.to_string()))
                 {
                     if let Some(comm) = renamed.get(&tid) {
                         stat.comm.clone_from(comm);
@@ -125,72 +110,8 @@ impl Names {
         if !self.of_process {
             return Program::default();
         }
-        let folder = self.proc.join(tgid.to_string());
-        let link = folder.join("exe");
-        let exe = std::fs::read_link(&link).unwrap_or_default();
-        let is_deleted = std::fs::metadata(&link).is_ok_and(|file| file.nlink() == 0);
-        let cmdline = std::fs::read(folder.join("cmdline")).unwrap_or_default();
-        Program {
-            exe: exe_name(exe.as_os_str().as_bytes(), is_deleted),
-            cmdline: arguments(&cmdline),
-        }
+        Program::read(&self.proc.join(tgid.to_string()))
     }
-}
-
-fn numbers_in(folder: &Path) -> Vec<u32> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
-}
-
-fn stat_of(folder: &Path) -> Option<Stat> {
-    parse_stat(&std::fs::read(folder.join("stat")).ok()?)
-}
-
-/// `TID (COMM) STATE …`: the name may hold anything, so its end is the last parenthesis.
-fn parse_stat(stat: &[u8]) -> Option<Stat> {
-    const START_TIME: usize = 19; // counted from the state
-    let open = stat.iter().position(|&byte| byte == b'(')?;
-    let close = stat.iter().rposition(|&byte| byte == b')')?;
-    let comm = unescape(stat.get(open + 1..close)?);
-    let rest = std::str::from_utf8(&stat[close + 1..]).ok()?;
-    let start = rest.split_ascii_whitespace().nth(START_TIME)?;
-    Some(Stat {
-        comm: String::from_utf8_lossy(&comm).into_owned(),
-        start_ticks: start.parse().ok()?,
-    })
-}
-
-/// The kernel writes a newline and a backslash of a name as `\n` and `\\`.
-fn unescape(comm: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(comm.len());
-    let mut bytes = comm.iter().copied();
-    while let Some(byte) = bytes.next() {
-        plain.push(match byte {
-            b'\\' => match bytes.next() {
-                Some(b'n') => b'\n',
-                Some(other) => other,
-                None => b'\\',
-            },
-            other => other,
-        });
-    }
-    plain
-}
-
-fn exe_name(link: &[u8], is_deleted: bool) -> String {
-    let link = match is_deleted {
-        true => link.strip_suffix(b" (deleted)").unwrap_or(link),
-        false => link,
-    };
-    String::from_utf8_lossy(link).into_owned()
-}
-
-/// Arguments end with a NUL each; a program that writes its own title may leave any number of them.
-fn arguments(cmdline: &[u8]) -> String {
-    let text = String::from_utf8_lossy(cmdline);
-    text.trim_end_matches('\0').replace('\0', " ")
 }
 
 #[cfg(test)]
@@ -201,19 +122,11 @@ mod tests {
 
     use super::*;
     use crate::policy::Policy;
-    use proptest::prelude::*;
+    use crate::proc::tests::stat_line;
 
     fn names(text: &str, proc: &Path) -> Option<Names> {
         let policy = Policy::parse(&format!("[class.handoff]\nmatch = [{text}]\n")).unwrap();
         Names::new(&Rules::new(&policy), proc)
-    }
-
-    fn stat_line(comm: &[u8], start: u64) -> Vec<u8> {
-        let rest: Vec<_> = (4..22).map(|field| field.to_string()).collect();
-        let mut line = b"12 (".to_vec();
-        line.extend(comm);
-        line.extend(format!(") S {} {start} 0 0\n", rest.join(" ")).bytes());
-        line
     }
 
     fn add_thread(proc: &Path, tgid: u32, tid: u32, comm: &str) {
@@ -298,35 +211,5 @@ mod tests {
         let names = names("{ comm = \"*\" }", Path::new("/nonexistent")).unwrap();
         names.of_process(5, &HashMap::new(), |named| panic!("{named:?}"));
         assert!(names.all_processes().is_empty());
-    }
-
-    #[test]
-    fn only_a_file_that_is_gone_is_called_deleted() {
-        assert_eq!(exe_name(b"/bin/x (deleted)", true), "/bin/x");
-        assert_eq!(exe_name(b"/bin/x (deleted)", false), "/bin/x (deleted)");
-    }
-
-    proptest! {
-        #[test]
-        fn any_name_is_read_back(comm in proptest::collection::vec(1u8.., 0..16), start: u64) {
-            let mut escaped = Vec::new();
-            for &byte in &comm {
-                match byte {
-                    b'\n' => escaped.extend(b"\\n"),
-                    b'\\' => escaped.extend(b"\\\\"),
-                    _ => escaped.push(byte),
-                }
-            }
-            let stat = parse_stat(&stat_line(&escaped, start)).unwrap();
-            prop_assert_eq!(stat.comm, String::from_utf8_lossy(&comm));
-            prop_assert_eq!(stat.start_ticks, start);
-        }
-
-        #[test]
-        fn any_bytes_are_read_without_harm(bytes: Vec<u8>, is_deleted: bool) {
-            parse_stat(&bytes);
-            prop_assert!(!arguments(&bytes).contains('\0'));
-            prop_assert!(exe_name(&bytes, is_deleted).len() <= 3 * bytes.len());
-        }
     }
 }

@@ -2,6 +2,7 @@
 //! The rules of a policy as they are judged: what BPF compares itself, what user space has to look
 //! up, and in which order. Pure.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 
@@ -133,6 +134,16 @@ impl Rules {
         !self.tags.is_empty() || self.judged.iter().any(Judged::by_cgroup)
     }
 
+    /// The rules by which none of `records` has its class, in words.
+    pub fn unmatched(&self, records: &[intf::gpuaware_mark_record]) -> Vec<String> {
+        let matched: HashSet<_> = records.iter().map(|record| record.rule).collect();
+        let texts = (0..).zip(self.texts());
+        texts
+            .filter(|(number, _)| !matched.contains(number))
+            .map(|(_, text)| text)
+            .collect()
+    }
+
     /// The rules in words, in the order of their numbers; those of [`Rules::tags`] come last.
     pub fn texts(&self) -> Vec<String> {
         let judged = self.judged.iter().map(|judged| judged.rule.to_string());
@@ -229,6 +240,21 @@ mod tests {
         );
         assert_eq!(rules.tags.len(), 1);
         assert_eq!(rules.texts()[3], "{ cgroup = \"c/**\" }");
+    }
+
+    #[test]
+    fn rules_that_nobody_has_a_class_by_are_named() {
+        let rules = rules(
+            "[class.launch]\nmatch = [{ cuda_launch = true }, { comm = \"a*\" }]\n\
+             [class.background]\nmatch = [{ cgroup = \"c/**\" }]\n",
+        );
+        // SAFETY: plain integers, for which zeros are values.
+        let mut record: intf::gpuaware_mark_record = unsafe { std::mem::zeroed() };
+        record.rule = 1;
+        let expected = ["{ comm = \"a*\" }", "{ cgroup = \"c/**\" }"];
+        assert_eq!(rules.unmatched(&[record]), expected);
+        record.rule = 2;
+        assert_eq!(rules.unmatched(&[record]).len(), 2);
     }
 
     #[test]

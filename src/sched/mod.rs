@@ -36,6 +36,7 @@ use scx_utils::{ScxExitKind, try_set_rlimit_infinity, uei_exited, uei_read};
 use crate::bpf::gpuaware::GpuawareSkel;
 use crate::identify::marks::Pins;
 use crate::identify::{Identify, cgroups};
+use crate::namespaces;
 use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
 use crate::policy::effective::Effective;
@@ -92,9 +93,7 @@ pub fn is_loaded() -> bool {
 /// # Errors
 /// Says what is missing and what to do.
 pub fn check() -> Result<()> {
-    if !nix::unistd::geteuid().is_root() {
-        bail!("loading a scheduler needs root: try sudo");
-    }
+    namespaces::check_root("loading a scheduler")?;
     if !Path::new(SCHED_EXT).exists() {
         let release = nix::sys::utsname::uname().context("uname")?;
         bail!(

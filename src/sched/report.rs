@@ -15,6 +15,7 @@ use crate::bpf::gpuaware::GpuawareSkel;
 use crate::bpf::gpuaware::types::gpuaware_class_stats;
 use crate::bpf::{intf, text};
 use crate::identify::{Class, Identify, Sightings};
+use crate::namespaces::has_initial_pids;
 
 /// Who has statistics.
 pub struct Parts<'a, 'obj> {
@@ -189,12 +190,14 @@ fn classes(
     .collect()
 }
 
-/// `NAME (TID)`; empty where nobody has waited.
+/// `NAME (TID)`, in a container `NAME`; empty where nobody has waited.
 fn worst_waiter(counted: &gpuaware_class_stats) -> String {
     let name = text(&counted.worst_waiter);
     match counted.worst_waiter_tid {
         0 => String::new(),
-        tid => format!("{} ({tid})", name.escape_debug()),
+        tid if has_initial_pids("/".as_ref()) => format!("{} ({tid})", name.escape_debug()),
+        // In a container the kernel's number is another thread's, or nobody's.
+        _ => name.escape_debug().to_string(),
     }
 }
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One look at the scheduler that runs and at the threads that have a class.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 
 use crate::identify::Class;
 use crate::identify::marks::{Mark, Pins};
+use crate::proc::{PROC, Stat};
 use crate::sched::stats::{Metrics, Totals};
 
 /// What is seen at one moment; counters since the load.
@@ -65,24 +68,16 @@ impl Sampler {
 }
 
 fn thread(mark: Mark) -> Thread {
-    let file = |name: &str| {
-        let path = format!("/proc/{}/task/{}/{name}", mark.tgid, mark.tid);
-        std::fs::read_to_string(path).unwrap_or_default()
-    };
+    let folder = PathBuf::from(format!("{PROC}/{}/task/{}", mark.tgid, mark.tid));
+    let times = std::fs::read_to_string(folder.join("schedstat")).unwrap_or_default();
     Thread {
         tid: mark.tid,
         class: mark.class,
         source: mark.source.name(),
-        cpu: cpu_of(&file("stat")),
-        times: times_of(&file("schedstat")),
+        cpu: Stat::read(&folder).and_then(|stat| stat.cpu),
+        times: times_of(&times),
         comm: mark.comm,
     }
-}
-
-/// The CPU in a text of `/proc/TID/stat`.
-fn cpu_of(stat: &str) -> Option<u32> {
-    let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(36)?.parse().ok()
 }
 
 /// The numbers in a text of `/proc/TID/schedstat`.
@@ -104,15 +99,12 @@ mod tests {
 
     #[test]
     fn reads_this_thread() {
-        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-        assert!(cpu_of(&stat).is_some());
         let times = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
         assert!(times_of(&times).runs > 0);
     }
 
     #[test]
-    fn a_thread_that_has_ended_has_no_cpu() {
-        assert_eq!(cpu_of(""), None);
+    fn a_thread_that_has_ended_has_no_times() {
         assert_eq!(times_of(""), Times::default());
     }
 }

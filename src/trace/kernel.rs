@@ -14,6 +14,7 @@ use nix::errno::Errno;
 
 use crate::bpf::trace::{OpenTraceSkel, TraceSkel, TraceSkelBuilder};
 use crate::bpf::trace_intf as intf;
+use crate::identify::marks;
 
 use super::schema::{Comm, Kind, Name};
 use super::threads::Thread;
@@ -83,6 +84,7 @@ impl<'obj> Kernel<'obj> {
             .context("opening the tracing programs")?;
         configure(&mut open, setup)?;
         let skel = open.load().context("loading the tracing programs")?;
+        marks::know_loader(skel.progs.know_loader.as_fd())?;
         let observers = attach(&skel)?;
         let list_threads = skel
             .progs

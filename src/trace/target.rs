@@ -14,8 +14,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::identify::cgroups;
 use crate::pidfd;
+use crate::proc::mounts::Mounts;
+use crate::proc::numbers_in;
 
 use super::kernel::Kernel;
 
@@ -93,8 +94,8 @@ impl Target {
 /// # Errors
 /// There is none.
 pub fn find_cgroup(name: &Path) -> Result<PathBuf> {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").context("reading mounts")?;
-    let root = cgroups::mount_point(&mounts).context("no cgroup v2 hierarchy is mounted")?;
+    let mounts = Mounts::of_this_process().context("reading mounts")?;
+    let root = (mounts.cgroup2()).context("no cgroup v2 hierarchy is mounted")?;
     let below = root.join(name.strip_prefix("/").unwrap_or(name));
     let folders = [name.to_path_buf(), below];
     folders
@@ -118,14 +119,8 @@ pub fn trace_process(kernel: &Kernel<'_>, tgid: i32) -> Result<usize> {
     // A thread that is not traced yet may start another one behind our back: look twice.
     for _ in 0..2 {
         nr_traced = 0;
-        let Ok(tasks) = std::fs::read_dir(format!("/proc/{tgid}/task")) else {
-            break;
-        };
-        for task in tasks.flatten() {
-            let tid = task.file_name().to_str().and_then(|tid| tid.parse().ok());
-            if let Some(tid) = tid {
-                nr_traced += usize::from(kernel.trace_task(tid)?);
-            }
+        for tid in numbers_in(Path::new(&format!("/proc/{tgid}/task"))) {
+            nr_traced += usize::from(kernel.trace_task(tid)?);
         }
     }
     Ok(nr_traced)

@@ -5,10 +5,11 @@ use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use scx_gpuaware::identify::cgroups::{XATTR, mount_point};
+use scx_gpuaware::identify::cgroups::XATTR;
 use scx_gpuaware::identify::marks::Mark;
 use scx_gpuaware::identify::{Class, Identify, Source};
 use scx_gpuaware::policy::Policy;
+use scx_gpuaware::proc::mounts::Mounts;
 
 use super::place::{Place, identify_until, marks_of};
 use crate::process::{Process, busy_loop};
@@ -43,8 +44,8 @@ pub fn add_to(folder: &Path, process: &Process) {
 
 /// Where the cgroup v2 hierarchy is mounted.
 pub fn hierarchy() -> PathBuf {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-    mount_point(&mounts).expect("a cgroup v2 hierarchy")
+    let mounts = Mounts::of_this_process().unwrap();
+    mounts.cgroup2().expect("a cgroup v2 hierarchy")
 }
 
 fn first_mark(place: &Place, process: &Process) -> Option<Mark> {

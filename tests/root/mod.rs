@@ -11,6 +11,7 @@ mod hints;
 mod identify;
 mod late;
 mod measure;
+mod numbers;
 mod place;
 mod precedence;
 mod rules;

@@ -17,10 +17,11 @@ use anyhow::Result;
 use log::{info, warn};
 
 use super::state_file::StateFile;
-use crate::identify::cgroups;
+use crate::identify::printable;
 use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
 use crate::policy::pin::Dealer;
+use crate::proc::mounts::Mounts;
 
 use ledger::{Ledger, Pinned};
 use threads::{Facts, Thread, Threads, affinity, cpuset_of, set_affinity};
@@ -29,6 +30,8 @@ use threads::{Facts, Thread, Threads, affinity, cpuset_of, set_affinity};
 pub const STATE_FILE: &str = "/run/scx_gpuaware/thread-affinity.json";
 /// How often new threads are looked for.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Pins that have matched nobody for so long are named.
+const UNMATCHED_AFTER: Duration = Duration::from_secs(60);
 /// Threads that one line of the log names.
 const MAX_NAMED: usize = 8;
 
@@ -46,6 +49,8 @@ pub struct Pinning {
     state: StateFile<Pinned>,
     cgroup_root: Option<PathBuf>,
     next: Instant,
+    /// When to say which pins have matched nobody; `None`: it was said.
+    unmatched_due: Option<Instant>,
     /// The last problem, which is said once and not at every look.
     problem: Option<String>,
 }
@@ -59,7 +64,7 @@ impl Pinning {
     /// # Errors
     /// `state` is not what a run has left; it cannot be removed.
     pub fn start(policy: &Policy, state: &Path) -> Result<Self> {
-        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let mounts = Mounts::of_this_process().unwrap_or_default();
         let mut pinning = Self {
             policy: policy.clone(),
             dealer: Dealer::new(policy),
@@ -68,8 +73,9 @@ impl Pinning {
             left_alone: HashSet::new(),
             refused: HashSet::new(),
             state: StateFile::new(state),
-            cgroup_root: cgroups::mount_point(&mounts),
+            cgroup_root: mounts.cgroup2(),
             next: Instant::now(),
+            unmatched_due: Some(Instant::now() + UNMATCHED_AFTER),
             problem: None,
         };
         if let Some(left) = pinning.state.load()? {
@@ -93,6 +99,7 @@ impl Pinning {
         self.dealer = Dealer::new(policy);
         self.threads = Threads::default();
         self.next = Instant::now();
+        self.unmatched_due = Some(Instant::now() + UNMATCHED_AFTER);
     }
 
     /// Looks for new threads if it is time. Returns how long the caller may wait before the next call.
@@ -116,6 +123,26 @@ impl Pinning {
                 warn!("pinning threads: {problem}");
             }
             self.problem = problem;
+        }
+        if self.unmatched_due.is_some_and(|due| Instant::now() >= due) {
+            self.unmatched_due = None;
+            self.tell_unmatched();
+        }
+    }
+
+    /// A pin with a typing error is quiet.
+    fn tell_unmatched(&self) {
+        let deals = self
+            .ledger
+            .0
+            .values()
+            .filter_map(|pinned| pinned.deal.as_ref());
+        let matched: HashSet<_> = deals.map(|deal| deal.pin).collect();
+        for (number, pin) in self.policy.pins.iter().enumerate() {
+            if !matched.contains(&number) {
+                let rules: Vec<_> = pin.rules.iter().map(ToString::to_string).collect();
+                info!("no thread is pinned by {} so far", rules.join(" or "));
+            }
         }
     }
 
@@ -152,7 +179,7 @@ impl Pinning {
     }
 
     /// Undoes the pin of a thread that another pin or none matches by now, or that only inherited it.
-    fn give_back(&mut self, thread: &Thread, now: &CpuSet, cgroup: &str) {
+    fn give_back(&mut self, thread: &Thread, now: &CpuSet, cgroup: &Path) {
         let line = self.threads.line_of(thread.tgid);
         let original = match self.ledger.of(thread).cloned() {
             Some(pinned) => {
@@ -176,7 +203,7 @@ impl Pinning {
     }
 
     /// Enters the thread; its affinity is set afterwards.
-    fn deal(&mut self, thread: &Thread, pin: usize, now: &CpuSet, cgroup: &str) {
+    fn deal(&mut self, thread: &Thread, pin: usize, now: &CpuSet, cgroup: &Path) {
         let now = affinity(thread.tid).unwrap_or_else(|_| now.clone());
         let deal = self.dealer.deal(&self.policy, pin);
         let pinned = Pinned {
@@ -199,7 +226,8 @@ impl Pinning {
             let Some(pinned) = self.ledger.0.get_mut(&thread.tid) else {
                 continue;
             };
-            let name = format!("{} ({}) to CPUs {}", thread.comm, thread.tid, pinned.asked);
+            let comm = printable(&thread.comm);
+            let name = format!("{comm} ({}) to CPUs {}", thread.tid, pinned.asked);
             let outcome =
                 set_affinity(thread.tid, Some(&pinned.asked)).and_then(|()| affinity(thread.tid));
             match outcome {
@@ -246,7 +274,7 @@ impl Pinning {
     }
 
     /// The CPUs that the cpuset of `cgroup` allows.
-    fn allowed(&self, cgroup: &str) -> CpuSet {
+    fn allowed(&self, cgroup: &Path) -> CpuSet {
         let cpuset = cpuset_of(self.cgroup_root.as_deref(), cgroup);
         let online = || {
             let list = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;

@@ -11,10 +11,8 @@ use nix::unistd::Pid;
 
 use crate::policy::cpuset::{CpuSet, MAX_CPU};
 use crate::policy::rule::ThreadFacts;
+use crate::proc::{self, PROC, Program, Stat, numbers_in};
 
-const PROC: &str = "/proc";
-/// `PF_KTHREAD` of the kernel's flags in `/proc/PID/stat`.
-const KERNEL_THREAD: u64 = 0x0020_0000;
 /// A thread that is younger may not have given itself its name, nor its brothers theirs.
 const YOUNGEST_MS: u64 = 100;
 /// Until this age it is looked at every time: programs name their threads while they start.
@@ -39,34 +37,29 @@ pub struct Thread {
 /// What rules go by, of one thread.
 #[derive(Debug, Default)]
 pub struct Facts {
-    pub cgroup: String,
-    exe: String,
-    cmdline: String,
+    /// Its cgroup's folder, relative to the root of the hierarchy.
+    pub cgroup: PathBuf,
+    cgroup_text: String,
+    program: Program,
 }
 
 impl Facts {
     pub fn read(thread: &Thread) -> Self {
-        let file = |name: &str| PathBuf::from(format!("{PROC}/{}/{name}", thread.tid));
-        let exe = fs::read_link(file("exe")).unwrap_or_default();
-        let cmdline = fs::read(file("cmdline")).unwrap_or_default();
-        let arguments: Vec<_> = cmdline
-            .split(|&byte| byte == 0)
-            .filter(|argument| !argument.is_empty())
-            .map(String::from_utf8_lossy)
-            .collect();
+        let folder = Path::new(PROC).join(thread.tid.to_string());
+        let cgroup = proc::cgroup(&folder).unwrap_or_default();
         Self {
-            cgroup: cgroup_of(thread.tid),
-            exe: exe.to_string_lossy().into_owned(),
-            cmdline: arguments.join(" "),
+            cgroup_text: cgroup.to_string_lossy().into_owned(),
+            cgroup,
+            program: Program::read(&folder),
         }
     }
 
     pub fn with_name<'a>(&'a self, comm: &'a str) -> ThreadFacts<'a> {
         ThreadFacts {
-            cgroup: &self.cgroup,
+            cgroup: &self.cgroup_text,
             comm,
-            exe: &self.exe,
-            cmdline: &self.cmdline,
+            exe: &self.program.exe,
+            cmdline: &self.program.cmdline,
         }
     }
 }
@@ -103,12 +96,12 @@ impl Threads {
         let now = now_ticks();
         let mut due = Vec::new();
         let mut alive = HashSet::new();
-        for tgid in numbers(Path::new(PROC)) {
+        for tgid in numbers_in(Path::new(PROC)) {
             if self.seen.get(&tgid).is_some_and(|seen| seen.is_kernel) {
                 alive.insert(tgid);
                 continue;
             }
-            for tid in numbers(Path::new(&format!("{PROC}/{tgid}/task"))) {
+            for tid in numbers_in(Path::new(&format!("{PROC}/{tgid}/task"))) {
                 alive.insert(tid);
                 if self.is_due(tid, now) {
                     due.extend(self.look_at(tgid, tid, now.saturating_sub(youngest)));
@@ -129,20 +122,25 @@ impl Threads {
     }
 
     fn look_at(&mut self, tgid: i32, tid: i32, latest_start: u64) -> Option<Thread> {
-        let text = fs::read_to_string(format!("{PROC}/{tgid}/task/{tid}/stat")).ok()?;
-        let (mut thread, flags) = parse_stat(&text, tgid)?;
-        let is_kernel = flags & KERNEL_THREAD != 0;
-        if !is_kernel && thread.started > latest_start {
+        let stat = Stat::read(Path::new(&format!("{PROC}/{tgid}/task/{tid}")))?;
+        let is_kernel = stat.is_kernel();
+        if !is_kernel && stat.start_ticks > latest_start {
             return None;
         }
         let seen = Seen {
             is_kernel,
-            parent: thread.parent,
-            started: thread.started,
+            parent: stat.parent,
+            started: stat.start_ticks,
         };
         let before = self.seen.insert(tid, seen);
-        thread.is_new = before.is_none_or(|before| before.started != thread.started);
-        (!is_kernel).then_some(thread)
+        (!is_kernel).then(|| Thread {
+            tid,
+            tgid,
+            parent: stat.parent,
+            comm: stat.comm,
+            started: stat.start_ticks,
+            is_new: before.is_none_or(|before| before.started != stat.start_ticks),
+        })
     }
 
     /// When thread `tid` started, if it has been seen and lives.
@@ -171,39 +169,9 @@ fn ticks(ms: u64) -> u64 {
     ms * u64::try_from(per_second).unwrap_or(100) / 1000
 }
 
-/// The entries of `folder` that are numbers; none if it vanishes meanwhile.
-fn numbers(folder: &Path) -> Vec<i32> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
-}
-
-/// A thread and its flags. The name may have blanks and parentheses.
-fn parse_stat(text: &str, tgid: i32) -> Option<(Thread, u64)> {
-    let (tid, rest) = text.split_once(" (")?;
-    let (comm, rest) = rest.rsplit_once(") ")?;
-    let fields: Vec<_> = rest.split(' ').collect();
-    let thread = Thread {
-        tid: tid.parse().ok()?,
-        tgid,
-        parent: fields.get(1)?.parse().ok()?,
-        comm: comm.to_owned(),
-        started: fields.get(19)?.parse().ok()?,
-        is_new: true,
-    };
-    Some((thread, fields.get(6)?.parse().ok()?))
-}
-
-fn cgroup_of(tid: i32) -> String {
-    let text = fs::read_to_string(format!("{PROC}/{tid}/cgroup")).unwrap_or_default();
-    let path = text.lines().find_map(|line| line.strip_prefix("0::/"));
-    path.unwrap_or_default().to_owned()
-}
-
 /// The CPUs that the cpuset of cgroup `path` allows, below `root` where cgroup v2 is mounted. `None`: there are
 /// no cpusets, and every online CPU is allowed.
-pub fn cpuset_of(root: Option<&Path>, path: &str) -> Option<CpuSet> {
+pub fn cpuset_of(root: Option<&Path>, path: &Path) -> Option<CpuSet> {
     let root = root?;
     let folder = root.join(path);
     let above = folder.ancestors().take_while(|path| path.starts_with(root));
@@ -235,15 +203,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_a_name_with_blanks_and_parentheses() {
-        let text = "12 (a) (b c) S 7 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2";
-        let (thread, flags) = parse_stat(text, 11).unwrap();
-        assert_eq!((thread.tid, thread.tgid, thread.parent), (12, 11, 7));
-        assert_eq!((thread.comm.as_str(), thread.started), ("a) (b c", 4711));
-        assert_eq!(flags & KERNEL_THREAD, 0);
-    }
-
-    #[test]
     fn a_thread_is_found_once_it_had_time_to_name_itself_and_forgotten_when_it_ends() {
         let (stop, wait) = std::sync::mpsc::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();
@@ -270,12 +229,16 @@ mod tests {
     fn the_nearest_cpuset_counts() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(root.path().join("a/b")).unwrap();
-        assert_eq!(cpuset_of(Some(root.path()), "a/b"), None);
+        assert_eq!(cpuset_of(Some(root.path()), Path::new("a/b")), None);
         for (folder, cpus) in [("", "0-7\n"), ("a", "2-3\n")] {
             let file = root.path().join(folder).join("cpuset.cpus.effective");
             std::fs::write(file, cpus).unwrap();
         }
-        let cpus = |path: &str| cpuset_of(Some(root.path()), path).unwrap().to_string();
+        let cpus = |path: &str| {
+            cpuset_of(Some(root.path()), Path::new(path))
+                .unwrap()
+                .to_string()
+        };
         assert_eq!(cpus("a/b"), "2-3");
         assert_eq!(cpus(""), "0-7");
     }

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The user namespace of this process: whose root it is. BPF is for the root of the host, and a rootless
+//! container has a root of its own.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+/// Inode numbers of the namespaces that the kernel starts with, of linux/proc_ns.h.
+const INITIAL_USER: &str = "user:[4026531837]";
+const INITIAL_PID: &str = "pid:[4026531836]";
+
+/// The user namespace that this process is in, in words; `None`: that of the host. `/proc` is below `root`.
+pub fn user(root: &Path) -> Option<String> {
+    let map = std::fs::read_to_string(root.join("proc/self/uid_map")).unwrap_or_default();
+    let map = map.split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_initial = match std::fs::read_link(root.join("proc/self/ns/user")) {
+        Ok(namespace) => namespace == Path::new(INITIAL_USER),
+        Err(_) => map.is_empty() || map == "0 0 4294967295",
+    };
+    (!is_initial).then(|| format!("a user namespace (uid_map: {map})"))
+}
+
+/// Is this process in the PID namespace that the kernel starts with?
+pub fn has_initial_pids(root: &Path) -> bool {
+    let namespace = std::fs::read_link(root.join("proc/self/ns/pid"));
+    namespace.map_or(true, |namespace| namespace == Path::new(INITIAL_PID))
+}
+
+/// Fails unless this process is root of the host, which `what` needs.
+///
+/// # Errors
+/// Another user, or the root of a user namespace.
+pub fn check_root(what: &str) -> Result<()> {
+    if !nix::unistd::geteuid().is_root() {
+        bail!("{what} needs root: try sudo");
+    }
+    if let Some(namespace) = user("/".as_ref()) {
+        bail!(
+            "{what} needs root of the host, and this is root of {namespace}: the kernel refuses its BPF programs; \
+             start it on the host, or in a container without a user namespace of its own"
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn host(user: Option<&str>, map: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let process = root.path().join("proc/self");
+        std::fs::create_dir_all(process.join("ns")).unwrap();
+        std::fs::write(process.join("uid_map"), map).unwrap();
+        if let Some(user) = user {
+            symlink(user, process.join("ns/user")).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn the_root_of_a_user_namespace_is_not_the_hosts() {
+        let all = "         0          0 4294967295\n";
+        for (link, map) in [(Some(INITIAL_USER), all), (None, all), (None, "")] {
+            assert_eq!(user(host(link, map).path()), None);
+        }
+        let mapped = "         0       1000          1\n         1     100000      65536\n";
+        for link in [Some("user:[4026532701]"), None] {
+            let found = user(host(link, mapped).path()).unwrap();
+            assert_eq!(found, "a user namespace (uid_map: 0 1000 1 1 100000 65536)");
+        }
+        // Some containers map everybody to himself.
+        assert!(user(host(Some("user:[4026532701]"), all).path()).is_some());
+    }
+
+    #[test]
+    fn a_container_has_numbers_of_its_own() {
+        let root = host(None, "");
+        assert!(has_initial_pids(root.path()), "where /proc does not tell");
+        symlink("pid:[4026532702]", root.path().join("proc/self/ns/pid")).unwrap();
+        assert!(!has_initial_pids(root.path()));
+    }
+}

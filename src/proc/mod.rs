@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `/proc` as this program reads it: threads, their programs and cgroups, mounts. One parser for rules, pins,
+//! screens and checks, so that a term of the policy means the same everywhere.
+//!
+//! Names, paths and arguments may have any bytes. What is no UTF-8 in text that globs are matched against
+//! and people read becomes U+FFFD; paths that are opened keep their bytes. What is gone reads as absent.
+
+pub mod mounts;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Where it is mounted.
+pub const PROC: &str = "/proc";
+
+/// What `/proc/TID/stat` says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stat {
+    /// Name of the thread.
+    pub comm: String,
+    /// TGID of the process that started its process.
+    pub parent: i32,
+    /// `PF_…` of linux/sched.h.
+    pub flags: u64,
+    /// When it started, in clock ticks since the boot.
+    pub start_ticks: u64,
+    /// The CPU that it runs on or ran on last.
+    pub cpu: Option<u32>,
+    /// `SCHED_…`
+    pub policy: Option<u32>,
+}
+
+impl Stat {
+    /// Of the thread whose folder this is.
+    pub fn read(folder: &Path) -> Option<Self> {
+        Self::parse(&std::fs::read(folder.join("stat")).ok()?)
+    }
+
+    /// `TID (COMM) STATE …`: the name may hold anything, so its end is the last parenthesis.
+    pub fn parse(stat: &[u8]) -> Option<Self> {
+        /// The state is field 3 of proc_pid_stat(5).
+        const FIRST: usize = 3;
+        let open = stat.iter().position(|&byte| byte == b'(')?;
+        let close = stat.iter().rposition(|&byte| byte == b')')?;
+        let comm = unescape(stat.get(open + 1..close)?);
+        let rest = std::str::from_utf8(&stat[close + 1..]).ok()?;
+        let fields: Vec<_> = rest.split_ascii_whitespace().collect();
+        let field = |number: usize| fields.get(number - FIRST).copied();
+        Some(Self {
+            comm: String::from_utf8_lossy(&comm).into_owned(),
+            parent: field(4)?.parse().ok()?,
+            flags: field(9)?.parse().ok()?,
+            start_ticks: field(22)?.parse().ok()?,
+            cpu: field(39).and_then(|cpu| cpu.parse().ok()),
+            policy: field(41).and_then(|policy| policy.parse().ok()),
+        })
+    }
+
+    /// Is it a thread of the kernel?
+    pub fn is_kernel(&self) -> bool {
+        const PF_KTHREAD: u64 = 0x0020_0000;
+        self.flags & PF_KTHREAD != 0
+    }
+}
+
+/// What all threads of a process share.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Program {
+    /// Its executable, whether or not the file is still there.
+    pub exe: String,
+    /// Its arguments, joined by blanks.
+    pub cmdline: String,
+}
+
+impl Program {
+    /// Of the process or thread whose folder this is.
+    pub fn read(folder: &Path) -> Self {
+        let link = folder.join("exe");
+        let exe = std::fs::read_link(&link).unwrap_or_default();
+        let is_deleted = std::fs::metadata(&link).is_ok_and(|file| file.nlink() == 0);
+        let cmdline = std::fs::read(folder.join("cmdline")).unwrap_or_default();
+        Self {
+            exe: exe_name(exe.as_os_str().as_bytes(), is_deleted),
+            cmdline: arguments(&cmdline),
+        }
+    }
+}
+
+/// The folder in the cgroup v2 hierarchy, relative to its root, of the thread whose folder this is.
+pub fn cgroup(folder: &Path) -> Option<PathBuf> {
+    cgroup_in(&std::fs::read(folder.join("cgroup")).ok()?)
+}
+
+/// The same from the text of a `/proc/TID/cgroup`.
+fn cgroup_in(text: &[u8]) -> Option<PathBuf> {
+    let mut lines = text.split(|&byte| byte == b'\n');
+    let path = lines.find_map(|line| line.strip_prefix(b"0::/"))?;
+    Some(PathBuf::from(OsStr::from_bytes(path)))
+}
+
+/// The entries of `folder` that are numbers, such as processes and threads; none if it vanishes meanwhile.
+pub fn numbers_in<T: FromStr>(folder: &Path) -> Vec<T> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// The kernel writes a newline and a backslash of a name as `\n` and `\\`.
+fn unescape(comm: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(comm.len());
+    let mut bytes = comm.iter().copied();
+    while let Some(byte) = bytes.next() {
+        plain.push(match byte {
+            b'\\' => match bytes.next() {
+                Some(b'n') => b'\n',
+                Some(other) => other,
+                None => b'\\',
+            },
+            other => other,
+        });
+    }
+    plain
+}
+
+fn exe_name(link: &[u8], is_deleted: bool) -> String {
+    let link = match is_deleted {
+        true => link.strip_suffix(b" (deleted)").unwrap_or(link),
+        false => link,
+    };
+    String::from_utf8_lossy(link).into_owned()
+}
+
+/// Arguments end with a NUL each; a program that writes its own title may leave any number of them.
+fn arguments(cmdline: &[u8]) -> String {
+    let text = String::from_utf8_lossy(cmdline);
+    text.trim_end_matches('\0').replace('\0', " ")
+}
+
+#[cfg(test)]
+pub mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A line of `/proc/TID/stat`, up to the start of the thread.
+    pub fn stat_line(comm: &[u8], start: u64) -> Vec<u8> {
+        let rest: Vec<_> = (4..22).map(|field| field.to_string()).collect();
+        let mut line = b"12 (".to_vec();
+        line.extend(comm);
+        line.extend(format!(") S {} {start} 0 0\n", rest.join(" ")).bytes());
+        line
+    }
+
+    #[test]
+    fn reads_this_thread() {
+        let stat = Stat::read(Path::new("/proc/thread-self")).unwrap();
+        assert!(!stat.is_kernel() && stat.cpu.is_some() && stat.policy.is_some());
+        assert_eq!(stat.parent, nix::unistd::getppid().as_raw());
+        assert!(Stat::read(Path::new("/proc/2")).is_none_or(|kernel| kernel.is_kernel()));
+        let program = Program::read(Path::new("/proc/self"));
+        let exe = std::env::current_exe().unwrap();
+        assert_eq!(program.exe, exe.to_string_lossy());
+        assert_eq!(cgroup(Path::new("/nonexistent")), None);
+    }
+
+    #[test]
+    fn a_name_may_have_blanks_and_parentheses() {
+        let text = b"12 (a) (b c) S 7 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2";
+        let stat = Stat::parse(text).unwrap();
+        assert_eq!((stat.comm.as_str(), stat.parent), ("a) (b c", 7));
+        assert_eq!((stat.start_ticks, stat.is_kernel()), (4711, false));
+    }
+
+    #[test]
+    fn only_a_file_that_is_gone_is_called_deleted() {
+        assert_eq!(exe_name(b"/bin/x (deleted)", true), "/bin/x");
+        assert_eq!(exe_name(b"/bin/x (deleted)", false), "/bin/x (deleted)");
+        assert_eq!(exe_name(b"/bin/\xff", false), "/bin/\u{fffd}");
+    }
+
+    #[test]
+    fn reads_the_folder_of_the_unified_hierarchy() {
+        let folder = cgroup_in(b"5:cpu:/x\n0::/gpu.slice/a \xff\r\n").unwrap();
+        assert_eq!(folder.as_os_str().as_bytes(), b"gpu.slice/a \xff\r");
+        assert_eq!(cgroup_in(b"5:cpu:/x\n"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_is_read_back(comm in proptest::collection::vec(1u8.., 0..16), start: u64) {
+            let mut escaped = Vec::new();
+            for &byte in &comm {
+                match byte {
+                    b'\n' => escaped.extend(b"\\n"),
+                    b'\\' => escaped.extend(b"\\\\"),
+                    _ => escaped.push(byte),
+                }
+            }
+            let stat = Stat::parse(&stat_line(&escaped, start)).unwrap();
+            prop_assert_eq!(stat.comm, String::from_utf8_lossy(&comm));
+            prop_assert_eq!(stat.start_ticks, start);
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_harm(bytes: Vec<u8>, is_deleted: bool) {
+            Stat::parse(&bytes);
+            cgroup_in(&bytes);
+            prop_assert!(!arguments(&bytes).contains('\0'));
+            prop_assert!(exe_name(&bytes, is_deleted).len() <= 3 * bytes.len());
+        }
+    }
+}
