@@ -42,12 +42,16 @@ pub fn run(args: &Doctor) -> Result<()> {
     }
 }
 
-/// The problems of this host, one or two lines each: for the log when the scheduler does not start.
-pub fn problems() -> String {
+/// Checks of what keeps any BPF program from being loaded.
+pub const OF_BPF: [&str; 4] = ["btf", "privileges", "lockdown", "bpf"];
+
+/// The problems of this host, one or two lines each: for the log when a start fails. `checks`: of these only.
+pub fn problems(checks: Option<&[&str]>) -> String {
     let findings = examine(&gather("/".as_ref()));
+    let matters = |check| checks.is_none_or(|checks| checks.contains(&check));
     let problems = findings
         .iter()
-        .filter(|finding| finding.verdict == Verdict::Problem);
+        .filter(|finding| finding.verdict == Verdict::Problem && matters(finding.check));
     problems.map(line).collect()
 }
 

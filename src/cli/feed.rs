@@ -16,6 +16,7 @@ use nix::fcntl::{Flock, FlockArg};
 use crate::identify::Identify;
 use crate::identify::feed::{Feed, Numbers};
 use crate::identify::marks::Pins;
+use crate::namespaces;
 use crate::sched;
 
 use super::{Failure, read_policy, shutdown_flag};
@@ -52,6 +53,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         )
         .into());
     }
+    namespaces::check_root("feeding")?;
     let _lock = lock(Path::new(LOCK))?;
     let numbers = Numbers {
         launch: options.launch,

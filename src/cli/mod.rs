@@ -177,8 +177,8 @@ pub fn main(cli: Cli) -> ExitCode {
         Some(Command::Topology(options)) => topology::run(&options),
         Some(Command::Doctor(args)) => doctor::run(&args).map_err(Failure::from),
         Some(Command::Top { interval }) => show(interval).map_err(Failure::from),
-        Some(Command::Feed(options)) => feed::run(&options),
-        Some(Command::Trace(args)) => trace::run(&args),
+        Some(Command::Feed(options)) => explain_bpf(feed::run(&options), cli.run.log_format),
+        Some(Command::Trace(args)) => explain_bpf(trace::run(&args), cli.run.log_format),
         Some(Command::Analyze(args)) => analyze::run(&args),
         Some(Command::Generate(args)) => generate::run(&args).map_err(Failure::from),
     };
@@ -207,7 +207,7 @@ fn run(args: &Run, verbose: bool) -> Result<(), Failure> {
         metrics: args.metrics,
         verbose,
     };
-    let explain = || explain(args.log_format);
+    let explain = || explain(args.log_format, None);
     sched::check().inspect_err(|_| explain())?;
     if let Some(interval) = args.stats {
         let shutdown = Arc::clone(&shutdown);
@@ -231,9 +231,18 @@ fn show(interval: Duration) -> Result<()> {
     top::run(interval, &shutdown)
 }
 
+/// Says what keeps BPF programs from being loaded, beside the error of a command that loads some.
+fn explain_bpf(result: Result<(), Failure>, format: log::Format) -> Result<(), Failure> {
+    result.inspect_err(|failure| {
+        if matches!(failure, Failure::Runtime(_)) {
+            explain(format, Some(&doctor::OF_BPF));
+        }
+    })
+}
+
 /// Says what is wrong with the host, beside the error that ended the start.
-fn explain(format: log::Format) {
-    let problems = doctor::problems();
+fn explain(format: log::Format, checks: Option<&[&str]>) {
+    let problems = doctor::problems(checks);
     if problems.is_empty() {
         return;
     }

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
+use crate::namespaces;
 use crate::sched;
 use crate::trace::export::{self, Format, Sink};
 use crate::trace::schema::{Header, Launches};
@@ -93,9 +94,7 @@ pub(super) fn run(args: &Trace) -> Result<(), Failure> {
     let plan = plan(args).map_err(Failure::Input)?;
     // Before tracing: a file that cannot be written is no news for the end.
     let out = open(args).map_err(Failure::Input)?;
-    if !nix::unistd::geteuid().is_root() {
-        return Err(anyhow!("tracing needs root: it loads BPF programs").into());
-    }
+    namespaces::check_root("tracing")?;
     let shutdown = shutdown_flag()?;
     Ok(trace(args, &plan, out, &shutdown)?)
 }

@@ -3,12 +3,14 @@
 
 use crate::policy::cpuset::MAX_CPU;
 
-use super::{Facts, Finding, Verdict, config};
+use super::{Facts, Finding, Verdict, cmdline, config, libraries};
 
 /// The oldest kernel with sched_ext, the oldest that the lab tries, the first with a hook for cpu.max.
 const FIRST: (u32, u32) = (6, 12);
 const TRIED: (u32, u32) = (6, 18);
 const CPU_MAX: (u32, u32) = (6, 17);
+/// The first kernel that takes the memory of maps from the cgroup's, not from what may be locked.
+const MEMORY_BY_CGROUP: (u32, u32) = (5, 11);
 
 /// Numbers and names of what loading needs, from linux/capability.h.
 const CAPABILITIES: [(u32, &str); 5] = [
@@ -24,14 +26,16 @@ const LISTED: usize = 4;
 
 /// What every check finds, in the order in which a newcomer should mend it.
 pub fn examine(facts: &Facts) -> Vec<Finding> {
-    let checks: [Check; 15] = [
+    let checks: [Check; 17] = [
         ("kernel", kernel),
         ("sched_ext", sched_ext),
         ("config", config),
         ("btf", btf),
         ("bpffs", bpffs),
         ("privileges", privileges),
+        ("pids", pids),
         ("lockdown", lockdown),
+        ("bpf", bpf),
         ("isolcpus", isolcpus),
         ("cpus", cpus),
         ("cgroup2", cgroup2),
@@ -130,13 +134,10 @@ fn btf(facts: &Facts) -> Judgement {
 }
 
 fn bpffs(facts: &Facts) -> Judgement {
-    if facts.has_bpffs {
-        return ok("a BPF file system is on /sys/fs/bpf");
+    match &facts.bpffs {
+        None => ok("a BPF file system is on /sys/fs/bpf"),
+        Some(obstacle) => problem(format!("{obstacle}, so no marks"), obstacle.remedy()),
     }
-    problem(
-        "no BPF file system on /sys/fs/bpf: marks cannot be pinned",
-        "mount -t bpf bpf /sys/fs/bpf",
-    )
 }
 
 fn privileges(facts: &Facts) -> Judgement {
@@ -144,6 +145,12 @@ fn privileges(facts: &Facts) -> Judgement {
         return problem(
             format!("user {}: loading needs root", facts.uid),
             "try sudo",
+        );
+    }
+    if let Some(namespace) = &facts.user_namespace {
+        return problem(
+            format!("root of {namespace}: the kernel lets only the host's root load BPF programs"),
+            "start it on the host, or in a container without a user namespace of its own (rootless ones have one)",
         );
     }
     let missing: Vec<_> = CAPABILITIES
@@ -160,6 +167,48 @@ fn privileges(facts: &Facts) -> Judgement {
     )
 }
 
+fn pids(facts: &Facts) -> Judgement {
+    if facts.pids_are_initial {
+        return ok("processes have the numbers that the kernel gave them");
+    }
+    warning(
+        "a PID namespace: only the processes in it are seen",
+        "start scx_gpuaware with the host's (docker run --pid=host, hostPID: true) to find launchers of the whole host",
+    )
+}
+
+/// Switches that stop BPF programs, or slow them down.
+fn bpf(facts: &Facts) -> Judgement {
+    if facts.jit == Some(0) {
+        return problem(
+            "net.core.bpf_jit_enable is 0: the kernel refuses schedulers that are not compiled (errno 524)",
+            "sysctl -w net.core.bpf_jit_enable=1, and take the line with 0 out of /etc/sysctl.d",
+        );
+    }
+    if let Some(limit) = facts.memlock
+        && version(&facts.kernel).is_some_and(|version| version < MEMORY_BY_CGROUP)
+    {
+        return problem(
+            format!(
+                "at most {limit} bytes may be locked, from which this kernel takes the maps of BPF"
+            ),
+            "ulimit -l unlimited, or LimitMEMLOCK=infinity in the service",
+        );
+    }
+    if facts.jit_harden == Some(2) {
+        return warning(
+            "net.core.bpf_jit_harden is 2: constants of root's programs are blinded too, which makes each slower",
+            "sysctl -w net.core.bpf_jit_harden=1, which blinds those of other users",
+        );
+    }
+    match facts.unprivileged_bpf_disabled {
+        Some(mode @ 1..) => ok(format!(
+            "no switch stops BPF (kernel.unprivileged_bpf_disabled is {mode}: not for root)"
+        )),
+        _ => ok("no switch stops BPF"),
+    }
+}
+
 fn lockdown(facts: &Facts) -> Judgement {
     match facts.lockdown.as_deref() {
         Some("confidentiality") => problem(
@@ -172,18 +221,18 @@ fn lockdown(facts: &Facts) -> Judgement {
 }
 
 fn isolcpus(facts: &Facts) -> Judgement {
-    let parameters = facts.command_line.split_whitespace();
-    match parameters
-        .take_while(|word| *word != "--")
-        .find(|word| word.starts_with("isolcpus="))
-    {
-        None => ok("no isolcpus= on the kernel's command line"),
-        Some(parameter) => problem(
-            format!("{parameter} on the kernel's command line: sched_ext refuses to load"),
-            "take it out of the boot loader's configuration and reboot; name the CPUs as \
-             preferred.cpus instead",
-        ),
+    let isolating = cmdline::isolating(&facts.command_line).join(" ");
+    if isolating.is_empty() {
+        return ok("no isolcpus= on the kernel's command line that takes CPUs out of scheduling");
     }
+    if facts.isolated.as_deref() == Some("") {
+        return ok(format!("the kernel has ignored {isolating}"));
+    }
+    problem(
+        format!("{isolating} on the kernel's command line: sched_ext refuses to load"),
+        "take it out of the boot loader's configuration and reboot (the flags managed_irq and nohz without \
+         domain may stay); name the CPUs as preferred.cpus instead",
+    )
 }
 
 fn cpus(facts: &Facts) -> Judgement {
@@ -233,20 +282,14 @@ fn cpu_max(facts: &Facts) -> Judgement {
 }
 
 fn libcuda(facts: &Facts) -> Judgement {
-    if facts.libcuda.is_empty() {
-        return warning(
-            "no libcuda.so is known to the loader or mapped by a process",
-            "install the GPU's driver; containers that bring their own are found when they run",
-        );
-    }
-    ok(listed(&facts.libcuda))
+    libraries::judge(&facts.libcuda)
 }
 
 fn gpus(facts: &Facts) -> Judgement {
     if facts.gpus.is_empty() {
         return warning(
             "no GPU on PCI",
-            "look for the card in lspci; an emulated GPU is not on PCI, and need not be",
+            "look for the card in lspci; an emulated GPU and that of WSL are not on PCI, and need not be",
         );
     }
     let names: Vec<_> = facts
@@ -288,7 +331,8 @@ fn realtime(facts: &Facts) -> Judgement {
     )
 }
 
-fn listed(names: &[String]) -> String {
+/// The first of `names`, and how many more there are.
+pub fn listed(names: &[String]) -> String {
     let first = names[..names.len().min(LISTED)].join(", ");
     match names.len().saturating_sub(LISTED) {
         0 => first,
@@ -297,185 +341,4 @@ fn listed(names: &[String]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::{Gpu, Realtime};
-    use super::*;
-
-    /// A host on which all is well.
-    fn good() -> Facts {
-        Facts {
-            kernel: "6.18.15+deb14-cloud-amd64".to_owned(),
-            has_sched_ext: true,
-            kernel_config: Some(config::tests::all()),
-            has_btf: true,
-            has_bpffs: true,
-            capabilities: !0,
-            command_line: "root=/dev/vda quiet".to_owned(),
-            cgroup2: Some("/sys/fs/cgroup".to_owned()),
-            libcuda: vec!["/lib/libcuda.so.1".to_owned()],
-            gpus: vec![Gpu {
-                address: "0000:17:00.0".to_owned(),
-                node: Some(1),
-            }],
-            cpus: Some((64, 128)),
-            ..Facts::default()
-        }
-    }
-
-    /// The only finding that is not ok.
-    fn only(facts: &Facts) -> Finding {
-        let mut found = examine(facts);
-        found.retain(|finding| finding.verdict != Verdict::Ok);
-        assert_eq!(found.len(), 1, "{found:#?}");
-        assert!(found[0].remedy.is_some());
-        found.remove(0)
-    }
-
-    fn assert_only(change: impl Fn(&mut Facts), check: &str, verdict: Verdict, says: &str) {
-        let mut facts = good();
-        change(&mut facts);
-        let finding = only(&facts);
-        assert_eq!(
-            (finding.check, finding.verdict),
-            (check, verdict),
-            "{finding:?}"
-        );
-        let remedy = finding.remedy.unwrap_or_default();
-        assert!(
-            finding.found.contains(says) || remedy.contains(says),
-            "{remedy}"
-        );
-    }
-
-    #[test]
-    fn nothing_is_said_against_a_good_host() {
-        let findings = examine(&good());
-        assert!(
-            findings
-                .iter()
-                .all(|finding| finding.verdict == Verdict::Ok),
-            "{findings:#?}"
-        );
-        assert!(findings.iter().all(|finding| finding.remedy.is_none()));
-        let mut runs = good();
-        runs.scheduler = Some("gpuaware_0.1.0".to_owned());
-        assert!(
-            examine(&runs)
-                .iter()
-                .all(|finding| finding.verdict == Verdict::Ok)
-        );
-    }
-
-    #[test]
-    fn what_stops_the_scheduler_is_a_problem() {
-        use Verdict::Problem;
-        assert_only(
-            |facts| facts.has_sched_ext = false,
-            "sched_ext",
-            Problem,
-            "CONFIG_SCHED_CLASS_EXT",
-        );
-        let other = |facts: &mut Facts| facts.scheduler = Some("lavd".to_owned());
-        assert_only(other, "sched_ext", Problem, "lavd");
-        let old = |facts: &mut Facts| facts.kernel = "6.1.0-32-amd64".to_owned();
-        assert_only(old, "kernel", Problem, "6.12");
-        assert_only(
-            |facts| facts.kernel_config = None,
-            "config",
-            Problem,
-            "/boot/config-6.18.15",
-        );
-        assert_only(
-            |facts| facts.has_btf = false,
-            "btf",
-            Problem,
-            "CONFIG_DEBUG_INFO_BTF",
-        );
-        assert_only(
-            |facts| facts.has_bpffs = false,
-            "bpffs",
-            Problem,
-            "mount -t bpf",
-        );
-        assert_only(|facts| facts.uid = 1000, "privileges", Problem, "sudo");
-        assert_only(
-            |facts| facts.capabilities &= !(1 << 39),
-            "privileges",
-            Problem,
-            "CAP_BPF",
-        );
-        let locked = |facts: &mut Facts| facts.lockdown = Some("confidentiality".to_owned());
-        assert_only(locked, "lockdown", Problem, "lockdown=integrity");
-        let isolated = |facts: &mut Facts| facts.command_line.push_str(" isolcpus=2-3");
-        assert_only(isolated, "isolcpus", Problem, "isolcpus=2-3");
-        assert_only(
-            |facts| facts.cpus = Some((8, 2048)),
-            "cpus",
-            Problem,
-            "1024",
-        );
-    }
-
-    #[test]
-    fn what_only_works_less_well_is_a_warning() {
-        use Verdict::Warning;
-        let older = |facts: &mut Facts| facts.kernel = "6.14.2".to_owned();
-        assert_only(older, "kernel", Warning, "6.18");
-        assert_only(
-            |facts| facts.cgroup2 = None,
-            "cgroup2",
-            Warning,
-            "match nothing",
-        );
-        assert_only(
-            |facts| facts.cpu_on_cgroup1 = true,
-            "cgroup2",
-            Warning,
-            "cgroup v1",
-        );
-        assert_only(|facts| facts.libcuda.clear(), "libcuda", Warning, "driver");
-        assert_only(|facts| facts.gpus.clear(), "gpus", Warning, "PCI");
-        assert_only(
-            |facts| facts.irqbalance = true,
-            "irqbalance",
-            Warning,
-            "BANNED_CPULIST",
-        );
-        let thread = Realtime {
-            tid: 7,
-            comm: "jackd".to_owned(),
-        };
-        let audio = |facts: &mut Facts| facts.realtime = vec![thread.clone(); 6];
-        assert_only(audio, "realtime", Warning, "jackd (7) and 2 more");
-    }
-
-    #[test]
-    fn limits_of_cgroups_hold_from_the_kernel_on_that_tells_of_them() {
-        let mut facts = good();
-        facts.cpu_max = vec!["user.slice".to_owned()];
-        assert!(
-            examine(&facts)
-                .iter()
-                .all(|finding| finding.verdict == Verdict::Ok)
-        );
-        facts.kernel = "6.14.2".to_owned();
-        let found = examine(&facts);
-        let limit = found
-            .iter()
-            .find(|finding| finding.check == "cpu_max")
-            .unwrap();
-        assert_eq!(limit.verdict, Verdict::Warning);
-        assert!(limit.found.contains("user.slice"));
-    }
-
-    #[test]
-    fn parameters_of_init_are_not_the_kernels() {
-        let mut facts = good();
-        facts.command_line = "quiet -- isolcpus=1".to_owned();
-        assert!(
-            examine(&facts)
-                .iter()
-                .all(|finding| finding.verdict == Verdict::Ok)
-        );
-    }
-}
+mod tests;

@@ -2,25 +2,26 @@
 //! Reads the facts from `/proc`, `/sys`, `/boot` and `/etc` below a root path. What cannot be read is
 //! absent: a doctor does not fail.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::identify::{cgroups, libcuda};
+use crate::identify::cgroups;
+use crate::proc::mounts::Mounts;
+use crate::proc::{Stat, numbers_in};
 use crate::topology::Topology;
 use crate::topology::pci::{Devices, PciDevice};
+use crate::{bpffs, namespaces};
 
-use super::{Facts, Gpu, KernelConfig, Realtime};
-
-/// PF_KTHREAD of linux/sched.h.
-const KERNEL_THREAD: u64 = 0x0020_0000;
+use super::{Facts, Gpu, KernelConfig, Realtime, libraries};
 
 /// The facts of the host whose files are below `root`.
 pub fn gather(root: &Path) -> Facts {
     let text = |path: &str| read(&root.join(path)).unwrap_or_default();
+    let number = |path: &str| text(path).parse().ok();
     let kernel = text("proc/sys/kernel/osrelease");
-    let mounts = text("proc/self/mounts");
+    let mounts = std::fs::read(root.join("proc/self/mounts")).unwrap_or_default();
+    let mounts = Mounts::parse(&mounts);
     let status = text("proc/self/status");
-    let cgroup2 = cgroups::mount_point(&mounts);
+    let cgroup2 = mounts.cgroup2();
     let processes = processes(root);
     let topology = Topology::read(&root.join("sys")).ok();
     Facts {
@@ -29,22 +30,30 @@ pub fn gather(root: &Path) -> Facts {
         kernel_config: KernelConfig::read(root, &kernel),
         kernel,
         has_btf: root.join("sys/kernel/btf/vmlinux").exists(),
-        has_bpffs: is_mounted(&mounts, "/sys/fs/bpf", "bpf"),
+        bpffs: bpffs::obstacle(&mounts, Path::new(bpffs::PLACE)),
         uid: status_field(&status, "Uid:", 1)
             .and_then(|uid| uid.parse().ok())
             .unwrap_or(u32::MAX),
+        user_namespace: namespaces::user(root),
+        pids_are_initial: namespaces::has_initial_pids(root),
         capabilities: status_field(&status, "CapEff:", 0)
             .and_then(|caps| u64::from_str_radix(caps, 16).ok())
             .unwrap_or(0),
+        jit: number("proc/sys/net/core/bpf_jit_enable"),
+        jit_harden: number("proc/sys/net/core/bpf_jit_harden"),
+        unprivileged_bpf_disabled: number("proc/sys/kernel/unprivileged_bpf_disabled"),
+        memlock: locked_memory(&text("proc/self/limits")),
         lockdown: read(&root.join("sys/kernel/security/lockdown")).and_then(|text| in_force(&text)),
         command_line: text("proc/cmdline"),
-        cpu_on_cgroup1: mounts.lines().any(is_cpu_controller),
+        isolated: read(&root.join("sys/devices/system/cpu/isolated")),
+        cpu_on_cgroup1: (mounts.iter())
+            .any(|mount| mount.kind == "cgroup" && mount.has_option("cpu")),
         cpu_max: cgroup2
             .as_deref()
             .map(|place| cgroups::limited(&below(root, place)))
             .unwrap_or_default(),
         cgroup2: cgroup2.map(|path| path.display().to_string()),
-        libcuda: known_libcudas(root, &processes),
+        libcuda: libraries::gather(root, &processes),
         gpus: gpus(root),
         irqbalance: processes
             .iter()
@@ -65,11 +74,6 @@ fn read(path: &Path) -> Option<String> {
     )
 }
 
-fn folders(path: &Path) -> impl Iterator<Item = PathBuf> {
-    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path())
-}
-
 /// An absolute path of the host, below `root`.
 fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
@@ -81,23 +85,17 @@ fn scheduler(root: &Path) -> Option<String> {
     (state != "disabled").then(|| read(&folder.join("root/ops")).unwrap_or_default())
 }
 
-fn is_mounted(mounts: &str, place: &str, kind: &str) -> bool {
-    mounts.lines().any(|line| {
-        let mut fields = line.split(' ').skip(1);
-        fields.next() == Some(place) && fields.next() == Some(kind)
-    })
-}
-
-fn is_cpu_controller(mount: &str) -> bool {
-    let mut fields = mount.split(' ').skip(2);
-    let (kind, options) = (fields.next(), fields.next().unwrap_or_default());
-    kind == Some("cgroup") && options.split(',').any(|option| option == "cpu")
-}
-
 /// Word `index` after `name` in a `/proc/PID/status`.
 fn status_field<'t>(status: &'t str, name: &str, index: usize) -> Option<&'t str> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().nth(index)
+}
+
+/// The limit of memory that is locked, in a `/proc/PID/limits`; `None`: there is none.
+fn locked_memory(limits: &str) -> Option<u64> {
+    let mut lines = limits.lines();
+    let line = lines.find_map(|line| line.strip_prefix("Max locked memory"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// `none [integrity] confidentiality`
@@ -107,33 +105,10 @@ fn in_force(lockdown: &str) -> Option<String> {
 }
 
 fn processes(root: &Path) -> Vec<PathBuf> {
-    let is_process = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str());
-        name.is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    folders(&root.join("proc")).filter(is_process).collect()
-}
-
-/// Paths in the loader's cache, and of files that processes have mapped.
-fn known_libcudas(root: &Path, processes: &[PathBuf]) -> Vec<String> {
-    let cache = std::fs::read(root.join("etc/ld.so.cache")).unwrap_or_default();
-    let mut paths = BTreeSet::new();
-    for name in cache.split(|&byte| byte == 0) {
-        let Ok(name) = std::str::from_utf8(name) else {
-            continue;
-        };
-        let file = name.rsplit('/').next().unwrap_or(name);
-        if name.starts_with('/') && file.starts_with("libcuda.so") {
-            paths.insert(name.to_owned());
-        }
-    }
-    for process in processes {
-        let maps = std::fs::read(process.join("maps")).unwrap_or_default();
-        for mapping in libcuda::mappings(&maps, libcuda::is_libcuda) {
-            paths.insert(mapping.path.display().to_string());
-        }
-    }
-    paths.into_iter().collect()
+    let proc = root.join("proc");
+    let mut pids: Vec<u32> = numbers_in(&proc);
+    pids.sort_unstable();
+    pids.iter().map(|pid| proc.join(pid.to_string())).collect()
 }
 
 /// GPUs on PCI with their nodes.
@@ -148,19 +123,15 @@ fn gpus(root: &Path) -> Vec<Gpu> {
 
 /// The threads of `process` with SCHED_FIFO, SCHED_RR or SCHED_DEADLINE, if it is not the kernel's.
 fn realtime(process: &Path) -> Vec<Realtime> {
-    folders(&process.join("task"))
-        .filter_map(|thread| {
-            let stat = read(&thread.join("stat"))?;
-            let (start, rest) = stat.rsplit_once(')')?;
-            let (tid, comm) = start.split_once(" (")?;
-            // The first of these is the third field of proc_pid_stat(5).
-            let fields: Vec<_> = rest.split_whitespace().collect();
-            let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-            let of_the_kernel = field(9)? & KERNEL_THREAD != 0;
-            let is_realtime = matches!(field(41)?, 1 | 2 | 6);
-            (is_realtime && !of_the_kernel).then(|| Realtime {
-                tid: tid.parse().unwrap_or(0),
-                comm: comm.to_owned(),
+    let tasks = process.join("task");
+    let tids: Vec<u32> = numbers_in(&tasks);
+    tids.into_iter()
+        .filter_map(|tid| {
+            let stat = Stat::read(&tasks.join(tid.to_string()))?;
+            let is_realtime = matches!(stat.policy, Some(1 | 2 | 6));
+            (is_realtime && !stat.is_kernel()).then_some(Realtime {
+                tid,
+                comm: stat.comm,
             })
         })
         .collect()
@@ -213,9 +184,15 @@ mod tests {
             ("proc/12/task/12/stat", &audio),
             (
                 "proc/13/task/13/stat",
-                &stat(13, "migration/0", KERNEL_THREAD, 1),
+                &stat(13, "migration/0", 0x0020_0000, 1),
             ),
             ("proc/14/task/14/stat", &stat(14, "sh", 0, 0)),
+            (
+                "proc/self/limits",
+                "Max locked memory         8388608              8388608              bytes\n",
+            ),
+            ("proc/sys/net/core/bpf_jit_enable", "1\n"),
+            ("proc/sys/net/core/bpf_jit_harden", "2\n"),
             ("boot/config-6.18.15", "CONFIG_SCHED_CLASS_EXT=y\n"),
             ("sys/kernel/sched_ext/state", "enabled\n"),
             ("sys/kernel/sched_ext/root/ops", "lavd\n"),
@@ -241,14 +218,17 @@ mod tests {
         let config = facts.kernel_config.unwrap();
         assert_eq!(config.place, "/boot/config-6.18.15");
         assert!(config.enabled.contains("SCHED_CLASS_EXT"));
-        assert!(facts.has_sched_ext && facts.has_bpffs && !facts.has_btf);
+        assert!(facts.has_sched_ext && facts.bpffs.is_none() && !facts.has_btf);
         assert_eq!((facts.uid, facts.capabilities), (1000, 0xff_ffff_ffff));
         assert_eq!(facts.lockdown.as_deref(), Some("integrity"));
+        assert_eq!((facts.jit, facts.jit_harden), (Some(1), Some(2)));
+        assert_eq!(facts.memlock, Some(8 << 20));
         assert!(facts.command_line.contains("isolcpus=1"));
         assert_eq!(facts.cgroup2.as_deref(), Some("/sys/fs/cgroup"));
         assert!(facts.cpu_on_cgroup1 && facts.irqbalance);
         assert_eq!(facts.cpu_max, ["user.slice"]);
-        assert_eq!(facts.libcuda, ["/lib/libcuda.so.1", "/opt/libcuda.so.1"]);
+        let libraries = facts.libcuda.iter().map(|library| library.path.as_str());
+        assert!(libraries.eq(["/lib/libcuda.so.1", "/opt/libcuda.so.1"]));
         let gpu = Gpu {
             address: "0000:17:00.0".to_owned(),
             node: Some(1),

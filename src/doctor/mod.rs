@@ -4,14 +4,19 @@
 //! `gather` reads the facts below a root path; `checks` judges them and is pure. Nothing is changed.
 
 mod checks;
+mod cmdline;
 mod config;
 mod gather;
+mod libraries;
 
 use serde::Serialize;
+
+use crate::bpffs::Obstacle;
 
 pub use checks::examine;
 pub use config::KernelConfig;
 pub use gather::gather;
+pub use libraries::Libcuda;
 
 /// What is known of a host.
 #[derive(Debug, Clone, Default)]
@@ -26,16 +31,30 @@ pub struct Facts {
     pub kernel_config: Option<KernelConfig>,
     /// Does the kernel describe its types?
     pub has_btf: bool,
-    /// Is a BPF file system mounted on /sys/fs/bpf?
-    pub has_bpffs: bool,
+    /// What keeps objects from being pinned below /sys/fs/bpf.
+    pub bpffs: Option<Obstacle>,
     /// Effective user id.
     pub uid: u32,
+    /// The user namespace, in words; `None`: the host's.
+    pub user_namespace: Option<String>,
+    /// Are the numbers of processes the kernel's own?
+    pub pids_are_initial: bool,
     /// Effective capabilities, bit by number.
     pub capabilities: u64,
+    /// net.core.bpf_jit_enable, if it can be seen.
+    pub jit: Option<u32>,
+    /// net.core.bpf_jit_harden
+    pub jit_harden: Option<u32>,
+    /// kernel.unprivileged_bpf_disabled
+    pub unprivileged_bpf_disabled: Option<u32>,
+    /// Memory that may be locked, bytes; `None`: all.
+    pub memlock: Option<u64>,
     /// Kernel lockdown: none, integrity, confidentiality; `None`: not built in.
     pub lockdown: Option<String>,
     /// The kernel's command line.
     pub command_line: String,
+    /// CPUs that the kernel keeps out of the scheduling domains, if it tells: empty for none.
+    pub isolated: Option<String>,
     /// Where the cgroup v2 hierarchy is mounted.
     pub cgroup2: Option<String>,
     /// Is the cpu controller one of cgroup v1?
@@ -43,7 +62,7 @@ pub struct Facts {
     /// Cgroups with a limit in cpu.max.
     pub cpu_max: Vec<String>,
     /// libcuda files that the loader or a process knows.
-    pub libcuda: Vec<String>,
+    pub libcuda: Vec<Libcuda>,
     /// GPUs on PCI.
     pub gpus: Vec<Gpu>,
     /// Does irqbalance run?

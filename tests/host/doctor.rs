@@ -50,11 +50,20 @@ fn a_host_without_files_has_problems_and_no_failure() {
 }
 
 #[test]
-fn isolated_cpus_are_found_on_the_command_line() {
+fn isolated_cpus_are_found_on_the_command_line_by_their_flags() {
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir(root.path().join("proc")).unwrap();
-    std::fs::write(root.path().join("proc/cmdline"), "quiet isolcpus=1\n").unwrap();
-    assert_eq!(verdict(&doctor(Some(root.path())).1, "isolcpus"), "problem");
+    for (parameter, expected) in [
+        ("isolcpus=1", "problem"),
+        ("isolcpus=managed_irq,domain,1", "problem"),
+        ("isolcpus=managed_irq,1", "ok"),
+        ("isolcpus=nohz,1", "ok"),
+    ] {
+        let line = format!("quiet {parameter}\n");
+        std::fs::write(root.path().join("proc/cmdline"), line).unwrap();
+        let found = doctor(Some(root.path())).1;
+        assert_eq!(verdict(&found, "isolcpus"), expected, "{parameter}");
+    }
 }
 
 #[test]
