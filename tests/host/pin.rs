@@ -2,6 +2,8 @@
 //! Pins on real threads, which needs neither rights nor the scheduler: affinities of one's own
 //! processes are anybody's to set.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -251,4 +253,33 @@ fn another_policy_replaces_the_pins() {
         [cpus_of(&first), cpus_of(&second)],
         [before, machine.cpu(1)]
     );
+}
+
+#[test]
+fn names_of_any_bytes_are_pinned_by_name_executable_and_arguments() {
+    let machine = Machine::new();
+    let odd = |start: &str| {
+        let name = [start.as_bytes(), b"\xff\\ \n\xfe"].concat();
+        machine.folder.path().join(OsStr::from_bytes(&name))
+    };
+    let (linked, copied) = (odd("pino-"), odd("pinx-"));
+    std::os::unix::fs::symlink("/bin/sleep", &linked).unwrap();
+    std::fs::copy("/bin/sleep", &copied).unwrap();
+    // U+FFFD stands for what is no UTF-8.
+    let text = format!(
+        "[[pin]]\nmatch = {{ comm = 'pino-\u{fffd}\\\\*\u{fffd}' }}\ncpus = \"{0}\"\n\
+         [[pin]]\nmatch = {{ exe = \"**/pinx-*\", cmdline = \"*pinx-* 300\" }}\ncpus = \"{0}\"\n",
+        machine.cpu(0)
+    );
+    let mut pinning = machine.pinning(&Policy::parse(&text).unwrap());
+    let sleepers = [&linked, &copied].map(|program| {
+        let mut command = Command::new(program);
+        command.arg("300");
+        Process::start(command)
+    });
+    settle();
+    pinning.follow();
+    for sleeper in &sleepers {
+        assert_eq!(cpus_of(sleeper), machine.cpu(0));
+    }
 }

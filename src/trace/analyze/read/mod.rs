@@ -14,7 +14,8 @@ use std::io::BufRead;
 use serde::Serialize;
 
 use super::event::{Event, Names};
-use crate::trace::schema::{CSV_HEADER_PREFIX, End, Header, VERSION};
+use crate::trace::schema::{CSV_HEADER_PREFIX, End, Header};
+pub use legacy::Counter;
 #[cfg(test)]
 pub use legacy::HEADER as LEGACY_HEADER;
 use lines::{Found, Lines};
@@ -330,6 +331,7 @@ fn format_of(line: &[u8]) -> Option<Format> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::schema::VERSION;
 
     const ROW: &str = "9,syncEnter,1,1,a,3,,,,,,,,,,\n";
 
