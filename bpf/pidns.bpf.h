@@ -69,21 +69,42 @@ static __always_inline s32 tgid_for(struct task_struct *p, const struct pids_of 
 	return tid_for(BPF_CORE_READ(p, group_leader), who);
 }
 
+/*
+ * The number in @thread_pid, a struct pid, for the process that loaded these programs. Global, so that it is
+ * verified once and not wherever a number is told.
+ */
+__noinline s32 number_in_container(u64 thread_pid)
+{
+	struct pid *pid = (struct pid *)thread_pid;
+	u32 level = loader_pids.level;
+	struct upid upid = {};
+
+	if (!pid || BPF_CORE_READ(pid, level) < level)
+		return 0;
+	bpf_probe_read_kernel(&upid, sizeof(upid), (void *)pid_numbers(pid, level));
+	return (u64)upid.ns == loader_pids.ns ? upid.nr : 0;
+}
+
+static __always_inline s32 number_of(struct task_struct *p)
+{
+	return number_in_container((u64)BPF_CORE_READ(p, thread_pid));
+}
+
 /* For the process that loaded these programs. */
 static __always_inline s32 tid_of(struct task_struct *p)
 {
-	return loader_pids.level ? tid_for(p, &loader_pids) : p->pid;
+	return loader_pids.level ? number_of(p) : p->pid;
 }
 
 static __always_inline s32 tgid_of(struct task_struct *p)
 {
-	return loader_pids.level ? tgid_for(p, &loader_pids) : p->tgid;
+	return loader_pids.level ? number_of(p->group_leader) : p->tgid;
 }
 
 /* Does that process see thread @p at all? */
 static __always_inline bool is_seen(struct task_struct *p)
 {
-	return !loader_pids.level || tid_for(p, &loader_pids);
+	return !loader_pids.level || number_of(p);
 }
 
 /*

@@ -158,7 +158,7 @@ static __always_inline void about_task(struct trace_record *event, u64 now, stru
 	event->tid = tid_of(p);
 	event->tgid = tgid_of(p);
 	/* One that is about to end has no number any more but the kernel's. */
-	if (!event->tid) {
+	if (loader_pids.level && !event->tid) {
 		thread = thread_of(p);
 		event->tid = thread ? thread->record.tid : 0;
 		event->tgid = thread ? thread->record.tgid : 0;

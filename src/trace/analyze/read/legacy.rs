@@ -94,10 +94,10 @@ pub fn parse(line: &[u8], columns: &mut Columns, names: &mut Names) -> Result<Pa
         count += 1;
     }
     parsed(&fields[..count], names).or_else(|reason| {
-        let again = count == NR_COLUMNS && empty_gaps(&mut fields[..count]);
-        again
-            .then(|| parsed(&fields[..count], names))
-            .unwrap_or(Err(reason))
+        if count == NR_COLUMNS && empty_gaps(&mut fields[..count]) {
+            return parsed(&fields[..count], names);
+        }
+        Err(reason)
     })
 }
 
