@@ -5,8 +5,8 @@
 
 use std::borrow::Cow;
 
-use super::parsed::{Counter, Parsed};
 use super::cells::{self, split, whole};
+use super::parsed::{Counter, Parsed};
 use crate::trace::analyze::event::{Api, Event, Irq, IrqKind, Names, What, Why};
 
 /// The header of the version that traces interrupts.

@@ -15,7 +15,6 @@ use serde::Serialize;
 
 use super::event::{Event, Names};
 use crate::trace::schema::{CSV_HEADER_PREFIX, End, Header};
-pub use legacy::Counter;
 #[cfg(test)]
 pub use legacy::HEADER as LEGACY_HEADER;
 use lines::{Found, Lines};

@@ -6,8 +6,8 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::parsed::Parsed;
 use super::cells::{self, figure_json, needed_json, split, text_json};
+use super::parsed::Parsed;
 use crate::trace::analyze::event::{Api, Away, Event, Irq, IrqKind, Names, What, Why};
 use crate::trace::schema::{CSV_END_PREFIX, CSV_HEADER_PREFIX, End, Header, Kind, Reason, VERSION};
 
