@@ -4,7 +4,8 @@
 //!
 //! Imports run downward only: `cli` -> `top` -> {`sched`, `doctor`, `trace`} -> `identify` ->
 //! {`policy`, `topology`}. `bpf` holds what the build generated; only `sched`, `identify` and
-//! `trace` use it. `bpffs`, `namespaces`, `pidfd` and `proc` belong to nobody and import none of these.
+//! `trace` use it. `bpffs`, `namespaces`, `pidfd`, `proc`, `running`, `shutdown` and `stdout` belong to nobody and import none
+//! of these.
 
 mod bpf;
 mod bpffs;
@@ -15,7 +16,10 @@ mod namespaces;
 mod pidfd;
 pub mod policy;
 pub mod proc;
+mod running;
 pub mod sched;
+pub mod shutdown;
+mod stdout;
 pub mod top;
 pub mod topology;
 pub mod trace;

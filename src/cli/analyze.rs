@@ -2,7 +2,7 @@
 //! `analyze`: files in, tables, JSON or a page out.
 
 use std::fs::File;
-use std::io::{BufReader, Write, stdin};
+use std::io::{BufReader, stdin};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
@@ -12,7 +12,7 @@ use crate::trace::analyze::figures::Analysis;
 use crate::trace::analyze::report::Report;
 use crate::trace::analyze::{About, InputError, analyze};
 
-use super::Failure;
+use super::{Failure, print};
 
 const READ_AHEAD: usize = 1 << 20;
 
@@ -66,16 +66,6 @@ pub fn run(args: &Analyze) -> Result<(), Failure> {
     };
     print(&text)?;
     Ok(())
-}
-
-/// A reader that has seen enough closes the pipe: no failure of ours.
-fn print(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("writing to standard output")
-        }
-        _ => Ok(()),
-    }
 }
 
 fn abouts(args: &Analyze) -> anyhow::Result<Vec<About>> {

@@ -1,28 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `feed`: identification at work for a scheduler that is not this one.
 
-use std::fs::File;
 use std::mem::MaybeUninit;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::anyhow;
 use clap::Args;
 use log::info;
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 
 use crate::identify::Identify;
 use crate::identify::feed::{Feed, Numbers};
 use crate::identify::marks::Pins;
 use crate::namespaces;
+use crate::running::{Role, Running};
 use crate::sched;
+use crate::shutdown::Shutdown;
 
-use super::{Failure, read_policy, shutdown_flag};
+use super::{Failure, read_policy};
 
-/// Held while one runs; the kernel lets go of it however that ends.
-const LOCK: &str = "/run/scx_gpuaware/feed.lock";
 /// Changes are looked for so often.
 const PERIOD: Duration = Duration::from_millis(100);
 
@@ -46,15 +42,19 @@ pub struct Options {
 /// Tells until SIGINT or SIGTERM, or until the kernel refuses.
 pub fn run(options: &Options) -> Result<(), Failure> {
     let policy = read_policy(options.policy.as_deref(), None).map_err(Failure::Input)?;
-    let shutdown = shutdown_flag()?;
-    if sched::is_loaded() {
-        return Err(anyhow::anyhow!(
+    let refuse_beside_the_scheduler = || match sched::is_loaded() {
+        true => Err(anyhow!(
             "scx_gpuaware runs and schedules by its own marks: stop it first"
-        )
-        .into());
-    }
+        )),
+        false => Ok(()),
+    };
+    refuse_beside_the_scheduler()?;
     namespaces::check_root("feeding")?;
-    let _lock = lock(Path::new(LOCK))?;
+    let _running = Running::start(Role::Feed)?;
+    // It may have come before this became the one that runs, or from a container.
+    refuse_beside_the_scheduler()?;
+    let shutdown = Shutdown::watch(sched::undo_a_killed_run)?;
+    sched::undo_a_killed_run();
     let numbers = Numbers {
         launch: options.launch,
         handoff: options.handoff,
@@ -66,7 +66,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     let mut seen = None;
     info!("feeding {}", options.map.display());
     let mut next = Instant::now();
-    while !shutdown.load(Ordering::Relaxed) {
+    while !shutdown.is_asked() {
         let wait = identify.step()?;
         if Instant::now() >= next {
             if let Some(marks) = identify.changed_marks(&mut seen)? {
@@ -74,43 +74,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             }
             next = Instant::now() + PERIOD;
         }
-        std::thread::sleep(wait.min(PERIOD));
+        shutdown.sleep(wait.min(PERIOD));
     }
     Ok(feed.tell(&[])?)
-}
-
-fn lock(path: &Path) -> Result<Flock<File>> {
-    let shown = path.display();
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
-    }
-    let file = File::create(path).with_context(|| format!("opening {shown}: feed needs root"))?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(lock) => Ok(lock),
-        Err((_, Errno::EWOULDBLOCK)) => bail!("{shown} is locked: another scx_gpuaware feed runs"),
-        Err((_, errno)) => Err(errno).with_context(|| format!("locking {shown}")),
-    }
-}
-
-/// Does one run?
-pub fn is_running() -> bool {
-    let file = File::open(LOCK).ok();
-    let locked = file.map(|file| Flock::lock(file, FlockArg::LockSharedNonblock));
-    matches!(locked, Some(Err((_, Errno::EWOULDBLOCK))))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_at_a_time() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("run/feed.lock");
-        let first = lock(&path).unwrap();
-        let error = lock(&path).unwrap_err().to_string();
-        assert!(error.ends_with("another scx_gpuaware feed runs"), "{error}");
-        drop(first);
-        lock(&path).unwrap();
-    }
 }

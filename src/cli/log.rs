@@ -41,7 +41,7 @@ pub fn start(verbose: bool, format: Format) {
 /// Says why the program ends.
 pub fn say_error(error: &anyhow::Error, format: Format) {
     match format {
-        Format::Text => eprintln!("scx_gpuaware: error: {error:#}"),
+        Format::Text => super::say(&format!("scx_gpuaware: error: {error:#}\n")),
         Format::Json => log::error!(event = "error"; "{error:#}"),
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `mark`, `unmark` and `marks`.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Result, bail};
@@ -8,10 +9,15 @@ use clap::Args;
 
 use crate::identify::marks::{Mark, Pins};
 use crate::identify::{Class, printable};
+use crate::pidfd;
 use crate::proc::numbers_in;
+use crate::running::{self, Role};
 use crate::sched;
 
-use super::{feed, print};
+use super::print;
+
+/// How often a process that starts threads meanwhile is gone through again.
+const MAX_ROUNDS: usize = 8;
 
 /// What to mark.
 #[derive(Debug, Args)]
@@ -28,7 +34,7 @@ pub struct Target {
 /// Fails unless scx_gpuaware runs, as the scheduler or as `feed`. One that was killed leaves its pins behind: they would answer, and
 /// mean nothing.
 pub fn assert_running() -> Result<()> {
-    if !sched::is_loaded() && !feed::is_running() {
+    if !sched::is_loaded() && running::role() != Some(Role::Feed) {
         bail!("scx_gpuaware does not run: start it first");
     }
     Ok(())
@@ -43,15 +49,57 @@ fn pins_in_use() -> Result<Pins> {
 /// Puts the target into `class`; `None` takes the mark away.
 pub fn mark(target: &Target, class: Option<Class>) -> Result<()> {
     let pins = pins_in_use()?;
-    let tids = match (target.tid, target.pid) {
-        (Some(tid), _) => vec![tid],
-        (None, Some(pid)) => threads_of(pid)?,
+    let pid = match (target.tid, target.pid) {
+        (Some(tid), _) => return pins.mark(tid, class),
+        (None, Some(pid)) => pid,
         (None, None) => bail!("expected --tid or --pid"),
     };
-    for tid in tids {
-        pins.mark(tid, class)?;
+    let process = pidfd::of_running(pid)?;
+    let Done { marked, ended } =
+        mark_threads(|| threads_of(pid), |tid| pins.mark_if_alive(tid, class))?;
+    if marked == 0 && pidfd::has_ended(&process) {
+        bail!("process {pid} ended meanwhile");
     }
-    Ok(())
+    let mut summary = match class {
+        Some(class) => format!("process {pid}: {marked} threads are {} now", class.name()),
+        None => format!("process {pid}: {marked} threads have no mark now"),
+    };
+    if ended > 0 {
+        summary += &format!("; {ended} ended meanwhile");
+    }
+    print(&(summary + "\n"))
+}
+
+/// What became of the threads of a process.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Done {
+    marked: usize,
+    ended: usize,
+}
+
+/// Marks every thread that is listed. Who starts meanwhile may have been started by a thread that was not marked
+/// yet: they are listed until none is new.
+fn mark_threads(
+    list: impl Fn() -> Vec<i32>,
+    mut mark: impl FnMut(i32) -> Result<bool>,
+) -> Result<Done> {
+    let mut seen = HashSet::new();
+    let mut done = Done::default();
+    for _ in 0..MAX_ROUNDS {
+        let before = seen.len();
+        for tid in list() {
+            if seen.insert(tid) {
+                match mark(tid)? {
+                    true => done.marked += 1,
+                    false => done.ended += 1,
+                }
+            }
+        }
+        if seen.len() == before {
+            break;
+        }
+    }
+    Ok(done)
 }
 
 /// Has the scheduler look at everything again.
@@ -59,12 +107,9 @@ pub fn rescan() -> Result<()> {
     pins_in_use()?.rescan()
 }
 
-fn threads_of(pid: i32) -> Result<Vec<i32>> {
-    let tids = numbers_in(Path::new(&format!("/proc/{pid}/task")));
-    if tids.is_empty() {
-        bail!("no process with PID {pid}");
-    }
-    Ok(tids)
+/// None, if it has ended.
+fn threads_of(pid: i32) -> Vec<i32> {
+    numbers_in(Path::new(&format!("/proc/{pid}/task")))
 }
 
 /// Prints who has a class, and why.
@@ -110,6 +155,42 @@ mod tests {
     use crate::identify::Source;
 
     use super::*;
+
+    #[test]
+    fn who_ends_meanwhile_is_passed_over_and_who_starts_is_not() {
+        let listed = std::cell::RefCell::new(vec![vec![1, 3, 4], vec![1, 2, 3], vec![1, 2]]);
+        let mut marked = Vec::new();
+        let done = mark_threads(
+            || listed.borrow_mut().pop().unwrap_or_default(),
+            |tid| {
+                marked.push(tid);
+                Ok(tid != 2)
+            },
+        );
+        assert_eq!(marked, [1, 2, 3, 4]);
+        assert_eq!(
+            done.unwrap(),
+            Done {
+                marked: 3,
+                ended: 1
+            }
+        );
+    }
+
+    #[test]
+    fn a_process_that_never_stops_starting_threads_is_left_in_the_end() {
+        let next = std::cell::Cell::new(0);
+        let list = || {
+            next.set(next.get() + 1);
+            vec![next.get()]
+        };
+        assert_eq!(mark_threads(list, |_| Ok(true)).unwrap().marked, MAX_ROUNDS);
+    }
+
+    #[test]
+    fn another_refusal_ends_it() {
+        assert!(mark_threads(|| vec![1, 2], |_| bail!("no room")).is_err());
+    }
 
     #[test]
     fn a_row_is_a_line_whatever_a_thread_calls_itself() {

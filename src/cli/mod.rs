@@ -12,12 +12,10 @@ mod topology;
 mod trace;
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ::log::warn;
@@ -29,8 +27,11 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::identify::Class;
 use crate::policy::cpuset::CpuSet;
 use crate::policy::effective::Effective;
+use crate::running::{Role, Running};
 use crate::sched::reload::PolicyFile;
 use crate::sched::{self, Config, export, monitor, stats};
+use crate::shutdown::Shutdown;
+use crate::stdout::Stdout;
 use crate::top;
 
 /// A sched_ext scheduler that keeps GPU launch threads running beside noisy neighbours.
@@ -187,17 +188,29 @@ pub fn main(cli: Cli) -> ExitCode {
         Err(Failure::Input(error)) => (error, 2),
         Err(Failure::Runtime(error)) => (error, 1),
     };
+    if has_lost_its_reader(&error) {
+        return ExitCode::SUCCESS;
+    }
     log::say_error(&error, cli.run.log_format);
     ExitCode::from(code)
+}
+
+/// A reader that has seen enough, as `head` has, is no error, wherever a write to it failed.
+fn has_lost_its_reader(error: &anyhow::Error) -> bool {
+    let mut causes = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>());
+    causes.any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
 fn run(args: &Run, verbose: bool) -> Result<(), Failure> {
     if args.help_stats {
         return Ok(stats::describe()?);
     }
-    let shutdown = shutdown_flag()?;
     if let Some(interval) = args.monitor {
-        return Ok(monitor::monitor(interval, &shutdown)?);
+        let shutdown = Shutdown::watch(|| {})?;
+        let out = Stdout::new(&shutdown);
+        return Ok(monitor::monitor(interval, out, &shutdown)?);
     }
     // Everything is validated before anything is changed.
     let policy = read_policy(args.policy.as_deref(), args.preferred_cpus.as_ref())
@@ -209,17 +222,19 @@ fn run(args: &Run, verbose: bool) -> Result<(), Failure> {
     };
     let explain = || explain(args.log_format, None);
     sched::check().inspect_err(|_| explain())?;
+    let _running = Running::start(Role::Scheduler)?;
+    let shutdown = Shutdown::watch(sched::undo_a_killed_run)?;
     if let Some(interval) = args.stats {
-        let shutdown = Arc::clone(&shutdown);
         // Nobody waits for its end: it sleeps for whole intervals.
         std::thread::spawn(move || {
-            if let Err(error) = monitor::print_every(interval, &shutdown) {
+            if let Err(error) = monitor::print_every(interval)
+                && !has_lost_its_reader(&error)
+            {
                 warn!("statistics: {error:#}");
             }
         });
     }
     let result = sched::run(&config, policy, policy_file(args), &shutdown);
-    shutdown.store(true, Ordering::Relaxed);
     Ok(result.inspect_err(|_| explain())?)
 }
 
@@ -227,7 +242,7 @@ fn show(interval: Duration) -> Result<()> {
     if !sched::is_loaded() {
         bail!("scx_gpuaware does not schedule: start it first");
     }
-    let shutdown = shutdown_flag()?;
+    let shutdown = Shutdown::watch(top::let_go)?;
     top::run(interval, &shutdown)
 }
 
@@ -247,7 +262,9 @@ fn explain(format: log::Format, checks: Option<&[&str]>) {
         return;
     }
     match format {
-        log::Format::Text => eprint!("scx_gpuaware: doctor says of this host:\n{problems}"),
+        log::Format::Text => say(&format!(
+            "scx_gpuaware: doctor says of this host:\n{problems}"
+        )),
         log::Format::Json => {
             warn!(event = "doctor", problems = problems; "doctor says of this host: {problems}");
         }
@@ -271,24 +288,22 @@ fn policy_file(args: &Run) -> Option<PolicyFile> {
     Some(PolicyFile { path, read })
 }
 
-/// Prints what was asked for. A reader that has seen enough, as `head` has, is no error.
+/// Prints what was asked for. Where nobody reads it any more, what remains to be done is done, and its exit code
+/// counts.
 fn print(text: &str) -> Result<()> {
-    let mut stdout = std::io::stdout().lock();
+    let mut stdout = io::stdout().lock();
     match stdout
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush())
     {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("writing to standard output"),
     }
 }
 
-fn shutdown_flag() -> Result<Arc<AtomicBool>> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&flag)).context("handling signals")?;
-    }
-    Ok(flag)
+/// Says something beside it, whether anybody listens or not: `eprint!` panics then.
+fn say(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

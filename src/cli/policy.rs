@@ -19,7 +19,7 @@ use crate::topology::irq_load::IrqVerdicts;
 use crate::topology::pci::Devices;
 use crate::topology::{SYSFS, Topology};
 
-use super::{Failure, print};
+use super::{Failure, print, say};
 
 /// What to do with policies.
 #[derive(Debug, Subcommand)]
@@ -143,7 +143,7 @@ fn check(args: &Check) -> Result<()> {
         match read(path, &online) {
             Ok(document) => {
                 for line in warnings(path, &document).lines() {
-                    eprintln!("{line}");
+                    say(&format!("{line}\n"));
                 }
                 print(&format!("{}: ok\n", path.display()))?;
             }

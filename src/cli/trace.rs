@@ -4,8 +4,8 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -13,13 +13,15 @@ use clap::{Args, ValueEnum};
 
 use crate::namespaces;
 use crate::sched;
+use crate::shutdown::Shutdown;
+use crate::stdout::Stdout;
 use crate::trace::export::{self, Format, Sink};
 use crate::trace::schema::{Header, Launches};
 use crate::trace::session::{self, Outcome, Plan};
 use crate::trace::summary;
 use crate::trace::target::{Target, find_cgroup};
 
-use super::{Failure, seconds, shutdown_flag};
+use super::{Failure, say, seconds};
 
 /// What to trace and how.
 #[derive(Debug, Args)]
@@ -92,14 +94,14 @@ impl Output {
 /// Traces and writes what came of it.
 pub(super) fn run(args: &Trace) -> Result<(), Failure> {
     let plan = plan(args).map_err(Failure::Input)?;
+    let shutdown = Shutdown::watch(|| {})?;
     // Before tracing: a file that cannot be written is no news for the end.
-    let out = open(args).map_err(Failure::Input)?;
+    let out = open(args, &shutdown).map_err(Failure::Input)?;
     namespaces::check_root("tracing")?;
-    let shutdown = shutdown_flag()?;
     Ok(trace(args, &plan, out, &shutdown)?)
 }
 
-fn trace(args: &Trace, plan: &Plan, out: Box<dyn Write>, shutdown: &AtomicBool) -> Result<()> {
+fn trace(args: &Trace, plan: &Plan, out: Box<dyn Write>, shutdown: &Shutdown) -> Result<()> {
     let mut out = Some(out);
     let begin_file = |header: &Header| -> Result<Option<Box<dyn Sink>>> {
         match args.format.events() {
@@ -114,7 +116,7 @@ fn trace(args: &Trace, plan: &Plan, out: Box<dyn Write>, shutdown: &AtomicBool) 
     match (args.format, out) {
         (Output::Text, Some(mut out)) => finish(&mut out, &summary::text(&outcome))?,
         (Output::Json, Some(mut out)) => finish(&mut out, &(summary::json(&outcome)? + "\n"))?,
-        _ => eprint!("{}", summary::head(&outcome)),
+        _ => say(&summary::head(&outcome)),
     }
     judge_command(&outcome)
 }
@@ -143,10 +145,8 @@ fn plan(args: &Trace) -> Result<Plan> {
     } else {
         Target::Processes(args.pid.clone())
     };
-    for pid in &args.pid {
-        if !Path::new(&format!("/proc/{pid}")).exists() {
-            bail!("--pid: no process with PID {pid}");
-        }
+    if !args.pid.is_empty() {
+        target.watch().context("--pid")?;
     }
     if args.window_ms > args.every_ms {
         bail!(
@@ -192,7 +192,7 @@ fn buffer_bytes(args: &Trace) -> Result<u32> {
     u32::try_from(args.buffer.next_power_of_two()).context("--buffer")
 }
 
-fn open(args: &Trace) -> Result<Box<dyn Write>> {
+fn open(args: &Trace, shutdown: &Arc<Shutdown>) -> Result<Box<dyn Write>> {
     if args.max_size.is_some() && args.format.events().is_none() {
         bail!(
             "--max-size: a summary has no size to limit; expected with --format csv and the like"
@@ -205,7 +205,7 @@ fn open(args: &Trace) -> Result<Box<dyn Write>> {
     if args.format.events().is_none() {
         // Beside what a command prints, as `time` does.
         return Ok(match args.command.is_empty() {
-            true => Box::new(std::io::stdout()),
+            true => Box::new(Stdout::new(shutdown)),
             false => Box::new(std::io::stderr()),
         });
     }
@@ -215,10 +215,8 @@ fn open(args: &Trace) -> Result<Box<dyn Write>> {
     if args.format == Output::Perfetto && std::io::stdout().is_terminal() {
         bail!("a Perfetto trace is binary: give a file with -o");
     }
-    Ok(Box::new(BufWriter::with_capacity(
-        1 << 20,
-        std::io::stdout(),
-    )))
+    let stdout = Stdout::new(shutdown);
+    Ok(Box::new(BufWriter::with_capacity(1 << 20, stdout)))
 }
 
 /// Bytes, with a suffix of K, M or G.

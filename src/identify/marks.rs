@@ -184,6 +184,17 @@ impl Pins {
     /// # Errors
     /// No scheduler runs, no such thread, not enough rights.
     pub fn mark(&self, tid: i32, class: Option<Class>) -> Result<()> {
+        match self.mark_if_alive(tid, class)? {
+            true => Ok(()),
+            false => bail!("no thread with TID {tid}"),
+        }
+    }
+
+    /// The same for a thread that may have ended since it was listed; false if it has.
+    ///
+    /// # Errors
+    /// No scheduler runs, not enough rights.
+    pub fn mark_if_alive(&self, tid: i32, class: Option<Class>) -> Result<bool> {
         let path = self.mark_task();
         let program = Program::fd_from_pinned_path(&path)
             .map_err(anyhow::Error::from)
@@ -192,8 +203,8 @@ impl Pins {
         let errno =
             run_syscall_program(program.as_fd(), &intf::gpuaware_mark_request { tid, class })?;
         match Errno::from_raw(errno) {
-            Errno::UnknownErrno if errno == 0 => Ok(()),
-            Errno::ESRCH => bail!("no thread with TID {tid}"),
+            Errno::UnknownErrno if errno == 0 => Ok(true),
+            Errno::ESRCH => Ok(false),
             Errno::EOPNOTSUPP => bail!("marking TID {tid}: {OTHER_NUMBERS}"),
             errno => bail!("marking TID {tid}: {errno}"),
         }

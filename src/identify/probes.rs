@@ -7,13 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use libbpf_rs::Link;
 use log::{debug, info, warn};
-use nix::errno::Errno;
-use nix::sys::signal::kill;
 use nix::time::{ClockId, clock_gettime};
-use nix::unistd::Pid;
 
 use crate::bpf::identify::IdentifySkel;
 use crate::bpf::intf;
+use crate::pidfd;
 use crate::policy::EntryPoints;
 
 use super::libraries::{self, FileId, Libraries, Library};
@@ -333,8 +331,9 @@ fn is_of_trusted_user(tgid: u32, rules: &Rules) -> bool {
     rules.trusted_uids.is_none() || user().is_some_and(|uid| rules.trusts(uid))
 }
 
+/// Also if its parent has not waited for it.
 fn is_gone(tgid: u32) -> bool {
-    kill(Pid::from_raw(tgid as i32), None) == Err(Errno::ESRCH)
+    pidfd::of_process(tgid.cast_signed()).map_or(true, |process| pidfd::has_ended(&process))
 }
 
 /// The marks of the running system.

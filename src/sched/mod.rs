@@ -24,7 +24,6 @@ use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -40,6 +39,7 @@ use crate::namespaces;
 use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
 use crate::policy::effective::Effective;
+use crate::shutdown::Shutdown;
 use crate::topology::{SYSFS, Topology};
 
 use desk::Desk;
@@ -112,8 +112,22 @@ pub fn check() -> Result<()> {
     Ok(())
 }
 
+/// Undoes what a run has left that was killed: pinned objects, affinities of interrupts and threads. For whoever
+/// is the one that runs now, see [`crate::running`]; a scheduler that is loaded goes when its process does.
+pub fn undo_a_killed_run() {
+    if Path::new(steer::STATE_FILE).exists() {
+        start_steering();
+    }
+    if Path::new(pin::STATE_FILE).exists() {
+        start_pinning(&Policy::default());
+    }
+    if let Err(error) = Pins::default().remove() {
+        warn!("{error:#}");
+    }
+}
+
 /// Loads the scheduler and serves until `shutdown`, with `policy` at first and then with what
-/// `file` says.
+/// `file` says. This process is the one that runs: [`crate::running`].
 ///
 /// # Errors
 /// It cannot be loaded, or the kernel threw it out.
@@ -121,9 +135,11 @@ pub fn run(
     config: &Config,
     policy: Effective,
     file: Option<PolicyFile>,
-    shutdown: &Arc<AtomicBool>,
+    shutdown: &Shutdown,
 ) -> Result<()> {
+    // Another one may have come before this became the one that runs, or from a container.
     check()?;
+    undo_a_killed_run();
     // The verifier's log comes as a warning: without it nobody can tell why a load failed.
     let level = if config.verbose {
         PrintLevel::Debug
@@ -138,17 +154,21 @@ pub fn run(
     let policy = &reload.in_force().policy;
     let mut identify = Identify::start(policy, Pins::default(), &mut object)?;
     let desk = Arc::new(Desk::new()?);
-    let _server = StatsServer::new(stats::server_data(&desk))
-        .launch()
-        .context("starting the statistics server")?;
     if let Some(address) = config.metrics {
         export::http::serve(address, Arc::clone(&desk))?;
     }
-    let mut pinning = None;
+    let (mut server, mut pinning) = (None, None);
     loop {
         let mut object = MaybeUninit::uninit();
         let policy = &reload.in_force().policy;
         let scheduler = Scheduler::start(config, policy, &identify, &mut object)?;
+        // Not before: its socket is that of any sched_ext scheduler, and only one can be attached.
+        if server.is_none() {
+            let data = stats::server_data(&desk);
+            let started = StatsServer::new(data).launch();
+            server = Some(started.context("starting the statistics server")?);
+        }
+        scheduler.announce();
         // Threads stay on their CPUs when the scheduler starts anew.
         let pinning = pinning.get_or_insert_with(|| start_pinning(policy));
         match scheduler.serve(
@@ -213,22 +233,19 @@ impl<'obj> Scheduler<'obj> {
         if !load::kernel_tells_limits() {
             warn_of_limits(identify.cgroup_root());
         }
-        // What a killed run has changed is put back even where this one changes nothing.
-        let left_over = Path::new(steer::STATE_FILE).exists();
-        let steer = (policy.irq.steer || left_over)
-            .then(start_steering)
-            .flatten()
-            .filter(|_| policy.irq.steer);
-        let cpus = placement.cpus().to_string();
-        info!(event = "attached", cpus = cpus; "scx_gpuaware: attached, launchers prefer CPUs {cpus}");
         Ok(Self {
             link: Some(link),
-            steer,
+            steer: policy.irq.steer.then(start_steering).flatten(),
             skel,
             placement,
             marks: MarkCounts::default(),
             started: Instant::now(),
         })
+    }
+
+    fn announce(&self) {
+        let cpus = self.placement.cpus().to_string();
+        info!(event = "attached", cpus = cpus; "scx_gpuaware: attached, launchers prefer CPUs {cpus}");
     }
 
     /// Looks at the machine if it is time, and acts on it.
@@ -311,10 +328,10 @@ impl<'obj> Scheduler<'obj> {
         mut pinning: Option<&mut Pinning>,
         reload: &mut Reload,
         desk: &Desk,
-        shutdown: &AtomicBool,
+        shutdown: &Shutdown,
     ) -> Result<Ended> {
         let mut next_step = Duration::ZERO;
-        while !shutdown.load(Ordering::Relaxed) && !self.exited() {
+        while !shutdown.is_asked() && !self.exited() {
             if self.follow_policy(identify, reload)
                 && let Some(pinning) = pinning.as_mut()
             {

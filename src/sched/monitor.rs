@@ -2,49 +2,50 @@
 //! The statistics in lines for people: `--stats` and `--monitor`.
 
 use std::io::Write;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use scx_stats::prelude::StatsClient;
 
 use super::stats::{ClassMetrics, MarkMetrics, Metrics};
+use crate::shutdown::Shutdown;
 
-/// Prints what the scheduler that runs reports, every `interval`, until `shutdown`.
+/// Prints what the scheduler that runs reports to `out`, every `interval`, until `shutdown`.
 ///
 /// # Errors
-/// No scheduler runs, or it ended.
-pub fn monitor(interval: Duration, shutdown: &AtomicBool) -> Result<()> {
+/// No scheduler runs, or it ended; `out` cannot be written.
+pub fn monitor(interval: Duration, mut out: impl Write, shutdown: &Shutdown) -> Result<()> {
     let client = StatsClient::new().connect(None);
     let mut client = client.context("scx_gpuaware does not run: start it first")?;
-    while !shutdown.load(Ordering::Relaxed) {
+    while !shutdown.is_asked() {
+        // In words: a pipe that is broken there is not that of who reads `out`.
         let metrics: Metrics = client
             .request("stats", Vec::new())
-            .context("no statistics: scx_gpuaware has ended")?;
-        print(&metrics, &mut std::io::stdout())?;
-        std::thread::sleep(interval);
+            .map_err(|error| anyhow!("no statistics: scx_gpuaware has ended: {error:#}"))?;
+        print(&metrics, &mut out)?;
+        shutdown.sleep(interval);
     }
     Ok(())
 }
 
-/// The same beside the scheduler, which may not answer yet or may be starting anew.
+/// The same beside the scheduler, to standard output, for as long as the program lives: the scheduler may not answer
+/// yet, or may be starting anew.
 ///
 /// # Errors
 /// Standard output is closed.
-pub fn print_every(interval: Duration, shutdown: &Arc<AtomicBool>) -> Result<()> {
-    scx_utils::monitor_stats::<Metrics>(
-        &[],
-        interval,
-        || shutdown.load(Ordering::Relaxed),
-        |metrics| print(&metrics, &mut std::io::stdout()),
-    )
+pub fn print_every(interval: Duration) -> Result<()> {
+    let print = |metrics| print(&metrics, &mut std::io::stdout());
+    scx_utils::monitor_stats::<Metrics>(&[], interval, || false, print)
 }
 
 fn print(metrics: &Metrics, out: &mut impl Write) -> Result<()> {
-    tasks(metrics, out)?;
-    machine(metrics, out)?;
-    identification(metrics, out)
+    let mut text = Vec::new();
+    tasks(metrics, &mut text)?;
+    machine(metrics, &mut text)?;
+    identification(metrics, &mut text)?;
+    out.write_all(&text)
+        .and_then(|()| out.flush())
+        .context("writing the statistics")
 }
 
 fn tasks(now: &Metrics, out: &mut impl Write) -> Result<()> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use scx_stats::prelude::*;
 use scx_stats_derive::{Stats, stat_doc};
 use serde::{Deserialize, Serialize};
@@ -300,9 +300,10 @@ impl Totals {
     /// The scheduler has ended.
     pub fn read(&mut self) -> Result<Metrics> {
         let target = vec![("target".to_owned(), TOTALS.to_owned())];
+        // In words: a pipe that is broken there is nobody's who reads our output.
         self.0
             .request("stats", target)
-            .context("asking the scheduler for its statistics")
+            .map_err(|error| anyhow!("asking the scheduler for its statistics: {error:#}"))
     }
 }
 

@@ -9,11 +9,13 @@ mod screen;
 mod view;
 
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::terminal::disable_raw_mode;
+
+use crate::shutdown::Shutdown;
 
 use sample::Sampler;
 use screen::Theme;
@@ -23,7 +25,7 @@ use view::View;
 ///
 /// # Errors
 /// No scheduler runs, it ended meanwhile, or standard output is no terminal.
-pub fn run(interval: Duration, shutdown: &AtomicBool) -> Result<()> {
+pub fn run(interval: Duration, shutdown: &Shutdown) -> Result<()> {
     if !std::io::stdout().is_terminal() {
         bail!("top needs a terminal: scx_gpuaware --monitor prints lines");
     }
@@ -35,17 +37,22 @@ pub fn run(interval: Duration, shutdown: &AtomicBool) -> Result<()> {
     ended.and(restored)
 }
 
+/// Gives the terminal back as far as that needs nobody who reads from it.
+pub fn let_go() {
+    let _ = disable_raw_mode();
+}
+
 fn show(
     terminal: &mut ratatui::DefaultTerminal,
     sampler: &mut Sampler,
     interval: Duration,
     theme: Theme,
-    shutdown: &AtomicBool,
+    shutdown: &Shutdown,
 ) -> Result<()> {
     let started = Instant::now();
     let mut view = View::default();
     let mut next = Duration::ZERO;
-    while !shutdown.load(Ordering::Relaxed) {
+    while !shutdown.is_asked() {
         let now = started.elapsed();
         if now >= next {
             view.take(now, sampler.read()?);

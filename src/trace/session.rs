@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
 use std::process::ExitStatus;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -17,6 +16,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::bpf::trace_intf as intf;
 use crate::policy::cpuset::CpuSet;
+use crate::shutdown::Shutdown;
 
 use super::calls::Calls;
 use super::decode::{self, Raw};
@@ -24,7 +24,7 @@ use super::export::Sink;
 use super::kernel::{IrqTotal, Kernel, PreemptorTotal, Setup};
 use super::order::Order;
 use super::schema::{End, EndedBy, Header, Kind, Launches, VERSION};
-use super::target::{self, Started, Target};
+use super::target::{self, Started, Target, Watch};
 use super::threads::{Ended, Thread};
 use super::window::{Action, Windows};
 
@@ -78,7 +78,7 @@ pub struct Outcome {
     pub command: Option<ExitStatus>,
 }
 
-/// Traces until the target has ended, the time or the size is up, or `shutdown` is set.
+/// Traces until the target has ended, the time or the size is up, or `shutdown` is asked for.
 ///
 /// # Errors
 /// Not enough rights, a kernel without the BPF features, no such target, a file that cannot be
@@ -86,8 +86,10 @@ pub struct Outcome {
 pub fn run(
     plan: &Plan,
     begin_file: impl FnOnce(&Header) -> Result<Option<Box<dyn Sink>>>,
-    shutdown: &AtomicBool,
+    shutdown: &Shutdown,
 ) -> Result<Outcome> {
+    // Before the programs are loaded, which takes a while: who ends meanwhile is seen to.
+    let watch = plan.target.watch()?;
     let mut object = MaybeUninit::uninit();
     let setup = Setup {
         buffer_bytes: plan.buffer_bytes,
@@ -95,7 +97,7 @@ pub fn run(
         cgroup: plan.target.cgroup_id()?,
     };
     let kernel = Kernel::load(setup, &mut object)?;
-    let mut session = Session::new(plan, kernel)?;
+    let mut session = Session::new(plan, watch, kernel)?;
     let header = session.header()?;
     session.sink = begin_file(&header)?;
     session.begin(&header)?;
@@ -106,6 +108,7 @@ pub fn run(
 /// The run.
 struct Session<'a> {
     plan: &'a Plan,
+    watch: Watch,
     kernel: Kernel<'a>,
     ring: RingBuffer<'static>,
     inbox: Rc<RefCell<Inbox>>,
@@ -135,7 +138,7 @@ struct Inbox {
 }
 
 impl<'a> Session<'a> {
-    fn new(plan: &'a Plan, kernel: Kernel<'a>) -> Result<Self> {
+    fn new(plan: &'a Plan, watch: Watch, kernel: Kernel<'a>) -> Result<Self> {
         let inbox = Rc::new(RefCell::new(Inbox::default()));
         let ring = receive(&kernel, &inbox)?;
         let search_path = match &plan.target {
@@ -145,6 +148,7 @@ impl<'a> Session<'a> {
         let calls = Calls::new(&kernel.skel, search_path.as_deref());
         Ok(Self {
             plan,
+            watch,
             kernel,
             ring,
             inbox,
@@ -220,7 +224,7 @@ impl<'a> Session<'a> {
     }
 
     /// Moves events until there is a reason to end.
-    fn follow(&mut self, shutdown: &AtomicBool) -> Result<EndedBy> {
+    fn follow(&mut self, shutdown: &Shutdown) -> Result<EndedBy> {
         loop {
             let more = self.take_batch()?;
             self.write_ready()?;
@@ -243,7 +247,7 @@ impl<'a> Session<'a> {
                 let pause = self.pause(now);
                 match &self.started {
                     Some(command) => command.wait(pause),
-                    None => std::thread::sleep(pause),
+                    None => shutdown.sleep(pause),
                 }
             }
         }
@@ -268,7 +272,7 @@ impl<'a> Session<'a> {
         longest.min(window).min(left.unwrap_or(longest))
     }
 
-    fn reason_to_end(&mut self, now: Duration, shutdown: &AtomicBool) -> Option<EndedBy> {
+    fn reason_to_end(&mut self, now: Duration, shutdown: &Shutdown) -> Option<EndedBy> {
         if self.size_is_up {
             return Some(EndedBy::MaxSize);
         }
@@ -279,10 +283,10 @@ impl<'a> Session<'a> {
         {
             return Some(EndedBy::Command);
         }
-        if self.plan.target.has_ended() {
+        if self.watch.has_ended() {
             return Some(EndedBy::Target);
         }
-        if shutdown.load(Ordering::Relaxed) {
+        if shutdown.is_asked() {
             return Some(EndedBy::Signal);
         }
         let duration = self.plan.duration?;

@@ -63,29 +63,58 @@ impl Target {
         Ok(metadata.ino())
     }
 
-    /// Begins to trace what runs already.
+    /// Begins to trace what runs already; who has ended meanwhile is passed over.
     ///
     /// # Errors
-    /// No such process, no memory.
+    /// No memory.
     pub fn begin(&self, kernel: &Kernel<'_>) -> Result<()> {
         match self {
-            Self::Processes(pids) => {
-                for &pid in pids {
-                    if trace_process(kernel, pid)? == 0 {
-                        bail!("no process with PID {pid}");
-                    }
-                }
-                Ok(())
-            }
+            Self::Processes(pids) => pids
+                .iter()
+                .try_for_each(|&pid| trace_process(kernel, pid).map(drop)),
             Self::Cgroup(path) => trace_cgroup(kernel, path),
             Self::Command(_) | Self::Launchers => Ok(()),
         }
     }
 
-    /// Have all its processes ended? Of a command, see [`Started`].
+    /// What its end is seen by. Of a command, see [`Started`].
+    ///
+    /// # Errors
+    /// No such process, or no process but a thread; no such cgroup.
+    pub fn watch(&self) -> Result<Watch> {
+        Ok(match self {
+            Self::Processes(pids) => Watch::Processes(
+                pids.iter()
+                    .map(|&pid| pidfd::of_running(pid))
+                    .collect::<Result<_>>()?,
+            ),
+            Self::Cgroup(path) => Watch::Cgroup(path.clone(), self.cgroup_id()?),
+            Self::Command(_) | Self::Launchers => Watch::Nothing,
+        })
+    }
+}
+
+/// Sees the end of a target.
+#[derive(Debug)]
+pub enum Watch {
+    /// They have ended, whatever they have started since, and whether or not somebody has waited for them.
+    Processes(Vec<OwnedFd>),
+    /// Its folder is gone: another cgroup of its name has another id.
+    Cgroup(PathBuf, u64),
+    /// It does not end by itself.
+    Nothing,
+}
+
+impl Watch {
+    /// Is nothing left that could be traced?
     pub fn has_ended(&self) -> bool {
-        let ended = |pid: &i32| !Path::new(&format!("/proc/{pid}")).exists();
-        matches!(self, Self::Processes(pids) if pids.iter().all(ended))
+        match self {
+            Self::Processes(processes) => processes.iter().all(pidfd::has_ended),
+            Self::Cgroup(path, id) => {
+                !std::fs::metadata(path).is_ok_and(|folder| folder.ino() == *id)
+            }
+            Self::Nothing => false,
+        }
     }
 }
 
@@ -110,7 +139,7 @@ pub fn find_cgroup(name: &Path) -> Result<PathBuf> {
         })
 }
 
-/// Traces all threads of process `tgid`; returns how many.
+/// Traces all threads of process `tgid` that there are; returns how many.
 ///
 /// # Errors
 /// No memory.
@@ -184,7 +213,8 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        const PATIENCE: Duration = Duration::from_secs(2);
+        // Whoever has sent a signal to us waits for us.
+        const PATIENCE: Duration = Duration::from_millis(500);
         if self.status().is_some() {
             return;
         }

@@ -58,8 +58,8 @@ pub struct Pinning {
 impl Pinning {
     /// Restores what a killed run has left in `state`, and gets ready; nothing is pinned yet.
     ///
-    /// One process at a time: a second one would take the first one's state for that of a killed run.
-    /// Call it when the scheduler is attached, which only one can be.
+    /// One process at a time, the one that holds [`crate::running`]'s lock: a second one would take the first one's
+    /// state for that of a killed run.
     ///
     /// # Errors
     /// `state` is not what a run has left; it cannot be removed.

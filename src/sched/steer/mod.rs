@@ -62,8 +62,8 @@ impl Steer {
     /// Restores what a killed run has left in `state`, and gets ready; nothing is moved yet. `root` is
     /// [`PROCFS`] or a copy of it, `state` is [`STATE_FILE`] or another place.
     ///
-    /// One process at a time: a second one would take the first one's state for that of a killed
-    /// run. Call it when the scheduler is attached, which only one can be.
+    /// One process at a time, the one that holds [`crate::running`]'s lock: a second one would take the first one's
+    /// state for that of a killed run.
     ///
     /// # Errors
     /// There are no affinities below `root`; `state` is not what a run has left; it cannot be

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Our CSV.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 
@@ -22,7 +22,8 @@ impl<W: Write> Csv<W> {
         let mut rows = csv::WriterBuilder::new()
             .buffer_capacity(CSV_BUFFER_BYTES)
             .from_writer(out);
-        rows.write_record(COLUMNS).context("writing the header")?;
+        let written = rows.write_record(COLUMNS).map_err(io::Error::from);
+        written.context("writing the header")?;
         Ok(Self {
             rows,
             numbers: itoa::Buffer::new(),
@@ -89,7 +90,9 @@ impl<W: Write> Csv<W> {
 
 impl<W: Write> Sink for Csv<W> {
     fn record(&mut self, record: &Record) -> Result<()> {
-        self.row(record).context("writing a record")
+        // As the error that the file gave, which csv's has no way back to.
+        let written = self.row(record).map_err(io::Error::from);
+        written.context("writing a record")
     }
 
     fn end(mut self: Box<Self>, end: &End) -> Result<()> {
@@ -97,7 +100,8 @@ impl<W: Write> Sink for Csv<W> {
         let mut out = self
             .rows
             .into_inner()
-            .map_err(|error| anyhow::anyhow!("{}", error.error()))?;
+            .map_err(csv::IntoInnerError::into_error)
+            .context("writing the last records")?;
         let end = serde_json::to_string(end).context("writing the end")?;
         writeln!(out, "{CSV_END_PREFIX}{end}")
             .and_then(|()| out.flush())

@@ -6,7 +6,7 @@
 //! and every row has all columns.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 use log::warn;
@@ -73,7 +73,8 @@ impl<W: Write> LegacyCsv<W> {
             let start_ns = *self.start_ns.get_or_insert(time_ns);
             self.last_ns = time_ns.saturating_sub(start_ns);
             row[0] = self.last_ns.to_string();
-            self.rows.write_record(&row).context("writing a row")?;
+            let written = self.rows.write_record(&row).map_err(io::Error::from);
+            written.context("writing a row")?;
         }
         Ok(())
     }

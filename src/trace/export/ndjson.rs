@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One JSON object a line.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -23,8 +23,10 @@ impl<W: Write> Ndjson<W> {
     }
 
     fn line(&mut self, line: &impl Serialize) -> Result<()> {
-        serde_json::to_writer(&mut self.out, line).context("writing a line")?;
-        self.out.write_all(b"\n").context("writing a line")
+        serde_json::to_writer(&mut self.out, line)
+            .map_err(io::Error::from)
+            .and_then(|()| self.out.write_all(b"\n"))
+            .context("writing a line")
     }
 }
 

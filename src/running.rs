@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One scx_gpuaware at a time, as the scheduler or as `feed`: both have the same pins, and take what they find of
+//! them, of affinities and of sockets for what a killed run has left. Whoever holds the lock owns all of that.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
+/// Held while one runs; the kernel lets go of it however that ends. In /run, as what it stands for.
+const LOCK: &str = "/run/scx_gpuaware/lock";
+
+/// As what it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Scheduler,
+    Feed,
+}
+
+impl Role {
+    const ALL: [Self; 2] = [Self::Scheduler, Self::Feed];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Scheduler => "scheduler",
+            Self::Feed => "feed",
+        }
+    }
+}
+
+/// This process is the one that runs, until this is dropped.
+#[derive(Debug)]
+pub struct Running(#[allow(dead_code, reason = "held")] Flock<File>);
+
+impl Running {
+    /// Becomes the one that runs. Nothing that another one has is touched before.
+    ///
+    /// # Errors
+    /// Another one runs; not enough rights.
+    pub fn start(role: Role) -> Result<Self> {
+        Self::start_at(Path::new(LOCK), role)
+    }
+
+    fn start_at(path: &Path, role: Role) -> Result<Self> {
+        let shown = path.display();
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("making {}", folder.display()))?;
+        }
+        // What is in it is the other one's until the lock is ours.
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path);
+        let file = file.with_context(|| format!("opening {shown}: this needs root"))?;
+        let mut lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => lock,
+            Err((file, Errno::EWOULDBLOCK)) => {
+                bail!(
+                    "scx_gpuaware already runs, {}: stop it first",
+                    owner(&file).unwrap_or_else(|| format!("it holds {shown}"))
+                );
+            }
+            Err((_, errno)) => return Err(errno).with_context(|| format!("locking {shown}")),
+        };
+        let text = format!("{} {}\n", role.name(), std::process::id());
+        lock.set_len(0)
+            .and_then(|()| lock.write_all(text.as_bytes()))
+            .with_context(|| format!("writing {shown}"))?;
+        Ok(Self(lock))
+    }
+}
+
+/// As what one runs here, if one does.
+pub fn role() -> Option<Role> {
+    role_at(Path::new(LOCK))
+}
+
+fn role_at(path: &Path) -> Option<Role> {
+    let file = File::open(path).ok()?;
+    match Flock::lock(file, FlockArg::LockSharedNonblock) {
+        Err((file, Errno::EWOULDBLOCK)) => {
+            let text = text(&file)?;
+            Role::ALL
+                .into_iter()
+                .find(|role| text.starts_with(role.name()))
+        }
+        // Nobody holds it.
+        _ => None,
+    }
+}
+
+/// In words, for an error.
+fn owner(file: &File) -> Option<String> {
+    let text = text(file)?;
+    let (role, pid) = text.trim().split_once(' ')?;
+    Some(format!("as {role} with PID {pid}"))
+}
+
+fn text(mut file: &File) -> Option<String> {
+    let mut text = String::new();
+    file.rewind().ok()?;
+    file.take(64).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_and_the_second_says_who_the_first_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/lock");
+        assert_eq!(role_at(&path), None);
+        let first = Running::start_at(&path, Role::Feed).unwrap();
+        assert_eq!(role_at(&path), Some(Role::Feed));
+        for _ in 0..2 {
+            let error = Running::start_at(&path, Role::Scheduler).unwrap_err();
+            let expected = format!("as feed with PID {}", std::process::id());
+            assert!(error.to_string().contains(&expected), "{error}");
+        }
+        assert_eq!(role_at(&path), Some(Role::Feed), "the first loses nothing");
+        drop(first);
+        assert_eq!(role_at(&path), None, "what is left is nobody's");
+        let _next = Running::start_at(&path, Role::Scheduler).unwrap();
+        assert_eq!(role_at(&path), Some(Role::Scheduler));
+    }
+}
