@@ -7,6 +7,10 @@ use clap::Parser;
 
 use cli::{Cli, Command};
 
+// First: the others print.
+#[macro_use]
+mod print;
+
 mod arm;
 mod bpf;
 mod cgroup;
@@ -52,11 +56,15 @@ fn main() -> ExitCode {
         Command::Lab(options) => lab::main(&options),
         Command::Watchdog => watchdog::main().map(|()| ExitCode::SUCCESS),
     };
-    result.unwrap_or_else(|error| {
+    let code = result.unwrap_or_else(|error| {
         eprintln!("gpuaware-bench: error: {error:#}");
         // A data file or a name that the user gave is bad usage; all else failed while running.
         let usage = error.downcast_ref::<datafile::DataError>().is_some();
         ExitCode::from(if usage { 2 } else { 1 })
+    });
+    print::problem().map_or(code, |error| {
+        eprintln!("gpuaware-bench: error: writing to standard output: {error}");
+        ExitCode::from(1)
     })
 }
 

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getpid, getppid};
 
+use crate::interrupt;
 use crate::watchdog::{Duty, Guarded};
 
 const POLL: Duration = Duration::from_millis(5);
@@ -83,12 +84,14 @@ impl Supervised {
         Ok(())
     }
 
-    /// Waits until it has ended; past the deadline its whole group is killed and that is an error.
+    /// Waits until it has ended; past the deadline its whole group is killed and that is an error, and so is the user's
+    /// wish to stop.
     pub fn wait_until(&mut self, deadline: Instant) -> Result<ExitStatus> {
         loop {
             if let Some(status) = self.ended()? {
                 return Ok(status);
             }
+            interrupt::check()?;
             if Instant::now() >= deadline {
                 self.kill_group();
                 bail!("{} did not end in time and was killed", self.name);

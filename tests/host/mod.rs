@@ -14,6 +14,7 @@ mod matrices;
 mod neighbours;
 mod package;
 mod pin;
+mod pipes;
 mod policy;
 mod rules_of_the_house;
 mod serving;

@@ -29,6 +29,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 
+use crate::interrupt;
 use crate::watchdog;
 
 pub use options::Options;
@@ -51,6 +52,7 @@ impl Lab {
         let tools = tools::Tools::find()?;
         let kernel = kernel::obtain(&self.kernel)?;
         let accel = accel::choose(&tools, &kernel)?;
+        interrupt::check()?;
         session::run(self, command, &tools, &kernel, accel)
     }
 }
@@ -58,6 +60,7 @@ impl Lab {
 /// Boots the lab and runs the command.
 pub fn main(options: &Options) -> Result<ExitCode> {
     watchdog::start()?;
+    interrupt::watch()?;
     let lab = match options.lab() {
         Ok(lab) => lab,
         Err(error) => {

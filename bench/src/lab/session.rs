@@ -29,6 +29,7 @@ use super::spec::{Lab, TIMED_OUT};
 use super::stream::Until;
 use super::tools::Tools;
 use super::vcpus;
+use crate::interrupt;
 use crate::watchdog::{Duty, Guarded};
 
 /// How long a boot may take, which is some 7 s on an emulated CPU and several times that on a busy machine. One that has lost
@@ -194,7 +195,10 @@ impl Wait<'_> {
 
     fn take(&mut self, event: Event) -> Result<Option<Over>> {
         match event {
-            Event::Signal(signal) => return Ok(Some(Over::Signal(signal))),
+            Event::Signal(signal) => {
+                interrupt::noticed();
+                return Ok(Some(Over::Signal(signal)));
+            }
             Event::Panicked => self.panicked = true,
             Event::Drained => self.drained += 1,
             Event::Stopped if self.panicked => {

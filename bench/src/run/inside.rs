@@ -49,7 +49,6 @@ struct CannotRun(String);
 /// Runs block `index` of the plan in `run`. Failed cells are results; an error is a run that
 /// cannot go on. `disk` is what fio may overwrite.
 pub fn block(run: &RunDir, index: usize, target_dir: &Path, disk: Option<&Path>) -> Result<()> {
-    interrupt::watch()?;
     let mut plan: Plan = record::read_json(&run.root().join("plan.json"))?;
     let scratch = tempfile::tempdir().context("cannot create a scratch folder")?;
     let others = cpus::others(&plan.preferred);

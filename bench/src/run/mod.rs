@@ -21,6 +21,7 @@ use crate::cli::RunOptions;
 use crate::cpus;
 use crate::datafile::{self, DataError};
 use crate::folders::Folders;
+use crate::interrupt;
 use crate::lab::{self, Lab};
 use crate::matrix::Matrix;
 use crate::plan::{self, Block, Plan, Where};
@@ -47,6 +48,7 @@ pub struct Done {
 /// `gpuaware-bench run`; `None`: it was a part of a run, which reports nothing.
 pub fn main(options: &RunOptions) -> Result<Option<Done>> {
     watchdog::start()?;
+    interrupt::watch()?;
     if let Some(index) = options.inside {
         let dir = options.output.as_deref().context("--inside needs -o")?;
         // The lab says to its guest where its scratch disk is.
@@ -240,7 +242,10 @@ fn run_blocks(
     let places = Places::of_this_machine(&options.folders.target()?);
     for (index, block) in plan.blocks.iter().enumerate() {
         for attempt in 1..=ATTEMPTS {
-            let end = run_block(options, plan, index, run, disk)?;
+            let end = match interrupt::check() {
+                Ok(()) => run_block(options, plan, index, run, disk)?,
+                Err(_) => End::Interrupted,
+            };
             // Here and not where they are written: however the block ended, and whoever wrote them.
             places.strip_files(&run.logs())?;
             let unmeasured: Vec<CellKey> = block.keys().filter(|key| !run.has(key)).collect();
@@ -346,6 +351,7 @@ fn run_block(
         Ok(code) => Ok(End::Broken(format!(
             "the runner in the lab ended with exit code {code}"
         ))),
+        Err(error) if error.to_string() == "interrupted" => Ok(End::Interrupted),
         Err(error) => Ok(End::Broken(format!("{error:#}"))),
     }
 }
