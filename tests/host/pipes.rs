@@ -49,7 +49,10 @@ fn a_reader_that_has_gone_is_no_error_and_changes_no_exit_code() {
         let output = command.stdout(closed()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!said.contains("panicked"), "{command:?}: {said}");
-        assert!(!said.to_lowercase().contains("broken pipe"), "{command:?}: {said}");
+        assert!(
+            !said.to_lowercase().contains("broken pipe"),
+            "{command:?}: {said}"
+        );
         assert_eq!(code(output.status), expected, "{command:?}: {said}");
     }
 }
@@ -73,6 +76,9 @@ fn a_full_disk_is_an_error() {
         let output = command.stdout(full()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(code(output.status), 1, "{command:?}: {said}");
-        assert!(said.contains("No space left on device"), "{command:?}: {said}");
+        assert!(
+            said.contains("No space left on device"),
+            "{command:?}: {said}"
+        );
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tier `root`: probes in this kernel, under whatever scheduler it has.
 
-mod cgroups;
+pub mod cgroups;
 mod containers;
 mod cost;
 mod crash;
@@ -9,6 +9,7 @@ mod feed;
 pub mod handoff;
 mod hints;
 mod identify;
+mod instances;
 mod late;
 mod measure;
 mod numbers;

@@ -68,6 +68,33 @@ fn second_instance_is_refused() {
     });
 }
 
+/// As a unit and an operator may do it.
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn of_two_that_start_at_once_one_runs_whole() {
+    tier::in_lab(|| {
+        for gap_ms in [0, 300] {
+            let first = Process::start(scx_gpuaware(&[]));
+            std::thread::sleep(Duration::from_millis(gap_ms));
+            let mut both = [first, Process::start(scx_gpuaware(&[]))];
+            let limit = super::machine::LOAD_LIMIT;
+            let refused = eventually(limit, || both.iter_mut().position(Process::has_ended));
+            let refused = refused.expect("one of them ends");
+            assert_eq!(code(both[refused].wait(limit)), 1);
+            let error = both[refused].log.concat();
+            assert!(error.contains("scx_gpuaware already runs"), "{error}");
+            let winner = &mut both[1 - refused];
+            winner.wait_for_line("attached", limit);
+            // Its pins and its socket.
+            super::machine::mark_launch(winner.pid());
+            assert!(super::machine::mark_of(winner.pid()).is_some());
+            super::machine::metrics();
+            winner.signal(Signal::SIGINT);
+            assert_eq!(code(winner.wait(Duration::from_secs(20))), 0);
+        }
+    });
+}
+
 /// A CPU that goes, and is back in any case: the tests that follow need it.
 struct Hotplugged(usize);
 

@@ -27,6 +27,7 @@ mod realtime;
 mod reload;
 pub mod shared;
 mod sharing;
+mod signals;
 mod stalls;
 mod storms;
 mod top;

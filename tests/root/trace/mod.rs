@@ -7,6 +7,7 @@ mod known;
 mod perfetto;
 mod scheduling;
 mod summaries;
+mod targets;
 
 use std::process::Stdio;
 use std::sync::RwLockWriteGuard;
