@@ -4,13 +4,16 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
 
-/// Held while one runs; the kernel lets go of it however that ends. In /run, as what it stands for.
+/// Locked while one runs; the kernel lets go of it however that ends. In /run, as what it stands for. Root's alone: who
+/// can open it can lock it.
 const LOCK: &str = "/run/scx_gpuaware/lock";
 
 /// As what it runs.
@@ -33,7 +36,7 @@ impl Role {
 
 /// This process is the one that runs, until this is dropped.
 #[derive(Debug)]
-pub struct Running(#[allow(dead_code, reason = "held")] Flock<File>);
+pub struct Running(#[allow(dead_code, reason = "has the lock")] File);
 
 impl Running {
     /// Becomes the one that runs. Nothing that another one has is touched before.
@@ -56,23 +59,22 @@ impl Running {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(0o600)
             .open(path);
-        let file = file.with_context(|| format!("opening {shown}: this needs root"))?;
-        let mut lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => lock,
-            Err((file, Errno::EWOULDBLOCK)) => {
-                bail!(
-                    "scx_gpuaware already runs, {}: stop it first",
-                    owner(&file).unwrap_or_else(|| format!("it holds {shown}"))
-                );
-            }
-            Err((_, errno)) => return Err(errno).with_context(|| format!("locking {shown}")),
-        };
+        let mut file = file.with_context(|| format!("opening {shown}: this needs root"))?;
+        match fcntl(&file, FcntlArg::F_OFD_SETLK(&whole(libc::F_WRLCK))) {
+            Ok(_) => {}
+            Err(Errno::EAGAIN | Errno::EACCES) => bail!(
+                "scx_gpuaware already runs, {}: stop it first",
+                owner(&file).unwrap_or_else(|| format!("it holds {shown}"))
+            ),
+            Err(errno) => return Err(errno).with_context(|| format!("locking {shown}")),
+        }
         let text = format!("{} {}\n", role.name(), std::process::id());
-        lock.set_len(0)
-            .and_then(|()| lock.write_all(text.as_bytes()))
+        file.set_len(0)
+            .and_then(|()| file.write_all(text.as_bytes()))
             .with_context(|| format!("writing {shown}"))?;
-        Ok(Self(lock))
+        Ok(Self(file))
     }
 }
 
@@ -81,17 +83,27 @@ pub fn role() -> Option<Role> {
     role_at(Path::new(LOCK))
 }
 
+/// Only asks: who took the lock to find out would be in the way of one that starts.
 fn role_at(path: &Path) -> Option<Role> {
     let file = File::open(path).ok()?;
-    match Flock::lock(file, FlockArg::LockSharedNonblock) {
-        Err((file, Errno::EWOULDBLOCK)) => {
-            let text = text(&file)?;
-            Role::ALL
-                .into_iter()
-                .find(|role| text.starts_with(role.name()))
-        }
-        // Nobody holds it.
-        _ => None,
+    let mut lock = whole(libc::F_RDLCK);
+    fcntl(&file, FcntlArg::F_OFD_GETLK(&mut lock)).ok()?;
+    if libc::c_int::from(lock.l_type) == libc::F_UNLCK {
+        return None;
+    }
+    let text = text(&file)?;
+    let mut roles = Role::ALL.into_iter();
+    roles.find(|role| text.starts_with(role.name()))
+}
+
+/// A lock of all of a file, which goes with the open file and not with any of the process's.
+fn whole(kind: libc::c_int) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
     }
 }
 

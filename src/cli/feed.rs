@@ -2,15 +2,15 @@
 //! `feed`: identification at work for a scheduler that is not this one.
 
 use std::mem::MaybeUninit;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
+use anyhow::{Result, anyhow};
 use clap::Args;
-use log::info;
+use log::{info, warn};
 
 use crate::identify::Identify;
-use crate::identify::feed::{Feed, Numbers};
+use crate::identify::feed::{self, Feed, Numbers};
 use crate::identify::marks::Pins;
 use crate::namespaces;
 use crate::running::{Role, Running};
@@ -19,8 +19,13 @@ use crate::shutdown::Shutdown;
 
 use super::{Failure, read_policy};
 
+/// What a killed run leaves for the next one. /run is empty after a boot, as are all maps.
+const STATE: &str = "/run/scx_gpuaware/feed.json";
 /// Changes are looked for so often.
 const PERIOD: Duration = Duration::from_millis(100);
+
+/// How often it is seen whether the other scheduler still has its map.
+const CHECK: Duration = Duration::from_secs(1);
 
 /// Whom to tell, and in which numbers.
 #[derive(Debug, Args)]
@@ -39,7 +44,7 @@ pub struct Options {
     policy: Option<PathBuf>,
 }
 
-/// Tells until SIGINT or SIGTERM, or until the kernel refuses.
+/// Tells until SIGINT or SIGTERM, until the other scheduler's map is gone, or until the kernel refuses.
 pub fn run(options: &Options) -> Result<(), Failure> {
     let policy = read_policy(options.policy.as_deref(), None).map_err(Failure::Input)?;
     let refuse_beside_the_scheduler = || match sched::is_loaded() {
@@ -53,19 +58,28 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     let _running = Running::start(Role::Feed)?;
     // It may have come before this became the one that runs, or from a container.
     refuse_beside_the_scheduler()?;
-    let shutdown = Shutdown::watch(sched::undo_a_killed_run)?;
-    sched::undo_a_killed_run();
+    let shutdown = Shutdown::watch(undo_a_killed_run)?;
+    undo_a_killed_run();
     let numbers = Numbers {
         launch: options.launch,
         handoff: options.handoff,
     };
     let mut feed = Feed::open(&options.map, numbers)?;
+    feed.remember_at(Path::new(STATE));
     let pins = Pins::default();
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&policy.policy, pins, &mut object)?;
-    let mut seen = None;
     info!("feeding {}", options.map.display());
-    let mut next = Instant::now();
+    let fed = follow(&mut identify, &mut feed, &shutdown);
+    // Also what was told before something failed.
+    let taken_back = feed.tell(&[]);
+    Ok(fed.and(taken_back)?)
+}
+
+/// Tells until it is asked to end.
+fn follow(identify: &mut Identify<'_>, feed: &mut Feed, shutdown: &Shutdown) -> Result<()> {
+    let mut seen = None;
+    let (mut next, mut next_check) = (Instant::now(), Instant::now());
     while !shutdown.is_asked() {
         let wait = identify.step()?;
         if Instant::now() >= next {
@@ -74,7 +88,19 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             }
             next = Instant::now() + PERIOD;
         }
+        if Instant::now() >= next_check {
+            feed.check()?;
+            next_check = Instant::now() + CHECK;
+        }
         shutdown.sleep(wait.min(PERIOD));
     }
-    Ok(feed.tell(&[])?)
+    Ok(())
+}
+
+/// See [`sched::undo_a_killed_run`].
+fn undo_a_killed_run() {
+    sched::undo_a_killed_run();
+    if let Err(error) = feed::take_back(Path::new(STATE)) {
+        warn!("{error:#}");
+    }
 }

@@ -2,13 +2,15 @@
 //! What another scheduler is told: the class of a thread, as a number in a pinned map of task storage that is that
 //! scheduler's. scx_layered's task hints are such a map. Owns no opinion on who has which class.
 
-use std::collections::HashSet;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, MapType};
+use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, MapInfo, MapType};
 use nix::libc;
+use serde::{Deserialize, Serialize};
 
 use crate::bpf::intf;
 use crate::pidfd;
@@ -39,8 +41,18 @@ pub struct Feed {
     path: PathBuf,
     map: MapHandle,
     numbers: Numbers,
-    /// Threads that have a number in it.
-    told: HashSet<i32>,
+    /// Threads that have a number in it, and which.
+    told: BTreeMap<i32, u64>,
+    /// Where that is remembered should this process be killed.
+    state: Option<PathBuf>,
+}
+
+/// What a run that was killed has told.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Left {
+    map: PathBuf,
+    told: BTreeMap<i32, u64>,
 }
 
 impl Feed {
@@ -65,8 +77,31 @@ impl Feed {
             path: path.to_owned(),
             map,
             numbers,
-            told: HashSet::new(),
+            told: BTreeMap::new(),
+            state: None,
         })
+    }
+
+    /// Fails once the path leads to another map or to none: the other scheduler has ended, or was started anew, and nobody
+    /// reads what is told to the map of before.
+    ///
+    /// # Errors
+    /// See above.
+    pub fn check(&self) -> Result<()> {
+        let id = |map: &MapHandle| MapInfo::new(map.as_fd()).map(|info| info.info.id).ok();
+        let now = MapHandle::from_pinned_path(&self.path).ok();
+        if now.and_then(|now| id(&now)) != id(&self.map) {
+            bail!(
+                "{}: the map that was fed is not there any more: start feed again when the other scheduler runs",
+                self.path.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Remembers at `state` what it tells: see [`take_back`].
+    pub fn remember_at(&mut self, state: &Path) {
+        self.state = Some(state.to_owned());
     }
 
     /// Writes the class of every thread that has one, and takes back what was said of others before.
@@ -74,27 +109,61 @@ impl Feed {
     /// # Errors
     /// The kernel refuses, other than because a thread is gone.
     pub fn tell(&mut self, records: &[intf::gpuaware_mark_record]) -> Result<()> {
-        let mut told = HashSet::new();
+        let mut told = BTreeMap::new();
         for record in records {
             let class = Class::from_wire(record.class);
-            let Some(number) = class.and_then(|class| self.numbers.of(class)) else {
-                continue;
-            };
-            if let Some(thread) = thread(record.tid)? {
+            if let Some(number) = class.and_then(|class| self.numbers.of(class)) {
+                told.insert(record.tid, number);
+            }
+        }
+        // Before the first write: from here on a kill can be undone.
+        let mut both = self.told.clone();
+        both.extend(&told);
+        if both != self.told {
+            self.remember(&both)?;
+        }
+        for (&tid, number) in &told {
+            if let Some(thread) = thread(tid)? {
                 let mut value = vec![0; self.map.value_size() as usize];
                 value[..8].copy_from_slice(&number.to_ne_bytes());
                 let key = thread.as_raw_fd().to_ne_bytes();
                 self.unless_gone(self.map.update(&key, &value, MapFlags::ANY))?;
-                told.insert(record.tid);
             }
         }
-        for &tid in self.told.difference(&told) {
-            if let Some(thread) = thread(tid)? {
+        for tid in self.told.keys().filter(|tid| !told.contains_key(tid)) {
+            if let Some(thread) = thread(*tid)? {
                 self.unless_gone(self.map.delete(&thread.as_raw_fd().to_ne_bytes()))?;
             }
         }
+        if told != both {
+            self.remember(&told)?;
+        }
         self.told = told;
         Ok(())
+    }
+
+    fn remember(&self, told: &BTreeMap<i32, u64>) -> Result<()> {
+        let Some(state) = &self.state else {
+            return Ok(());
+        };
+        let left = Left {
+            map: self.path.clone(),
+            told: told.clone(),
+        };
+        let draft = state.with_extension("json.new");
+        let write = || -> io::Result<()> {
+            if left.told.is_empty() {
+                return std::fs::remove_file(state);
+            }
+            std::fs::write(&draft, serde_json::to_vec(&left)?)?;
+            std::fs::rename(&draft, state)
+        };
+        match write() {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("writing {}", state.display()))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn unless_gone(&self, result: libbpf_rs::Result<()>) -> Result<()> {
@@ -109,6 +178,35 @@ impl Feed {
             _ => Ok(()),
         }
     }
+}
+
+/// Takes back what a run has told that was killed, by what it has remembered at `state`. A number that somebody else
+/// has written since stays, and so does the thread's that has the id now.
+///
+/// # Errors
+/// The file is not what it should be, the kernel refuses.
+pub fn take_back(state: &Path) -> Result<()> {
+    let shown = state.display();
+    let text = match std::fs::read(state) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        text => text.with_context(|| format!("reading {shown}"))?,
+    };
+    let left: Left = serde_json::from_slice(&text).with_context(|| {
+        format!("{shown}: expected what an earlier feed has told: remove the file")
+    })?;
+    // Where the map is gone, all is.
+    if let Ok(map) = MapHandle::from_pinned_path(&left.map) {
+        for (tid, number) in left.told {
+            let Some(thread) = thread(tid)? else { continue };
+            let key = thread.as_raw_fd().to_ne_bytes();
+            let found = map.lookup(&key, MapFlags::ANY).unwrap_or_default();
+            if found.is_some_and(|value| value.starts_with(&number.to_ne_bytes())) {
+                // It may have ended by now.
+                let _ = map.delete(&key);
+            }
+        }
+    }
+    std::fs::remove_file(state).with_context(|| format!("removing {shown}"))
 }
 
 /// `None`: the thread is gone.

@@ -74,6 +74,33 @@ fn a_terminal_that_goes_away_ends_the_run_as_ctrl_c_does() {
 }
 
 #[test]
+fn a_folder_in_which_a_run_works_is_refused_and_loses_nothing() {
+    if !tier::program("stress-ng") {
+        return;
+    }
+    let bench = bench();
+    let mut run = hanging(&bench);
+    let output = bench.path("out");
+    let draft = output.join("cells/.draft-half");
+    fs::write(&draft, "half").unwrap();
+    let before = fs::read_dir(output.join("cells")).unwrap().count();
+    for second in [bench.resume(&output), bench.run(&output, ON_HOST)] {
+        let (code, log) = end_of(second);
+        assert_eq!(code, 2, "{log}");
+        assert!(
+            log.contains("expected a folder that no run works in"),
+            "{log}"
+        );
+    }
+    let after = fs::read_dir(output.join("cells")).unwrap().count();
+    assert_eq!((before, draft.exists()), (after, true));
+    run.signal(Signal::SIGTERM);
+    assert_eq!(code(run.wait(Duration::from_secs(20))), 1);
+    let (code, log) = end_of(bench.resume(&output));
+    assert_eq!(code, 0, "{log}");
+}
+
+#[test]
 fn a_cell_beside_load_from_outside_is_measured_again() {
     // An orphan is nobody's child, thus none of the runner's.
     let script = script_that("(setsid sh -c 'timeout 1 sh -c \"while :; do :; done\"' &)");

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder};
 use nix::libc;
-use scx_gpuaware::identify::Identify;
-use scx_gpuaware::identify::feed::{Feed, Numbers};
+use scx_gpuaware::identify::feed::{Feed, Numbers, take_back};
+use scx_gpuaware::identify::{Class, Identify};
 use scx_gpuaware::policy::Policy;
 
 use super::place::{Place, identify_until, marks_of};
-use crate::process::{Process, gpu_launch};
+use crate::process::{Process, busy_loop, gpu_launch};
 
 /// scx_layered's map of task hints, without its headers.
 const MAP: &str = r#"
@@ -106,7 +106,7 @@ fn another_scheduler_learns_who_launches_and_what_is_taken_back() {
         "its main thread launches nothing"
     );
 
-    let handoff = Some(scx_gpuaware::identify::Class::Handoff);
+    let handoff = Some(Class::Handoff);
     pins.mark(launchers[0], handoff).unwrap();
     assert!(tell_changes(&identify, &mut feed, &mut seen));
     assert_eq!(number_of(&pin, launchers[0]), Some(NUMBERS.handoff));
@@ -117,6 +117,67 @@ fn another_scheduler_learns_who_launches_and_what_is_taken_back() {
         assert_eq!(number_of(&pin, tid), None, "taken back");
     }
     drop(workload);
+    fs::remove_file(&pin).unwrap();
+}
+
+#[test]
+fn what_a_killed_feed_has_told_is_taken_back_and_what_others_have_said_is_not() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    let pin = pins.dir().join("other");
+    other_scheduler(&pin);
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("feed.json");
+    let loops: Vec<_> = (0..2).map(|_| Process::start(busy_loop())).collect();
+    let mut killed = Feed::open(&pin, NUMBERS).unwrap();
+    killed.remember_at(&state);
+    for process in &loops {
+        pins.mark(process.pid(), Some(Class::Launch)).unwrap();
+    }
+    assert!(tell_changes(&identify, &mut killed, &mut None));
+    drop(killed);
+    let numbers = || loops.iter().map(|process| number_of(&pin, process.pid()));
+    assert!(numbers().all(|number| number == Some(NUMBERS.launch)));
+    // Somebody else says so, of the first.
+    let mut other = Feed::open(
+        &pin,
+        Numbers {
+            launch: 3,
+            ..NUMBERS
+        },
+    )
+    .unwrap();
+    pins.mark(loops[1].pid(), None).unwrap();
+    tell_changes(&identify, &mut other, &mut None);
+
+    take_back(&state).unwrap();
+    assert_eq!(numbers().collect::<Vec<_>>(), [Some(3), None]);
+    assert!(!state.exists());
+    take_back(&state).unwrap();
+    std::fs::write(&state, "{}").unwrap();
+    let error = format!("{:#}", take_back(&state).unwrap_err());
+    assert!(error.contains("feed.json: expected"), "{error}");
+    fs::remove_file(&pin).unwrap();
+}
+
+#[test]
+fn a_map_that_is_gone_or_another_one_is_noticed() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let _identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    let pin = pins.dir().join("other");
+    other_scheduler(&pin);
+    let feed = Feed::open(&pin, NUMBERS).unwrap();
+    feed.check().unwrap();
+    fs::remove_file(&pin).unwrap();
+    let error = feed.check().unwrap_err().to_string();
+    assert!(error.contains("not there any more"), "{error}");
+    other_scheduler(&pin);
+    feed.check().unwrap_err();
+    Feed::open(&pin, NUMBERS).unwrap().check().unwrap();
     fs::remove_file(&pin).unwrap();
 }
 

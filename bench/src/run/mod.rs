@@ -11,10 +11,13 @@ mod progress;
 mod scheduler;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 
 use crate::arm::Arm;
 use crate::cli::RunOptions;
@@ -57,7 +60,7 @@ pub fn main(options: &RunOptions) -> Result<Option<Done>> {
         inside::block(&RunDir::open(dir)?, index, &target, disk.as_deref())?;
         return Ok(None);
     }
-    let (plan, run) = match &options.resume {
+    let (plan, run, _claim) = match &options.resume {
         Some(dir) => resume(dir, options)?,
         None => begin(options)?,
     };
@@ -84,7 +87,7 @@ pub fn main(options: &RunOptions) -> Result<Option<Done>> {
 }
 
 /// A new run: its plan and the facts of the machine are written before its first cell.
-fn begin(options: &RunOptions) -> Result<(Plan, RunDir)> {
+fn begin(options: &RunOptions) -> Result<(Plan, RunDir, Claim)> {
     let plan = settle(options)?;
     let root = options
         .output
@@ -94,6 +97,7 @@ fn begin(options: &RunOptions) -> Result<(Plan, RunDir)> {
     let root = root
         .canonicalize()
         .with_context(|| format!("cannot find {}", root.display()))?;
+    let claim = claim(&root)?;
     if run.cells().is_ok_and(|cells| !cells.is_empty()) {
         return Err(DataError::Usage(format!(
             "{0}: expected a folder without results, found some: choose another with -o, or go on with --resume {0}",
@@ -104,11 +108,11 @@ fn begin(options: &RunOptions) -> Result<(Plan, RunDir)> {
     record::write_json(&root.join("plan.json"), &plan)?;
     let host = facts::of_the_host(&options.folders.target()?);
     record::write_json(&root.join("facts-host.json"), &host)?;
-    Ok((plan, RunDir::open(&root)?))
+    Ok((plan, RunDir::open(&root)?, claim))
 }
 
 /// A run that was cut off: its plan, and what it has measured.
-fn resume(dir: &Path, options: &RunOptions) -> Result<(Plan, RunDir)> {
+fn resume(dir: &Path, options: &RunOptions) -> Result<(Plan, RunDir, Claim)> {
     let usage = |error: anyhow::Error| DataError::Usage(format!("--resume: {error:#}"));
     let root = dir
         .canonicalize()
@@ -119,6 +123,7 @@ fn resume(dir: &Path, options: &RunOptions) -> Result<(Plan, RunDir)> {
         let expected = "--resume: expected a run that goes on, got one that is kept: its cells are all there will be";
         return Err(DataError::Usage(expected.to_owned()).into());
     }
+    let claim = claim(&root)?;
     let plan: Plan = record::read_json(&root.join("plan.json"))?;
     same_host(&root.join("facts-host.json"), options)?;
     run.remove_drafts()?;
@@ -128,7 +133,24 @@ fn resume(dir: &Path, options: &RunOptions) -> Result<(Plan, RunDir)> {
         run.cells()?.len(),
         plan.matrix.cells()
     );
-    Ok((plan, run))
+    Ok((plan, run, claim))
+}
+
+/// The folder is this run's until this is dropped, or the process ends.
+type Claim = Flock<File>;
+
+/// One run at a time in a folder: another would take the drafts of the first for those of a killed one.
+fn claim(root: &Path) -> Result<Claim> {
+    let shown = root.display();
+    let folder = File::open(root).with_context(|| format!("cannot open {shown}"))?;
+    match Flock::lock(folder, FlockArg::LockExclusiveNonblock) {
+        Ok(claim) => Ok(claim),
+        Err((_, Errno::EWOULDBLOCK)) => Err(DataError::Usage(format!(
+            "{shown}: expected a folder that no run works in: wait for the one that does, or choose another with -o"
+        ))
+        .into()),
+        Err((_, errno)) => Err(errno).with_context(|| format!("cannot lock {shown}")),
+    }
 }
 
 /// Cells of two machines, or of two builds, are not one comparison: refuses them, or notes what is another now.
