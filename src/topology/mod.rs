@@ -63,14 +63,39 @@ pub struct Topology {
     distances: BTreeMap<(u32, u32), u32>,
 }
 
+/// How often a machine whose CPUs come and go meanwhile is read again.
+const MAX_ROUNDS: usize = 8;
+
+/// What `read` makes of the CPUs that are online. The files of one that goes offline go while they are read: then
+/// those that are left are read.
+fn while_it_lasts<T>(
+    list: impl Fn() -> Result<CpuSet>,
+    read: impl Fn(CpuSet) -> Result<T>,
+) -> Result<T> {
+    let mut online = list()?;
+    for _ in 1..MAX_ROUNDS {
+        let found = read(online.clone());
+        let now = list()?;
+        if now == online {
+            return found;
+        }
+        online = now;
+    }
+    read(online)
+}
+
 impl Topology {
     /// Reads `root/devices/system`, where `root` is [`SYSFS`] or a recorded tree.
     ///
     /// # Errors
     /// Files that are missing or do not hold CPU lists, with their path.
     pub fn read(root: &Path) -> Result<Self> {
+        let list = || sysfs::list(&root.join("devices/system/cpu/online"));
+        while_it_lasts(list, |online| Self::of(root, online))
+    }
+
+    fn of(root: &Path, online: CpuSet) -> Result<Self> {
         let dir = root.join("devices/system/cpu");
-        let online = sysfs::list(&dir.join("online"))?;
         let possible = sysfs::list(&dir.join("possible"))?;
         let present = sysfs::list(&dir.join("present")).unwrap_or_else(|_| online.clone());
         let nr_cpu_ids = possible.iter().last().map_or(0, |cpu| cpu as usize + 1);
@@ -207,6 +232,35 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let error = Topology::read(root.path()).unwrap_err();
         assert!(format!("{error:#}").contains("cpu/online"), "{error:#}");
+    }
+
+    #[test]
+    fn a_cpu_that_goes_while_it_is_read_is_no_error_and_one_that_stays_is() {
+        let read = |lists: &[&str]| {
+            let lists = std::cell::RefCell::new(lists.iter().rev().collect::<Vec<_>>());
+            let list = || -> Result<CpuSet> {
+                let mut lists = lists.borrow_mut();
+                let next = if lists.len() > 1 {
+                    lists.pop()
+                } else {
+                    lists.last().copied()
+                };
+                Ok(next.unwrap().parse()?)
+            };
+            while_it_lasts(list, |online| {
+                anyhow::ensure!(!online.contains(1), "CPU 1 has no files");
+                Ok(online.len())
+            })
+        };
+        assert_eq!(read(&["0-1", "0"]).unwrap(), 1);
+        assert_eq!(read(&["0-1", "0,2", "0"]).unwrap(), 1);
+        assert!(read(&["0-1"]).is_err());
+        assert!(
+            read(&[
+                "0-1", "0-2", "0-1", "0-2", "0-1", "0-2", "0-1", "0-2", "0-1"
+            ])
+            .is_err()
+        );
     }
 
     #[test]
