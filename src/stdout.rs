@@ -13,7 +13,7 @@ use nix::sys::stat::{SFlag, fstat};
 
 use crate::shutdown::Shutdown;
 
-/// How long a reader may take for a piece once the command is asked to end.
+/// How long readers may take for what is left once the command is asked to end.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// Unbuffered.
@@ -21,6 +21,8 @@ pub struct Stdout {
     shutdown: Arc<Shutdown>,
     /// A write to it may wait for a reader.
     may_block: bool,
+    /// For how long it has, since the command was asked to end.
+    waited: Duration,
 }
 
 impl Stdout {
@@ -29,27 +31,36 @@ impl Stdout {
         Self {
             shutdown: Arc::clone(shutdown),
             may_block: !fstat(io::stdout()).is_ok_and(|stat| is_file(stat.st_mode)),
+            waited: Duration::ZERO,
         }
     }
 
     /// Waits until a piece can be written at once.
-    fn wait(&self) -> io::Result<()> {
-        let stdout = io::stdout();
-        let mut asked_at = None;
+    fn wait(&mut self) -> io::Result<()> {
         loop {
-            let mut fds = [PollFd::new(stdout.as_fd(), PollFlags::POLLOUT)];
-            match poll(&mut fds, PollTimeout::from(50u8)) {
-                Ok(0) | Err(Errno::EINTR) => {}
-                Ok(_) => return Ok(()),
-                Err(error) => return Err(error.into()),
+            let start = Instant::now();
+            if can_be_written(Duration::from_millis(50))? {
+                return Ok(());
             }
-            if self.shutdown.is_asked()
-                && asked_at.get_or_insert_with(Instant::now).elapsed() > PATIENCE
-            {
+            if self.shutdown.is_asked() {
+                self.waited += start.elapsed();
+            }
+            if self.waited > PATIENCE {
                 let problem = "nobody reads standard output";
                 return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
             }
         }
+    }
+}
+
+/// Does standard output take something within `time`, or fail at once?
+pub fn can_be_written(time: Duration) -> io::Result<bool> {
+    let stdout = io::stdout();
+    let mut fds = [PollFd::new(stdout.as_fd(), PollFlags::POLLOUT)];
+    let timeout = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
+    match poll(&mut fds, timeout) {
+        Err(Errno::EINTR) => Ok(false),
+        ready => Ok(ready? > 0),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -15,6 +15,8 @@ static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 static NOTICED: AtomicBool = AtomicBool::new(false);
 /// For the runner to come to ask.
 const UNTIL_NOTICED: Duration = Duration::from_millis(700);
+/// What comes within this time counts as one signal: timeout(1) sends it to its child and to its group.
+const ONE: Duration = Duration::from_millis(300);
 
 /// From now on the first of these signals raises the flag instead of ending the process.
 pub fn watch() -> Result<()> {
@@ -26,21 +28,27 @@ pub fn watch() -> Result<()> {
     let mut signals = [SIGINT, SIGTERM, SIGHUP].to_vec();
     signals.retain(|&signal| !is_ignored(signal));
     for &signal in &signals {
-        // Order matters: the shutdown looks at the flag before this signal raises it.
-        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&flag))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
+        signal_hook::flag::register(signal, Arc::clone(&flag))
             .with_context(|| format!("cannot handle signal {signal}"))?;
     }
-    let mut signals = Signals::new(signals).context("cannot handle signals")?;
-    std::thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
-            std::thread::sleep(UNTIL_NOTICED);
-            if !NOTICED.load(Ordering::Relaxed) {
-                signal_hook::low_level::exit(128 + signal);
-            }
-        }
-    });
+    let signals = Signals::new(signals).context("cannot handle signals")?;
+    std::thread::spawn(move || end_where_it_does_not_end(signals));
     Ok(())
+}
+
+fn end_where_it_does_not_end(mut signals: Signals) {
+    let Some(signal) = signals.forever().next() else {
+        return;
+    };
+    let first = Instant::now();
+    loop {
+        std::thread::sleep(Duration::from_millis(50));
+        let came_again = signals.pending().next().is_some() && first.elapsed() > ONE;
+        let is_stuck = !NOTICED.load(Ordering::Relaxed) && first.elapsed() > UNTIL_NOTICED;
+        if came_again || is_stuck {
+            signal_hook::low_level::exit(128 + signal);
+        }
+    }
 }
 
 /// Whoever starts a run with nohup wants it to outlive the terminal.

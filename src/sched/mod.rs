@@ -367,8 +367,9 @@ impl<'obj> Scheduler<'obj> {
         let exit = uei_read!(&self.skel, uei);
         let (kind, reason) = kernel::exit_reason(&self.skel)?;
         if kind > ScxExitKind::UnregKern as i32 {
-            // Does not return Ok().
-            exit.report()?;
+            // Does not return Ok(). It prints the dump, and panics where nobody reads standard error any more.
+            let report = std::panic::AssertUnwindSafe(|| exit.report());
+            std::panic::catch_unwind(report).unwrap_or_else(|_| bail!("EXIT: {reason}"))?;
         }
         if kind != 0 {
             info!(event = "exit", reason = reason; "the kernel says: {reason}");

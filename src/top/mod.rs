@@ -16,6 +16,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use ratatui::crossterm::terminal::disable_raw_mode;
 
 use crate::shutdown::Shutdown;
+use crate::stdout::can_be_written;
 
 use sample::Sampler;
 use screen::Theme;
@@ -39,7 +40,12 @@ pub fn run(interval: Duration, shutdown: &Shutdown) -> Result<()> {
 
 /// Gives the terminal back as far as that needs nobody who reads from it.
 pub fn let_go() {
+    const LEAVE_THE_SCREEN: &[u8] = b"\x1b[?1049l\x1b[?25h";
     let _ = disable_raw_mode();
+    // Not through std's buffer, which whoever is stuck may have.
+    if can_be_written(Duration::ZERO).unwrap_or(false) {
+        let _ = nix::unistd::write(std::io::stdout(), LEAVE_THE_SCREEN);
+    }
 }
 
 fn show(

@@ -62,7 +62,8 @@ fn a_trace_ends_with_its_processes_whoever_waits_for_them_and_whatever_they_leav
     let left = folder.path().join("left");
     let script = format!("sleep 60 & echo $! >{}; exec sleep 2", left.display());
     let (first, second) = (Neglected::shell(&script), Neglected::shell("sleep 3; :"));
-    let targets = ["--pid", &first.pid(), "--pid", &second.pid()];
+    let pids = [first.pid(), second.pid()];
+    let targets = ["--pid", &pids[0], "--pid", &pids[1]];
     assert_eq!(end_of(&targets, &file, || {}), "target");
     assert!(
         first.has_ended() && second.has_ended(),
