@@ -14,6 +14,7 @@ use crate::bpf::identify::IdentifySkel;
 use crate::bpf::{intf, text};
 
 use super::counters;
+use super::rest::Rest;
 
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,16 +45,14 @@ pub enum Event {
     Rescan,
 }
 
-/// Everything is looked at because of lost events this often at most: a thread that renames itself in a
-/// loop can have them lost all the time.
-const LOST_INTERVAL: Duration = Duration::from_secs(1);
-
 /// The events since the last time.
 pub struct Events {
     ring: RingBuffer<'static>,
     received: mpsc::Receiver<Event>,
     lost_seen: u64,
-    next_lost: Duration,
+    /// From looking at everything because of lost events: a thread that renames itself in a loop can have them lost
+    /// all the time.
+    rest: Rest,
     rescans_seen: u64,
     signalled: Arc<AtomicBool>,
 }
@@ -82,7 +81,7 @@ impl Events {
             ring: builder.build().context("reading events")?,
             received,
             lost_seen: 0,
-            next_lost: Duration::ZERO,
+            rest: Rest::default(),
             rescans_seen: 0,
             signalled,
         })
@@ -96,8 +95,8 @@ impl Events {
         self.ring.consume().context("reading events")?;
         let mut events: Vec<_> = self.received.try_iter().collect();
         let (lost, rescans) = (counters::lost_events(skel), counters::rescans(skel));
-        if lost != self.lost_seen && now >= self.next_lost {
-            (self.lost_seen, self.next_lost) = (lost, now + LOST_INTERVAL);
+        if lost != self.lost_seen && self.rest.is_over(now) {
+            self.lost_seen = lost;
             events.push(Event::Lost);
         }
         let signalled = self.signalled.swap(false, Ordering::Relaxed);
@@ -106,6 +105,11 @@ impl Events {
             events.push(Event::Rescan);
         }
         Ok(events)
+    }
+
+    /// Everything was looked at, from `now` on, because events were lost; that took `cpu`.
+    pub fn looked(&mut self, now: Duration, cpu: Duration) {
+        self.rest.begin(now, cpu);
     }
 }
 

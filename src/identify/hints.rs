@@ -3,6 +3,7 @@
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use libbpf_rs::{MapCore, MapFlags};
@@ -10,20 +11,26 @@ use libbpf_rs::{MapCore, MapFlags};
 use crate::bpf::identify::IdentifySkel;
 
 use super::marks::Pins;
-use super::run_iterator;
+use super::rest::Rest;
+use super::{cpu_time, run_iterator};
 
 /// The hints that were taken so far.
 #[derive(Debug, Default)]
 pub struct Hints {
     calls_seen: u64,
+    /// From going through all tasks: members of a group may hint in a loop.
+    rest: Rest,
 }
 
 impl Hints {
-    /// Takes new hints, if there are any.
+    /// Takes new hints at `now`, if there are any and it is time.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn follow(&mut self, skel: &IdentifySkel<'_>) -> Result<()> {
+    pub fn follow(&mut self, now: Duration, skel: &IdentifySkel<'_>) -> Result<()> {
+        if !self.rest.is_over(now) {
+            return Ok(());
+        }
         let calls = skel.maps.hint_calls.lookup(&[0; 4], MapFlags::ANY);
         let calls = calls.context("looking for hints")?;
         let calls = calls.and_then(|bytes| bytes.try_into().ok());
@@ -32,7 +39,10 @@ impl Hints {
             return Ok(());
         }
         self.calls_seen = calls;
-        run_iterator(&skel.progs.take_hints)
+        let start = cpu_time();
+        let taken = run_iterator(&skel.progs.take_hints);
+        self.rest.begin(now, cpu_time().saturating_sub(start));
+        taken
     }
 }
 

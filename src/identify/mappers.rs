@@ -7,14 +7,12 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
+use super::rest::Rest;
+
 /// Looks are taken in batches of about so much CPU time.
 const BATCH: Duration = Duration::from_millis(5);
 /// A batch ends after so much time, whoever has the CPU: other work waits for it.
 const LONGEST_BATCH: Duration = Duration::from_millis(50);
-/// For every millisecond of looking, none of the next twenty.
-const REST: u32 = 20;
-/// Who maps a library is looked at by then, as long as few do.
-const INTERVAL: Duration = Duration::from_millis(100);
 
 /// What a round of looks has taken so far.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,7 +29,7 @@ pub struct Mappers {
     waiting: VecDeque<u32>,
     /// The same, to have each once.
     is_waiting: HashSet<u32>,
-    next: Duration,
+    rest: Rest,
 }
 
 impl Mappers {
@@ -49,7 +47,7 @@ impl Mappers {
 
     /// Is it time to look at `now`?
     pub fn is_due(&self, now: Duration) -> bool {
-        now >= self.next
+        self.rest.is_over(now)
     }
 
     /// Has `look` look at those that wait, until time is up or nobody does. `spent` tells what this
@@ -68,7 +66,7 @@ impl Mappers {
                 break;
             }
         }
-        self.next = now + (spent().cpu * REST).max(INTERVAL);
+        self.rest.begin(now, spent().cpu);
     }
 }
 

@@ -21,6 +21,7 @@ mod probe_point;
 mod probes;
 mod processes;
 mod quota;
+mod rest;
 pub mod rules;
 mod store;
 mod tags;
@@ -36,6 +37,8 @@ use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, OpenObject, ProgramMut};
 use log::{debug, info, warn};
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::gettid;
 
 use crate::bpf::identify::{IdentifySkel, IdentifySkelBuilder, types};
 use crate::bpf::intf;
@@ -202,10 +205,10 @@ impl<'obj> Identify<'obj> {
         self.rules = rules;
         if let Some(tags) = &mut self.tags {
             tags.outdated();
-            tags.follow(&self.skel, &self.rules)?;
+            tags.follow(self.started.elapsed(), &self.skel, &self.rules)?;
         }
         self.hints = Hints::default();
-        self.hints.follow(&self.skel)?;
+        self.hints.follow(self.started.elapsed(), &self.skel)?;
         self.name_all()?;
         self.rules_stored = true;
         self.unmatched_due = Some(self.started.elapsed() + UNMATCHED_AFTER);
@@ -274,15 +277,15 @@ impl<'obj> Identify<'obj> {
     /// # Errors
     /// The kernel refuses a change of a map. Processes and libraries that vanish are no error.
     pub fn step(&mut self) -> Result<Duration> {
-        if let Some(tags) = &mut self.tags {
-            tags.follow(&self.skel, &self.rules)?;
-        }
         let now = self.started.elapsed();
+        if let Some(tags) = &mut self.tags {
+            tags.follow(now, &self.skel, &self.rules)?;
+        }
         if let Some(probes) = &mut self.probes {
             probes.ask(now, &self.skel)?;
         }
         self.follow_events(now)?;
-        self.hints.follow(&self.skel)?;
+        self.hints.follow(now, &self.skel)?;
         self.expire(now)?;
         self.tell_unmatched(now)?;
         let stale_before = self.seen_before(self.bounds.expire / 2)?;
@@ -371,7 +374,11 @@ impl<'obj> Identify<'obj> {
                     }
                     self.name_all()?;
                 }
-                Event::Lost => self.name_all()?,
+                Event::Lost => {
+                    let start = cpu_time();
+                    self.name_all()?;
+                    self.events.looked(now, cpu_time().saturating_sub(start));
+                }
             }
         }
         self.name_processes(changed, &renamed)
@@ -429,6 +436,11 @@ impl Drop for Identify<'_> {
             warn!("{error:#}");
         }
     }
+}
+
+/// CPU time of the calling thread so far: what work costs is told in it.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 /// Runs a task iterator that prints nothing.

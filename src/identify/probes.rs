@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use libbpf_rs::Link;
 use log::{debug, info, warn};
-use nix::time::{ClockId, clock_gettime};
 
 use crate::bpf::identify::IdentifySkel;
 use crate::bpf::intf;
@@ -19,7 +18,7 @@ use super::mappers::{Mappers, Spent};
 use super::marks::{self, Pins};
 use super::rules::Rules;
 use super::window::{Action, Bounds, Phase, Threads, Window};
-use super::{counters, evidence, store};
+use super::{counters, cpu_time, evidence, store};
 
 /// How often it is checked whether those that map a libcuda are still there.
 const CENSUS: Duration = Duration::from_secs(1);
@@ -31,12 +30,6 @@ struct Probed {
     number: usize,
     _init: Option<Link>,
     launches: Option<Link>,
-}
-
-/// CPU time of the calling thread so far. What looking costs is told in it: by the clock, a look that
-/// others kept off its CPU for a second was followed by a rest of twenty.
-fn cpu_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 /// All uprobes.

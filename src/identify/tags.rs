@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use log::{info, warn};
@@ -13,8 +14,9 @@ use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags}
 use crate::bpf::identify::IdentifySkel;
 
 use super::cgroups::{self, Tag};
+use super::rest::Rest;
 use super::rules::Rules;
-use super::{counters, store};
+use super::{counters, cpu_time, store};
 
 /// The tags of a hierarchy.
 pub struct Tags {
@@ -22,6 +24,10 @@ pub struct Tags {
     tagged: HashMap<u64, Tag>,
     /// `None`: the rules are new.
     changes_seen: Option<u64>,
+    /// An xattr has changed since all folders were matched.
+    xattrs_changed: bool,
+    /// From matching them: whoever has a cgroup of his own can change it in a loop.
+    rest: Rest,
     /// Tells of changed xattrs; cgroups that come and go are told of by BPF.
     xattrs: Option<Fanotify>,
 }
@@ -38,6 +44,8 @@ impl Tags {
             root,
             tagged: HashMap::new(),
             changes_seen: None,
+            xattrs_changed: false,
+            rest: Rest::default(),
             xattrs,
         }
     }
@@ -52,21 +60,34 @@ impl Tags {
         self.changes_seen = None;
     }
 
-    /// Matches all folders anew when one was made, removed or renamed, or an xattr changed.
+    /// Matches all folders anew when one was made, removed or renamed, or an xattr changed, and it is time at `now`.
     ///
     /// # Errors
     /// The hierarchy cannot be read, the kernel refuses a change of a map.
-    pub fn follow(&mut self, skel: &IdentifySkel<'_>, rules: &Rules) -> Result<()> {
+    pub fn follow(&mut self, now: Duration, skel: &IdentifySkel<'_>, rules: &Rules) -> Result<()> {
+        self.xattrs_changed |= self.take_xattr_events();
+        // New rules do not wait.
+        if self.changes_seen.is_some() && !self.rest.is_over(now) {
+            return Ok(());
+        }
         let changes = counters::cgroup_changes(skel);
         let has_changed = self.changes_seen != Some(changes);
         // Where no rule asks for cgroups, one that is made has nothing to say.
         let matters = self.changes_seen.is_none() || rules.by_cgroup() || !self.tagged.is_empty();
-        let outdated = self.xattrs_changed() || has_changed && matters;
+        let outdated = self.xattrs_changed || has_changed && matters;
         if !outdated {
             return Ok(());
         }
+        self.xattrs_changed = false;
+        let start = cpu_time();
         let tagged = cgroups::classify(&self.root, rules)?;
         self.changes_seen = Some(changes);
+        let stored = self.store(skel, tagged);
+        self.rest.begin(now, cpu_time().saturating_sub(start));
+        stored
+    }
+
+    fn store(&mut self, skel: &IdentifySkel<'_>, tagged: HashMap<u64, Tag>) -> Result<()> {
         if tagged != self.tagged {
             store::tags(skel, &self.tagged, &tagged)?;
             info!("{} cgroups have a class", tagged.len());
@@ -81,7 +102,7 @@ impl Tags {
         Ok(())
     }
 
-    fn xattrs_changed(&self) -> bool {
+    fn take_xattr_events(&self) -> bool {
         let Some(xattrs) = &self.xattrs else {
             return false;
         };

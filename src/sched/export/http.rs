@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A page for Prometheus on a loopback address: one thread, one request at a time. It asks whoever
-//! holds the statistics, in this process: the statistics server would send them as JSON.
+//! A page for Prometheus on a loopback address. It asks whoever holds the statistics, in this process: the statistics
+//! server would send them as JSON. Everybody on this machine can ask: what is served is the same for a tenth of a
+//! second, and one client that says nothing does not keep others waiting.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -15,8 +16,13 @@ use super::super::desk::Desk;
 /// Larger than the head of any request for a page.
 const MAX_HEAD: usize = 8192;
 const MAX_HEADERS: usize = 64;
-/// How long a client may take for its request: others wait meanwhile.
+/// How long a client may take for its request.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Clients that are served at a time.
+const NR_THREADS: usize = 2;
+/// How long a page is served before the scheduler is asked again.
+const FRESH: Duration = Duration::from_millis(100);
+
 /// An address for `--metrics`.
 ///
 /// # Errors
@@ -44,30 +50,82 @@ pub fn serve(address: SocketAddr, desk: Arc<Desk>) -> Result<()> {
         TcpListener::bind(address).with_context(|| format!("--metrics: listening on {address}"))?;
     let address = listener.local_addr().context("--metrics")?;
     info!("metrics at http://{address}/metrics");
-    std::thread::Builder::new()
-        .name("metrics".to_owned())
-        .spawn(move || {
-            for stream in listener.incoming() {
-                let stream = stream.context("accepting a client");
-                if let Err(error) = stream.and_then(|stream| answer(&stream, &desk)) {
-                    debug!("metrics: {error:#}");
-                }
-            }
-        })
-        .context("--metrics: starting a thread")?;
+    let pages = Pages::new(FRESH, move || Ok(super::page(&desk.ask()?)?));
+    serve_at(listener, Arc::new(pages))
+}
+
+fn serve_at(listener: TcpListener, pages: Arc<Pages>) -> Result<()> {
+    for _ in 0..NR_THREADS {
+        let listener = listener.try_clone().context("--metrics")?;
+        let pages = Arc::clone(&pages);
+        std::thread::Builder::new()
+            .name("metrics".to_owned())
+            .spawn(move || serve_one_by_one(&listener, &pages))
+            .context("--metrics: starting a thread")?;
+    }
     Ok(())
 }
 
-fn answer(mut stream: &TcpStream, desk: &Desk) -> Result<()> {
+fn serve_one_by_one(listener: &TcpListener, pages: &Pages) {
+    for stream in listener.incoming() {
+        let stream = stream.context("accepting a client");
+        if let Err(error) = stream.and_then(|stream| answer(&stream, pages)) {
+            debug!("metrics: {error:#}");
+        }
+    }
+}
+
+/// Why there is no page, in words.
+type Page = Result<Arc<Vec<u8>>, String>;
+
+/// The page, made anew when it is not fresh any more.
+struct Pages {
+    fresh: Duration,
+    make: Box<dyn Fn() -> Result<Vec<u8>> + Send + Sync>,
+    /// Since when, and what. Who comes while it is made waits for it.
+    latest: Mutex<Option<(Instant, Page)>>,
+}
+
+impl Pages {
+    fn new(fresh: Duration, make: impl Fn() -> Result<Vec<u8>> + Send + Sync + 'static) -> Self {
+        Self {
+            fresh,
+            make: Box::new(make),
+            latest: Mutex::default(),
+        }
+    }
+
+    fn page(&self) -> Page {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*latest {
+            Some((since, page)) if since.elapsed() < self.fresh => page.clone(),
+            _ => {
+                let made = (self.make)();
+                let page = made.map(Arc::new).map_err(|error| format!("{error:#}"));
+                if let Err(error) = &page {
+                    warn!("metrics: {error}");
+                }
+                *latest = Some((Instant::now(), page.clone()));
+                page
+            }
+        }
+    }
+}
+
+fn answer(mut stream: &TcpStream, pages: &Pages) -> Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
+    let text = |text: &str| Arc::new(text.as_bytes().to_vec());
     let (status, kind, body) = match read_path(stream)?.as_deref() {
-        Some("/metrics") => page(desk),
-        Some(_) => ("404 Not Found", "text/plain", b"try /metrics\n".to_vec()),
-        None => (
-            "405 Method Not Allowed",
-            "text/plain",
-            b"GET only\n".to_vec(),
-        ),
+        Some("/metrics") => match pages.page() {
+            Ok(page) => ("200 OK", prometheus::TEXT_FORMAT, page),
+            Err(error) => (
+                "503 Service Unavailable",
+                "text/plain",
+                text(&format!("{error}\n")),
+            ),
+        },
+        Some(_) => ("404 Not Found", "text/plain", text("try /metrics\n")),
+        None => ("405 Method Not Allowed", "text/plain", text("GET only\n")),
     };
     let length = body.len();
     let head = format!(
@@ -76,17 +134,6 @@ fn answer(mut stream: &TcpStream, desk: &Desk) -> Result<()> {
     // One write: a packet more costs more than a copy.
     stream.write_all(&[head.as_bytes(), &body].concat())?;
     Ok(())
-}
-
-fn page(desk: &Desk) -> (&'static str, &'static str, Vec<u8>) {
-    match desk.ask().and_then(|metrics| Ok(super::page(&metrics)?)) {
-        Ok(page) => ("200 OK", prometheus::TEXT_FORMAT, page),
-        Err(error) => {
-            warn!("metrics: {error:#}");
-            let body = format!("{error:#}\n").into_bytes();
-            ("503 Service Unavailable", "text/plain", body)
-        }
-    }
 }
 
 /// The path that is asked for, without its query; `None`: it is not a GET.
@@ -127,7 +174,11 @@ mod tests {
         client.write_all(request.as_bytes()).unwrap();
         client.shutdown(std::net::Shutdown::Write).unwrap();
         let (stream, _) = listener.accept().unwrap();
-        answer(&stream, &Desk::new()?)?;
+        let desk = Desk::new()?;
+        answer(
+            &stream,
+            &Pages::new(FRESH, move || Ok(super::super::page(&desk.ask()?)?)),
+        )?;
         drop(stream);
         let mut text = String::new();
         client.read_to_string(&mut text).unwrap();
@@ -165,6 +216,47 @@ mod tests {
     }
 
     #[test]
+    fn a_page_is_made_once_while_it_is_fresh() {
+        let made_by = |fresh| {
+            let made = Arc::new(Mutex::new(0));
+            let counts = Arc::clone(&made);
+            let pages = Pages::new(fresh, move || {
+                *counts.lock().unwrap() += 1;
+                Ok(vec![1])
+            });
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| (0..50).for_each(|_| assert_eq!(*pages.page().unwrap(), [1])));
+                }
+            });
+            *made.lock().unwrap()
+        };
+        assert_eq!(made_by(Duration::MAX), 1);
+        assert_eq!(made_by(Duration::ZERO), 200);
+    }
+
+    #[test]
+    fn a_client_that_says_nothing_keeps_nobody_waiting() {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let listener = TcpListener::bind::<SocketAddr>(address).unwrap();
+        let address = listener.local_addr().unwrap();
+        serve_at(
+            listener,
+            Arc::new(Pages::new(FRESH, || Ok(b"page".to_vec()))),
+        )
+        .unwrap();
+        let silent = TcpStream::connect(address).unwrap();
+        let mut client = TcpStream::connect(address).unwrap();
+        let start = Instant::now();
+        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        assert!(text.ends_with("\r\n\r\npage"), "{text}");
+        assert!(start.elapsed() < PATIENCE, "the other one's patience");
+        drop(silent);
+    }
+
+    #[test]
     fn nonsense_is_an_error_and_no_answer() {
         assert!(answer_to("\u{1}\r\n\r\n").is_err());
         assert!(answer_to("GET /metrics HTTP/1.1\r\n").is_err());
@@ -192,6 +284,10 @@ mod tests {
             let encoding = (cpu_time() - start) / SCRAPES;
             let desk = Arc::new(Desk::new().unwrap());
             let clerk = Arc::clone(&desk);
+            // Never fresh: each is asked for.
+            let pages = Pages::new(Duration::ZERO, move || {
+                Ok(super::super::page(&desk.ask()?)?)
+            });
             let of_clerk = metrics.clone();
             let served = std::thread::spawn(move || {
                 for _ in 0..SCRAPES {
@@ -209,7 +305,7 @@ mod tests {
                 let reader = std::thread::spawn(move || {
                     client.read_to_end(&mut Vec::new()).unwrap();
                 });
-                answer(&stream, &desk).unwrap();
+                answer(&stream, &pages).unwrap();
                 drop(stream);
                 reader.join().unwrap();
             }
