@@ -38,7 +38,6 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, OpenObject, ProgramMut};
 use log::{debug, info, warn};
 use nix::time::{ClockId, clock_gettime};
-use nix::unistd::gettid;
 
 use crate::bpf::identify::{IdentifySkel, IdentifySkelBuilder, types};
 use crate::bpf::intf;

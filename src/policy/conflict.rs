@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Rules that contradict each other, and rules that another one leaves nothing to.
+//! Rules that contradict each other, rules that another one leaves nothing to, and rules that let everybody in.
 
 use std::ops::Range;
 
@@ -53,6 +53,20 @@ impl Conflicts {
     /// All of them.
     pub fn rules(&self) -> &[Placed] {
         &self.rules
+    }
+
+    /// Warns of each rule that gives a class which takes from others to whoever calls himself so: no sighting stands
+    /// behind it, so that `guard.trust_uids` is not asked.
+    pub fn warn_of_names(&self, report: &mut Report<'_>) {
+        let gives = |placed: &&Placed| matches!(placed.owner, Owner::Launch | Owner::Handoff);
+        for placed in self.rules.iter().filter(gives) {
+            if placed.rule.only_names() {
+                let problem = "every user can call a thread of his so, and guard.trust_uids does not ask whose it \
+                               is: add a cgroup that only you can put processes into, such as cgroup = \
+                               \"system.slice/**\", or an exe that begins with its folder";
+                report.warning(placed.span.clone(), problem.to_owned());
+            }
+        }
     }
 
     /// Reports each rule that an earlier one contradicts or covers, once.

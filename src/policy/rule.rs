@@ -84,6 +84,14 @@ impl Rule {
             .flatten()
     }
 
+    /// Does it ask for nothing that a user cannot give to a program of his own? Names and arguments are at will, and
+    /// executables that may lie anywhere.
+    pub fn only_names(&self) -> bool {
+        let exe = self.exe.as_ref().map(PathGlob::text);
+        let anywhere = exe.is_none_or(|path| path.starts_with('*'));
+        self.cgroup.is_none() && !self.needs_watching() && anywhere
+    }
+
     /// Do the terms hold that need no watching? A rule that has none of them holds.
     pub fn static_terms_hold(&self, thread: &ThreadFacts<'_>) -> bool {
         self.cgroup

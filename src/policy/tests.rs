@@ -52,7 +52,7 @@ slice_us = 10000
 match = [{ cuda_launch = true }, { cgroup = "gpu.slice/**" }]
 [class.handoff]
 slice_us = 2000
-match = [{ wakes = "launch" }, { comm = "EngineCore*" }, { connects_to = "127.0.0.1:8000" }]
+match = [{ wakes = "launch" }, { comm = "EngineCore*", cgroup = "system.slice/**" }, { connects_to = "127.0.0.1:8000" }]
 [class.background]
 slice_us = 2000
 min_share = "10%"
@@ -232,6 +232,34 @@ fn rules_that_contradict_are_refused_and_unreachable_ones_warned_of() {
     assert_says(&warnings(pins), &["pin[1].match: unreachable"]);
     let pins = "pin = [{ match = { comm = \"a\" }, cpus = \"0\" }, { match = { comm = \"a\" }, cpus = \"1\" }]";
     assert_says(&refusal(pins), &["pin[1].match: contradicts [[pin]]"]);
+}
+
+#[test]
+fn warns_of_names_that_everybody_can_give_himself() {
+    let of = |class: &str, rule: &str| warnings(&format!("[class.{class}]\nmatch = [{rule}]\n"));
+    for rule in [
+        "{ comm = \"a\" }",
+        "{ exe = \"**/a\" }",
+        "{ comm = \"a\", cmdline = \"a*\" }",
+    ] {
+        for class in ["launch", "handoff"] {
+            let expected = format!("policy:2: warning: class.{class}.match[0]: every user can");
+            assert_says(&of(class, rule), &[&expected, "add a cgroup"]);
+        }
+        assert_eq!(of("background", rule), "", "it takes nothing from others");
+    }
+    for rule in [
+        "{ comm = \"a\", cgroup = \"system.slice/**\" }",
+        "{ exe = \"/usr/bin/a\", comm = \"a\" }",
+        "{ comm = \"a\", connects_to = \"127.0.0.1:1\" }",
+        "{ wakes = \"launch\" }",
+    ] {
+        assert_eq!(of("handoff", rule), "", "{rule}");
+    }
+    assert_eq!(
+        warnings("pin = [{ match = { comm = \"a\" }, cpus = \"0\" }]"),
+        ""
+    );
 }
 
 /// A rule of launch that nothing is left to by one of background, which is judged before it.

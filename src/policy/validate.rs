@@ -58,6 +58,7 @@ pub fn policy(file: File, report: &mut Report<'_>) -> (Policy, Vec<CpusNamed>) {
     // A rule that lost a wrong term looks wider than it is.
     if !report.has_errors() {
         conflicts.report(report);
+        conflicts.warn_of_names(report);
     }
     limits::report_excess(conflicts.rules(), report);
     let by_launches = policy.launch.rules.iter().any(|rule| rule.cuda_launch);
