@@ -32,7 +32,7 @@ pub struct Trace {
     /// text and json: a summary, cheap. The others: every event.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     format: Output,
-    /// Trace this process and what it starts; may be repeated.
+    /// Trace this process and what it starts, until it ends; may be repeated.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     pid: Vec<i32>,
     /// Trace this cgroup and those below it: its folder, or its path below the hierarchy.
