@@ -39,18 +39,19 @@ impl Stat {
         Self::parse(&std::fs::read(folder.join("stat")).ok()?)
     }
 
-    /// `TID (COMM) STATE …`: the name may hold anything, so its end is the last parenthesis.
+    /// `TID (COMM) STATE …`: the name is not escaped, unlike in `status`, and may hold anything, so its end is the
+    /// last parenthesis.
     pub fn parse(stat: &[u8]) -> Option<Self> {
         /// The state is field 3 of proc_pid_stat(5).
         const FIRST: usize = 3;
         let open = stat.iter().position(|&byte| byte == b'(')?;
         let close = stat.iter().rposition(|&byte| byte == b')')?;
-        let comm = unescape(stat.get(open + 1..close)?);
+        let comm = stat.get(open + 1..close)?;
         let rest = std::str::from_utf8(&stat[close + 1..]).ok()?;
         let fields: Vec<_> = rest.split_ascii_whitespace().collect();
         let field = |number: usize| fields.get(number - FIRST).copied();
         Some(Self {
-            comm: String::from_utf8_lossy(&comm).into_owned(),
+            comm: String::from_utf8_lossy(comm).into_owned(),
             parent: field(4)?.parse().ok()?,
             flags: field(9)?.parse().ok()?,
             start_ticks: field(22)?.parse().ok()?,
@@ -109,23 +110,6 @@ pub fn numbers_in<T: FromStr>(folder: &Path) -> Vec<T> {
         .collect()
 }
 
-/// The kernel writes a newline and a backslash of a name as `\n` and `\\`.
-fn unescape(comm: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(comm.len());
-    let mut bytes = comm.iter().copied();
-    while let Some(byte) = bytes.next() {
-        plain.push(match byte {
-            b'\\' => match bytes.next() {
-                Some(b'n') => b'\n',
-                Some(other) => other,
-                None => b'\\',
-            },
-            other => other,
-        });
-    }
-    plain
-}
-
 fn exe_name(link: &[u8], is_deleted: bool) -> String {
     let link = match is_deleted {
         true => link.strip_suffix(b" (deleted)").unwrap_or(link),
@@ -168,6 +152,19 @@ pub mod tests {
     }
 
     #[test]
+    fn a_name_is_what_its_thread_has_given_itself() {
+        let name = b"a\\n\n) \xff(";
+        let thread = std::thread::spawn(|| {
+            let name = [&name[..], b"\0"].concat();
+            // SAFETY: PR_SET_NAME reads the text, which ends with a NUL.
+            unsafe { nix::libc::prctl(nix::libc::PR_SET_NAME, name.as_ptr()) };
+            Stat::read(Path::new("/proc/thread-self"))
+        });
+        let comm = thread.join().unwrap().unwrap().comm;
+        assert_eq!(comm, String::from_utf8_lossy(name));
+    }
+
+    #[test]
     fn a_name_may_have_blanks_and_parentheses() {
         let text = b"12 (a) (b c) S 7 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 1 2";
         let stat = Stat::parse(text).unwrap();
@@ -192,15 +189,7 @@ pub mod tests {
     proptest! {
         #[test]
         fn any_name_is_read_back(comm in proptest::collection::vec(1u8.., 0..16), start: u64) {
-            let mut escaped = Vec::new();
-            for &byte in &comm {
-                match byte {
-                    b'\n' => escaped.extend(b"\\n"),
-                    b'\\' => escaped.extend(b"\\\\"),
-                    _ => escaped.push(byte),
-                }
-            }
-            let stat = Stat::parse(&stat_line(&escaped, start)).unwrap();
+            let stat = Stat::parse(&stat_line(&comm, start)).unwrap();
             prop_assert_eq!(stat.comm, String::from_utf8_lossy(&comm));
             prop_assert_eq!(stat.start_ticks, start);
         }
