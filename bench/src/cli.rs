@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::compare::CompareOptions;
+use crate::exec::ExecOptions;
 use crate::folders::Folders;
 use crate::plan::Where;
 use crate::{lab, matrix};
@@ -47,6 +48,9 @@ pub enum Command {
     Compare(CompareOptions),
     /// Run a command in a virtual machine with a sched_ext kernel.
     Lab(lab::Options),
+    /// Run a program with a slice of its own: what an arm puts before the workload.
+    #[command(hide = true)]
+    Exec(ExecOptions),
     /// Wait for the end of stdin, then undo what the runner that died has left.
     #[command(hide = true)]
     Watchdog,
@@ -142,6 +146,8 @@ mod tests {
         };
         assert_eq!(options.arms, ["a", "b"]);
         assert_eq!(options.seconds, Some(2.5));
+        assert!(Cli::try_parse_from(["b", "exec", "--slice-us", "100", "--", "true"]).is_ok());
+        assert!(Cli::try_parse_from(["b", "exec", "--slice-us", "99", "--", "true"]).is_err());
         assert!(Cli::try_parse_from(["b", "run"]).is_err());
         assert!(Cli::try_parse_from(["b", "run", "--resume", "d"]).is_ok());
         assert!(Cli::try_parse_from(["b", "run", "--resume", "d", "--rounds", "3"]).is_err());

@@ -68,10 +68,10 @@ pub fn format_list(cpus: &BTreeSet<usize>) -> String {
     parts.join(",")
 }
 
-/// The online CPUs that are not in `list`, as a list.
-pub fn others(list: &str) -> String {
+/// The first `cpus` CPUs without those that are in `list`, as a list.
+pub fn others(list: &str, cpus: usize) -> String {
     let taken = parse_list(list).unwrap_or_default();
-    format_list(&(0..online()).filter(|cpu| !taken.contains(cpu)).collect())
+    format_list(&(0..cpus).filter(|cpu| !taken.contains(cpu)).collect())
 }
 
 /// Writes a CPU mask as /proc and /sys take it: hexadecimal words of 32 CPUs, the last ones first.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! TOML data files: read whole, and errors that say file, line, key and what was expected.
-//! What the keys mean is the business of `matrix` and `arm`.
+//! A file may include
+//! another one. What the keys mean is the business of `matrix` and `arm`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,13 +34,47 @@ pub enum DataError {
     Usage(String),
 }
 
+/// More than anybody nests, so that a file that includes itself is found out.
+const MAX_DEPTH: usize = 8;
+
 /// Reads and checks one file.
 pub fn read<T: DeserializeOwned>(file: &Path) -> Result<T, DataError> {
-    let text = fs::read_to_string(file).map_err(|source| DataError::Read {
+    parse(file, &text(file)?)
+}
+
+pub fn text(file: &Path) -> Result<String, DataError> {
+    fs::read_to_string(file).map_err(|source| DataError::Read {
         file: file.to_owned(),
         source,
-    })?;
-    parse(file, &text)
+    })
+}
+
+/// The file and all that it includes, itself first. `read` reads one, and returns what it includes: the stem of a
+/// file in the same folder, or a path from there.
+pub fn with_included<T>(
+    what: &'static str,
+    file: &Path,
+    read: impl Fn(&Path) -> Result<(T, Option<String>), DataError>,
+) -> Result<Vec<T>, DataError> {
+    let mut all = Vec::new();
+    let mut at: PathBuf = file.to_owned();
+    while all.len() < MAX_DEPTH {
+        let (one, include) = read(&at)?;
+        all.push(one);
+        let Some(name) = include else {
+            return Ok(all);
+        };
+        let folder = at.parent().unwrap_or(Path::new("."));
+        at = if name.ends_with(".toml") {
+            folder.join(&name)
+        } else {
+            find(what, &name, folder)?
+        };
+    }
+    Err(DataError::Usage(format!(
+        "{}: include: expected at most {MAX_DEPTH} files in a row: does one include itself?",
+        file.display()
+    )))
 }
 
 pub fn parse<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, DataError> {

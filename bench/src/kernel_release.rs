@@ -24,6 +24,11 @@ pub fn has_eevdf(version: &str) -> bool {
     release_numbers(version) >= vec![6, 6]
 }
 
+/// Whether threads may ask EEVDF for a slice of their own (`sched_setattr`, Linux 6.12).
+pub fn has_custom_slice(version: &str) -> bool {
+    release_numbers(version) >= vec![6, 12]
+}
+
 /// Whether a version belongs to a series.
 pub fn in_series(version: &str, series: &str) -> bool {
     let numbers = release_numbers(version);
@@ -53,6 +58,7 @@ mod tests {
     #[test]
     fn knows_since_when_there_is_eevdf() {
         assert!(has_eevdf("6.6.1") && has_eevdf("6.18") && has_eevdf("7.0"));
+        assert!(has_custom_slice("6.18.15") && !has_custom_slice("6.6.1"));
         assert!(!has_eevdf("6.1.0-50-cloud-amd64") && !has_eevdf("5.15.3") && !has_eevdf("6.5"));
     }
 }

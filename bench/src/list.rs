@@ -49,7 +49,7 @@ fn explain(name: &str, matrix: &Matrix, folders: &Folders) -> Result<String> {
     }
     for arm in &matrix.arms {
         let file = datafile::find("arm", arm, &folders.arms())?;
-        let described = Arm::read(&file, "{preferred}")?;
+        let described = Arm::read(&file, "{preferred}", "{others}")?;
         writeln!(text, "  arm        {arm:<width$} {}", described.description)?;
     }
     Ok(text)

@@ -18,6 +18,7 @@ mod cli;
 mod compare;
 mod cpus;
 mod datafile;
+mod exec;
 mod folders;
 mod interrupt;
 mod keep;
@@ -35,6 +36,7 @@ mod program;
 mod record;
 mod report;
 mod run;
+mod sched_attr;
 mod stats;
 mod study;
 mod tracer;
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
             .map(|()| ExitCode::SUCCESS),
         Command::Compare(options) => compare::main(&options),
         Command::Lab(options) => lab::main(&options),
+        Command::Exec(options) => exec::main(&options).map(|()| ExitCode::SUCCESS),
         Command::Watchdog => watchdog::main().map(|()| ExitCode::SUCCESS),
     };
     let code = result.unwrap_or_else(|error| {

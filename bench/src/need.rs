@@ -17,6 +17,8 @@ pub enum Need {
     IsolatedCpus,
     /// A kernel whose own scheduler is EEVDF.
     Eevdf,
+    /// A kernel whose EEVDF takes a slice for each thread.
+    CustomSlice,
     /// A kernel from before EEVDF.
     Cfs,
     /// A GPU that NVIDIA's management library answers for.
@@ -28,10 +30,11 @@ pub enum Need {
 }
 
 /// The needs without an argument, as they stand in files.
-static WORDS: [(&str, Need); 6] = [
+static WORDS: [(&str, Need); 7] = [
     ("sched_ext", Need::SchedExt),
     ("isolated_cpus", Need::IsolatedCpus),
     ("eevdf", Need::Eevdf),
+    ("custom_slice", Need::CustomSlice),
     ("cfs", Need::Cfs),
     ("nvml", Need::Nvml),
     ("numa", Need::Numa),
@@ -42,7 +45,7 @@ const COMMAND_LINE: &str = "/proc/cmdline";
 const NVIDIA_GPUS: &str = "/proc/driver/nvidia/gpus";
 const NODES: &str = "/sys/devices/system/node";
 
-fn words() -> [&'static str; 6] {
+fn words() -> [&'static str; 7] {
     WORDS.each_ref().map(|(word, _)| *word)
 }
 
@@ -94,6 +97,12 @@ impl Need {
                     format!(
                         "needs Linux 6.6 or newer, which has EEVDF; this is {kernel}, with CFS: see the arm cfs"
                     )
+                })
+            }
+            Self::CustomSlice => {
+                let kernel = kernel();
+                (!kernel_release::has_custom_slice(&kernel)).then(|| {
+                    format!("needs Linux 6.12 or newer, which takes a slice for each thread; this is {kernel}")
                 })
             }
             Self::Cfs => {

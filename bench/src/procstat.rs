@@ -143,6 +143,11 @@ impl Tree {
         tree
     }
 
+    /// All threads.
+    pub fn tids(&self) -> impl Iterator<Item = i64> {
+        self.switches.keys().copied()
+    }
+
     pub fn pids(self) -> Vec<i64> {
         self.pids
     }

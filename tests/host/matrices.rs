@@ -54,6 +54,7 @@ fn list_explains_every_matrix_and_every_arm_is_in_one() {
         "disk",
         "irq",
         "hackbench",
+        "memory",
         "heavy",
     ] {
         assert!(

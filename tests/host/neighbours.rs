@@ -21,17 +21,25 @@ fn noting(name: &str) -> String {
     )
 }
 
-/// The one neighbour's own account in the first cell beside it.
+/// The one program's own account in the first cell beside it.
 fn work(bench: &Bench, neighbour: &str) -> serde_json::Value {
+    let mut works = works(bench, neighbour);
+    assert_eq!(works.len(), 1, "{works:?}");
+    works.remove(0)
+}
+
+/// The programs' own accounts in the first cell beside them.
+fn works(bench: &Bench, neighbour: &str) -> Vec<serde_json::Value> {
     let output = bench.path("out");
     let (code, log) = end_of(bench.run(&output, ON_HOST));
     assert_eq!(code, 0, "{log}");
     let name = format!("r01-plain-{neighbour}-w");
     assert_eq!(failure(&output, &name), "");
     let cell: serde_json::Value = serde_json::from_str(&cell(&output, &name).unwrap()).unwrap();
-    let mut works = cell["measurement"]["neighbours"].clone();
-    assert_eq!(works.as_array().unwrap().len(), 1, "{works}");
-    works[0].take()
+    cell["measurement"]["neighbours"]
+        .as_array()
+        .unwrap()
+        .clone()
 }
 
 #[test]
@@ -45,6 +53,60 @@ fn hackbench_sends_messages_in_the_window_and_is_gone_afterwards() {
     assert!(work["rate"].as_f64().unwrap() > 0.0, "{work}");
     assert!(work["window_evidence"].as_u64().unwrap() > 0, "{work}");
     assert_gone(&bench.path("target/lab/pids"));
+}
+
+#[test]
+fn memory_is_two_programs_with_an_account_each() {
+    if !tier::program("stress-ng") {
+        return;
+    }
+    let bench = Bench::new(&noting("stress-ng"), "[\"none\", \"memory\"]", "");
+    let works = works(&bench, "memory");
+    let kinds: Vec<&str> = works
+        .iter()
+        .map(|work| work["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(kinds, ["stream", "cache"]);
+    for work in works {
+        assert!(work["rate"].as_f64().unwrap() > 0.0, "{work}");
+        assert!(work["window_evidence"].as_u64().unwrap() > 0, "{work}");
+    }
+    assert_gone(&bench.path("target/lab/pids"));
+}
+
+#[test]
+fn an_arms_prefix_holds_for_the_neighbours_and_what_they_start_but_not_for_the_workload() {
+    if !tier::program("stress-ng") {
+        return;
+    }
+    let script = noting("stress-ng").replace(
+        "echo $q >>pids;",
+        "echo $q >>pids; cut -d ' ' -f 41 /proc/$q/stat >>policies;",
+    );
+    let arm = "[neighbours]\nprefix = [\"chrt\", \"--idle\", \"0\"]\n\
+               [[workload.threads]]\ncomm = \"sh\"\nnice = 7\n";
+    let bench = Bench::new(&script, "[\"none\", \"cpu\"]", arm);
+    let work = work(&bench, "cpu");
+    assert_eq!(work["kind"], "stress-ng");
+    let policies = fs::read_to_string(bench.path("target/lab/policies")).unwrap();
+    let policies: Vec<&str> = policies.split_whitespace().collect();
+    // 5 is SCHED_IDLE. The program itself and one worker at least.
+    assert!(
+        policies.len() >= 2 && policies.iter().all(|&policy| policy == "5"),
+        "{policies:?}"
+    );
+    let cell = cell(&bench.path("out"), "r01-plain-cpu-w").unwrap();
+    let cell: serde_json::Value = serde_json::from_str(&cell).unwrap();
+    let threads = cell["measurement"]["threads"].as_array().unwrap();
+    let shell = threads
+        .iter()
+        .find(|thread| thread["comm"] == "sh")
+        .unwrap();
+    assert_eq!(
+        (&shell["policy"], &shell["nice"]),
+        (&"other".into(), &7.into()),
+        "{threads:?}"
+    );
 }
 
 #[test]

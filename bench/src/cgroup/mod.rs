@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A cgroup for commands: made, entered by them before they run, removed afterwards. It sets no limit
-//! and no weight; schedulers that know tasks by their cgroup look at its name. It may have a cpuset.
+//! A cgroup for commands: made, entered by them before they run, removed afterwards. Schedulers that know tasks by
+//! their cgroup look at its name. It may have a cpuset, and a weight or none at all (`cpu.idle`).
 
 pub mod removal;
 
@@ -14,17 +14,22 @@ use anyhow::{Context, Result, bail};
 
 use crate::watchdog::{Duty, Guarded};
 
-/// What takes the controller from the cgroups below.
-const REMOVE_CPUSET: &str = "-cpuset";
-
 /// Removed when dropped, if it was not there before, and whoever is left in it is killed.
 #[derive(Debug)]
 pub struct Cgroup {
     path: PathBuf,
     /// Whether it was made here, and is removed when this process dies as well.
     made: Option<Guarded>,
-    /// The parent's list of controllers, if cpuset was added to it for this one.
-    controllers: Option<(PathBuf, Guarded)>,
+    /// What was added to the parent's list of controllers for this one.
+    controllers: Vec<Controller>,
+}
+
+/// A controller that the cgroups below a folder have as long as this lives.
+#[derive(Debug)]
+struct Controller {
+    file: PathBuf,
+    remove: String,
+    _guarded: Guarded,
 }
 
 impl Cgroup {
@@ -46,14 +51,14 @@ impl Cgroup {
         Ok(Self {
             path,
             made,
-            controllers: None,
+            controllers: Vec::new(),
         })
     }
 
     /// Confines it to `cpus`, a Linux list; `isolated`: as a partition on CPUs that nobody else may use and
     /// the kernel does not balance.
     pub fn confine(&mut self, cpus: &str, isolated: bool) -> Result<()> {
-        self.add_controller()?;
+        self.add_controller("cpuset")?;
         write(&self.path.join("cpuset.cpus"), cpus)?;
         if isolated {
             let file = self.path.join("cpuset.cpus.partition");
@@ -67,20 +72,37 @@ impl Cgroup {
         Ok(())
     }
 
-    fn add_controller(&mut self) -> Result<()> {
+    /// Gives it a share of the CPUs: `weight` of all weights beside it.
+    pub fn weigh(&mut self, weight: u32) -> Result<()> {
+        self.add_controller("cpu")?;
+        write(&self.path.join("cpu.weight"), &weight.to_string())
+    }
+
+    /// Gives it what nobody else wants of the CPUs.
+    pub fn make_idle(&mut self) -> Result<()> {
+        self.add_controller("cpu")?;
+        write(&self.path.join("cpu.idle"), "1")
+    }
+
+    fn add_controller(&mut self, name: &str) -> Result<()> {
         let root = self.path.parent().context("a cgroup without a parent")?;
         let file = root.join("cgroup.subtree_control");
         let before =
             fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        if before.split_whitespace().any(|name| name == "cpuset") {
+        if before.split_whitespace().any(|known| known == name) {
             return Ok(());
         }
+        let remove = format!("-{name}");
         let guarded = Guarded::new(Duty::File {
             path: file.clone(),
-            text: REMOVE_CPUSET.to_owned(),
+            text: remove.clone(),
         });
-        write(&file, "+cpuset")?;
-        self.controllers = Some((file, guarded));
+        write(&file, &format!("+{name}"))?;
+        self.controllers.push(Controller {
+            file,
+            remove,
+            _guarded: guarded,
+        });
         Ok(())
     }
 
@@ -108,10 +130,13 @@ impl Drop for Cgroup {
         {
             eprintln!("gpuaware-bench: warning: {error:#}");
         }
-        if let Some((file, _)) = &self.controllers {
-            // Somebody else may use it by now: then it stays.
-            let _ = fs::write(file, REMOVE_CPUSET);
-        }
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        // Somebody else may use it by now: then it stays.
+        let _ = fs::write(&self.file, &self.remove);
     }
 }
 

@@ -55,6 +55,11 @@ pub fn differences(before: &Setting, after: &Setting) -> Differences {
                 format!("{:?}", b.matrix.stress_ng),
             ),
             fatal(
+                "cgroups",
+                format!("{:?}", a.matrix.cgroups),
+                format!("{:?}", b.matrix.cgroups),
+            ),
+            fatal(
                 "bpf_stats",
                 a.matrix.bpf_stats.to_string(),
                 b.matrix.bpf_stats.to_string(),

@@ -2,20 +2,17 @@
 //! A matrix file as it is written: every key optional, because another file may give it. What a file
 //! says replaces what the file that it includes says, key by key.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 
-use super::model::{LabSettings, Matrix};
+use super::model::{Cgroups, LabSettings, Matrix};
 use super::reference::Reference;
 use super::scalar::{Count, CpuList, DiskMib, Names, Neighbours, Seconds, SecondsOrZero};
 use super::workload::Workloads;
 use crate::datafile::{self, DataError};
 use crate::lab::DiskDriver;
 use crate::record::neighbour::StressNg;
-
-/// More than anybody nests, so that a file that includes itself is found out.
-const MAX_DEPTH: usize = 8;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,6 +31,7 @@ pub struct MatrixFile {
     preferred: Option<CpuList>,
     bpf_stats: Option<bool>,
     stress_ng: Option<StressNg>,
+    cgroups: Option<Cgroups>,
     lab: Option<LabFile>,
     #[serde(rename = "workload")]
     workloads: Option<Workloads>,
@@ -61,24 +59,12 @@ impl Matrix {
 impl MatrixFile {
     /// The file with all that it includes.
     pub fn read(file: &Path) -> Result<Self, DataError> {
-        let mut all: Self = datafile::read(file)?;
-        let mut at: PathBuf = file.to_owned();
-        for _ in 0..MAX_DEPTH {
-            let Some(name) = all.include.take() else {
-                return Ok(all);
-            };
-            let folder = at.parent().unwrap_or(Path::new("."));
-            at = if name.ends_with(".toml") {
-                folder.join(&name)
-            } else {
-                datafile::find("matrix", &name, folder)?
-            };
-            all = all.over(datafile::read(&at)?);
-        }
-        Err(DataError::Usage(format!(
-            "{}: include: expected at most {MAX_DEPTH} files in a row: does one include itself?",
-            file.display()
-        )))
+        let files = datafile::with_included("matrix", file, |at| {
+            let mut file: Self = datafile::read(at)?;
+            let include = file.include.take();
+            Ok((file, include))
+        })?;
+        Ok(files.into_iter().reduce(Self::over).unwrap_or_default())
     }
 
     /// `self` where it says something, else `base`.
@@ -93,7 +79,7 @@ impl MatrixFile {
             (own, base) => own.or(base),
         };
         Self {
-            include: base.include,
+            include: None,
             description: self.description.or(base.description),
             rounds: self.rounds.or(base.rounds),
             seconds: self.seconds.or(base.seconds),
@@ -106,6 +92,7 @@ impl MatrixFile {
             preferred: self.preferred.or(base.preferred),
             bpf_stats: self.bpf_stats.or(base.bpf_stats),
             stress_ng: self.stress_ng.or(base.stress_ng),
+            cgroups: self.cgroups.or(base.cgroups),
             lab,
             workloads: self.workloads.or(base.workloads),
             // It is the answer to one file's question, not to those of all that include it.
@@ -137,6 +124,7 @@ impl MatrixFile {
                 .map_or_else(|| "auto".to_owned(), |list| list.0),
             bpf_stats: self.bpf_stats.unwrap_or_default(),
             stress_ng: self.stress_ng.unwrap_or_default(),
+            cgroups: self.cgroups.unwrap_or_default(),
             lab: LabSettings {
                 kernel: lab.kernel.unwrap_or(defaults.kernel),
                 disk_mib: lab.disk_mib.map_or(defaults.disk_mib, |mib| mib.0),

@@ -10,7 +10,7 @@ mod scalar;
 mod served;
 mod workload;
 
-pub use model::Matrix;
+pub use model::{Cgroups, Matrix};
 pub use reference::{Reference, ReferenceRow};
 pub use scalar::check_seconds;
 pub use served::{Client, Requests, Served, Server};

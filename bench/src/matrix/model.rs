@@ -37,12 +37,27 @@ pub struct Matrix {
     /// What the neighbours `cpu` and `heavy` keep the CPUs busy with.
     #[serde(default)]
     pub stress_ng: StressNg,
+    /// Whether workload and neighbours have cgroups of their own also where the arm has none.
+    #[serde(default)]
+    pub cgroups: Cgroups,
     pub lab: LabSettings,
     #[serde(rename = "workload")]
     pub workloads: Vec<Workload>,
     /// A published table that the report shows beside ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<Reference>,
+}
+
+/// The cgroups of workload and neighbours.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cgroups {
+    /// All are in the runner's, and share the CPUs thread by thread.
+    #[default]
+    Shared,
+    /// One for the workload and one for the neighbours, with the cpu controller and the default weight: as
+    /// services on a production host, which share the CPUs group by group.
+    Separate,
 }
 
 /// The virtual machine that cells run in.

@@ -4,21 +4,20 @@
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use super::program::{Own, spawn};
-use crate::cgroup::Cgroup;
+use super::program::{Own, Terms};
 use crate::process::Supervised;
 
 /// What it writes at a time.
 const BLOCK_BYTES: u64 = 4096;
 
-pub(super) fn start(disk: &Path, output: &Path, cgroup: Option<&Cgroup>) -> Result<Supervised> {
+pub(super) fn start(disk: &Path, output: &Path, terms: &Terms) -> Result<Supervised> {
     let log = fs::File::create(output.with_extension("log")).context("cannot create fio's log")?;
-    let mut command = Command::new("fio");
+    let mut command = terms.command("fio");
     command
         .args([
             "--name=neighbour",
@@ -45,7 +44,7 @@ pub(super) fn start(disk: &Path, output: &Path, cgroup: Option<&Cgroup>) -> Resu
         .stdin(Stdio::null())
         .stdout(log.try_clone().context("cannot share fio's log")?)
         .stderr(log);
-    spawn("fio", &mut command, cgroup)
+    terms.spawn("fio", &mut command)
 }
 
 /// Writes so far: those that the block device has completed since boot, or where fio writes to a file, the blocks that

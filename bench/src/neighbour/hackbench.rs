@@ -4,13 +4,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 
-use super::program::{Own, spawn};
+use super::program::{Own, Terms};
 use super::stress_ng::ticks_of;
-use crate::cgroup::Cgroup;
 use crate::process::Supervised;
 
 const GROUPS: u32 = 2;
@@ -21,7 +20,7 @@ const LOOPS: u32 = 200;
 /// Every sender sends to all receivers of its group.
 const MESSAGES: u32 = GROUPS * PAIRS * PAIRS * LOOPS;
 
-pub(super) fn start(output: &Path, cgroup: Option<&Cgroup>) -> Result<Supervised> {
+pub(super) fn start(output: &Path, terms: &Terms) -> Result<Supervised> {
     let out = fs::File::create(output).context("cannot create hackbench's output")?;
     let log =
         fs::File::create(output.with_extension("log")).context("cannot create hackbench's log")?;
@@ -29,13 +28,13 @@ pub(super) fn start(output: &Path, cgroup: Option<&Cgroup>) -> Result<Supervised
     let script = format!(
         "trap 'exit 0' INT; while hackbench --threads --groups {GROUPS} --fds {PAIRS} --loops {LOOPS}; do :; done; exit 1"
     );
-    let mut command = Command::new("sh");
+    let mut command = terms.command("sh");
     command
         .args(["-c", &script])
         .stdin(Stdio::null())
         .stdout(out)
         .stderr(log);
-    spawn("hackbench", &mut command, cgroup)
+    terms.spawn("hackbench", &mut command)
 }
 
 /// CPU time so far, in clock ticks: of the turns that have ended, and of the one that is under way.

@@ -4,32 +4,31 @@
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use super::program::{Own, spawn};
-use crate::cgroup::Cgroup;
+use super::program::{Own, Terms};
 use crate::process::Supervised;
 
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) fn start(output: &Path, cgroup: Option<&Cgroup>) -> Result<(Supervised, Supervised)> {
+pub(super) fn start(output: &Path, terms: &Terms) -> Result<(Supervised, Supervised)> {
     let port = free_port()?;
-    let mut server = Command::new("iperf3");
+    let mut server = terms.command("iperf3");
     server
         .args(["--server", "--one-off", "--port", &port.to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let mut server = spawn("iperf3 server", &mut server, cgroup)?;
+    let mut server = terms.spawn("iperf3 server", &mut server)?;
     wait_until_listening(port, &mut server)?;
     let out = fs::File::create(output).context("cannot create iperf3's output")?;
     let log =
         fs::File::create(output.with_extension("log")).context("cannot create iperf3's log")?;
-    let mut client = Command::new("iperf3");
+    let mut client = terms.command("iperf3");
     client
         .args(["--client", "127.0.0.1", "--port", &port.to_string()])
         // A day: the runner ends it. No interval reports: they would cost and grow the output.
@@ -45,7 +44,7 @@ pub(super) fn start(output: &Path, cgroup: Option<&Cgroup>) -> Result<(Supervise
         .stdin(Stdio::null())
         .stdout(out)
         .stderr(log);
-    Ok((spawn("iperf3", &mut client, cgroup)?, server))
+    Ok((terms.spawn("iperf3", &mut client)?, server))
 }
 
 fn free_port() -> Result<u16> {

@@ -17,14 +17,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
-use crate::cgroup::Cgroup;
+use crate::arm::NeighbourSettings;
 use crate::interrupt;
 use crate::process::Supervised;
 use crate::record::neighbour::{Kind, Neighbour, StressNg, Work};
-use program::Own;
+use program::{Own, Terms};
 
-/// Of neighbours that an arm confines.
-const CGROUP: &str = "gpuaware-bench-neighbours";
 const POLL: Duration = Duration::from_millis(10);
 /// Long enough for emulated CPUs under full load; a neighbour that needs longer is broken.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
@@ -59,8 +57,8 @@ struct Part {
 #[derive(Debug)]
 pub struct Running {
     parts: Vec<Part>,
-    /// After the programs: it must be empty to be removed.
-    _cgroup: Option<Cgroup>,
+    /// After the programs: their cgroup must be empty to be removed.
+    _terms: Terms,
     steering: Option<rps::Steering>,
     /// What it had brought about as the measured window began.
     steered: u64,
@@ -71,14 +69,10 @@ pub struct Running {
 impl Running {
     /// Starts the programs of `neighbour`, each once the one before it does work, and returns when
     /// all work.
-    pub fn start(neighbour: Neighbour, cpuset: Option<&str>, place: Place) -> Result<Self> {
-        let cgroup = match cpuset {
-            Some(cpus) if neighbour != Neighbour::None => {
-                let mut cgroup = Cgroup::make(CGROUP)?;
-                cgroup.confine(cpus, false)?;
-                Some(cgroup)
-            }
-            _ => None,
+    pub fn start(neighbour: Neighbour, settings: &NeighbourSettings, place: Place) -> Result<Self> {
+        let terms = match neighbour {
+            Neighbour::None => Terms::default(),
+            _ => Terms::of(settings)?,
         };
         let steering = match neighbour {
             Neighbour::Irq => Some(rps::Steering::to(place.preferred)?),
@@ -86,13 +80,13 @@ impl Running {
         };
         let mut parts = Vec::new();
         for &kind in neighbour.kinds() {
-            let mut part = Part::start(kind, cgroup.as_ref(), place)?;
+            let mut part = Part::start(kind, &terms, place)?;
             part.wait_until_working(place.disk)?;
             parts.push(part);
         }
         Ok(Self {
             parts,
-            _cgroup: cgroup,
+            _terms: terms,
             steering,
             steered: 0,
             disk: place.disk.map(Path::to_owned),
@@ -148,7 +142,7 @@ impl Running {
 }
 
 impl Part {
-    fn start(kind: Kind, cgroup: Option<&Cgroup>, place: Place) -> Result<Self> {
+    fn start(kind: Kind, terms: &Terms, place: Place) -> Result<Self> {
         let need_disk = || {
             place
                 .disk
@@ -157,19 +151,24 @@ impl Part {
         let output = place.scratch.join(format!("{}.out", kind.name()));
         // The last cell's output must not pass for this one's.
         let _ = fs::remove_file(&output);
+        let worker = |stressor: &[String]| -> Result<_> {
+            Ok((0, stress_ng::start(stressor, &output, terms)?, None))
+        };
         let (before, process, server) = match kind {
-            Kind::StressNg => (0, stress_ng::start(place.stress_ng, &output, cgroup)?, None),
-            Kind::Hackbench => (0, hackbench::start(&output, cgroup)?, None),
+            Kind::StressNg => worker(&stress_ng::cpu(place.stress_ng))?,
+            Kind::Stream => worker(&stress_ng::stream())?,
+            Kind::Cache => worker(&stress_ng::cache())?,
+            Kind::Hackbench => (0, hackbench::start(&output, terms)?, None),
             Kind::Iperf3 => {
                 let before = iperf3::loopback_bytes()?;
-                let (client, server) = iperf3::start(&output, cgroup)?;
+                let (client, server) = iperf3::start(&output, terms)?;
                 (before, client, Some(server))
             }
             Kind::Fio => {
                 let disk = need_disk()?;
                 (
                     fio::disk_writes(disk, None)?,
-                    fio::start(disk, &output, cgroup)?,
+                    fio::start(disk, &output, terms)?,
                     None,
                 )
             }
@@ -205,7 +204,9 @@ impl Part {
 
     fn evidence(&self, disk: Option<&Path>) -> Result<u64> {
         match self.kind {
-            Kind::StressNg => stress_ng::worker_ticks(self.process.pid()),
+            Kind::StressNg | Kind::Stream | Kind::Cache => {
+                stress_ng::worker_ticks(self.process.pid())
+            }
             Kind::Hackbench => hackbench::worker_ticks(self.process.pid()),
             Kind::Iperf3 => iperf3::loopback_bytes(),
             Kind::Fio => {
@@ -218,7 +219,7 @@ impl Part {
     fn works(&mut self, disk: Option<&Path>) -> Result<bool> {
         self.must_live()?;
         let threshold = match self.kind {
-            Kind::StressNg | Kind::Hackbench => 2,
+            Kind::StressNg | Kind::Stream | Kind::Cache | Kind::Hackbench => 2,
             Kind::Iperf3 => 1 << 20,
             Kind::Fio => 64,
         };
@@ -265,7 +266,7 @@ impl Part {
         let text = fs::read_to_string(&self.output)
             .with_context(|| format!("cannot read what {} printed", self.kind.name()))?;
         match self.kind {
-            Kind::StressNg => stress_ng::parse(&text),
+            Kind::StressNg | Kind::Stream | Kind::Cache => stress_ng::parse(&text),
             Kind::Hackbench => hackbench::parse(&text),
             Kind::Iperf3 => iperf3::parse(&text),
             Kind::Fio => fio::parse(&text),
@@ -286,7 +287,7 @@ mod tests {
             preferred: "1",
             stress_ng,
         };
-        Running::start(neighbour, None, place)
+        Running::start(neighbour, &NeighbourSettings::default(), place)
     }
 
     #[test]

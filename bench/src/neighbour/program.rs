@@ -5,15 +5,59 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::arm::NeighbourSettings;
 use crate::cgroup::Cgroup;
 use crate::process::Supervised;
 
-/// Starts a program of a neighbour in the cgroup that it is confined to, if it is.
-pub fn spawn(name: &str, command: &mut Command, cgroup: Option<&Cgroup>) -> Result<Supervised> {
-    if let Some(cgroup) = cgroup {
-        cgroup.take(command)?;
+/// Of neighbours that an arm confines.
+const CGROUP: &str = "gpuaware-bench-neighbours";
+
+/// The terms on which an arm lets neighbours run.
+#[derive(Debug, Default)]
+pub struct Terms {
+    prefix: Vec<String>,
+    cgroup: Option<Cgroup>,
+}
+
+impl Terms {
+    /// Makes the cgroup that the arm wants them in, if it does.
+    pub fn of(settings: &NeighbourSettings) -> Result<Self> {
+        let mut cgroup = settings
+            .confined()
+            .then(|| Cgroup::make(CGROUP))
+            .transpose()?;
+        if let Some(cgroup) = &mut cgroup {
+            if let Some(cpus) = &settings.cpuset {
+                cgroup.confine(cpus, false)?;
+            }
+            if let Some(weight) = settings.weight {
+                cgroup.weigh(weight)?;
+            }
+            if settings.idle {
+                cgroup.make_idle()?;
+            }
+        }
+        Ok(Self {
+            prefix: settings.prefix.clone(),
+            cgroup,
+        })
     }
-    Supervised::spawn(name, command)
+
+    /// The command of a program, after the arm's prefix.
+    pub fn command(&self, program: &str) -> Command {
+        let mut words = self.prefix.iter().map(String::as_str).chain([program]);
+        let mut command = Command::new(words.next().unwrap_or(program));
+        command.args(words);
+        command
+    }
+
+    /// Starts a program in the arm's cgroup.
+    pub fn spawn(&self, name: &str, command: &mut Command) -> Result<Supervised> {
+        if let Some(cgroup) = &self.cgroup {
+            cgroup.take(command)?;
+        }
+        Supervised::spawn(name, command)
+    }
 }
 
 /// What a program reports of itself when it has ended: how much it did, and for how long.
@@ -21,4 +65,30 @@ pub fn spawn(name: &str, command: &mut Command, cgroup: Option<&Cgroup>) -> Resu
 pub struct Own {
     pub total: f64,
     pub seconds: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arm_is_put_before_every_program() {
+        let words = |prefix: &[&str]| {
+            let settings = NeighbourSettings {
+                prefix: prefix.iter().map(|&word| word.to_owned()).collect(),
+                ..NeighbourSettings::default()
+            };
+            let command = Terms::of(&settings).unwrap().command("fio");
+            let program = [command.get_program()].into_iter();
+            let words = program.chain(command.get_args());
+            words
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(words(&[]), ["fio"]);
+        assert_eq!(
+            words(&["chrt", "--idle", "0"]),
+            ["chrt", "--idle", "0", "fio"]
+        );
+    }
 }

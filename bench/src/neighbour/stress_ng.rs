@@ -1,28 +1,47 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! stress-ng: busy workers, one per online CPU unless the matrix says otherwise; its metrics from its own YAML file.
+//! stress-ng: workers of one kind, one per online CPU unless the matrix says otherwise; its metrics from its own YAML file.
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
 
-use super::program::{Own, spawn};
-use crate::cgroup::Cgroup;
+use super::program::{Own, Terms};
 use crate::process::Supervised;
 use crate::record::neighbour::StressNg;
 
-pub(super) fn start(
-    settings: &StressNg,
-    output: &Path,
-    cgroup: Option<&Cgroup>,
-) -> Result<Supervised> {
+/// The size of the cache that streams go beyond. The machine's own is no measure: a virtual machine may be told of the
+/// whole socket's, and one turn over several times that takes seconds.
+const STREAM_L3: &str = "4m";
+
+/// Busy loops of arithmetic.
+pub(super) fn cpu(settings: &StressNg) -> Vec<String> {
+    let workers = settings.workers.to_string();
+    words(&["--cpu", &workers, "--cpu-method", &settings.method])
+}
+
+/// Loads and stores over more memory than the caches hold.
+pub(super) fn stream() -> Vec<String> {
+    words(&["--stream", "0", "--stream-l3-size", STREAM_L3])
+}
+
+/// Loads and stores all over the shared cache. Left alone, a worker wanders over the CPUs.
+pub(super) fn cache() -> Vec<String> {
+    words(&["--cache", "0", "--cache-no-affinity"])
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+pub(super) fn start(stressor: &[String], output: &Path, terms: &Terms) -> Result<Supervised> {
     let log =
         fs::File::create(output.with_extension("log")).context("cannot create stress-ng's log")?;
-    let mut command = Command::new("stress-ng");
+    let mut command = terms.command("stress-ng");
     command
-        .args(["--cpu", &settings.workers.to_string()])
-        .args(["--cpu-method", &settings.method, "--metrics", "--yaml"])
+        .args(stressor)
+        .args(["--metrics", "--yaml"])
         .arg(output)
         // It refuses to run where it cannot write, as in the lab's working directory.
         .current_dir(
@@ -33,7 +52,7 @@ pub(super) fn start(
         .stdin(Stdio::null())
         .stdout(log.try_clone().context("cannot share stress-ng's log")?)
         .stderr(log);
-    spawn("stress-ng", &mut command, cgroup)
+    terms.spawn("stress-ng", &mut command)
 }
 
 /// CPU time of the workers so far, in clock ticks; 0 while there are none.
@@ -60,7 +79,7 @@ fn user_and_system_ticks(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
-/// Reads the `cpu` stressor's metrics: bogo-ops in all.
+/// Reads the metrics of the one kind of worker that ran: bogo-ops in all.
 pub(super) fn parse(yaml: &str) -> Result<Own> {
     let metrics = yaml.split_once("metrics:").context("no metrics")?.1;
     let value = |key: &str| -> Result<f64> {

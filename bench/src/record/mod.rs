@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bpf::Programs;
 use crate::record::neighbour::{Neighbour, Work};
+use crate::sched_attr::Policy;
 pub use disturbance::{Discarded, Load, Surroundings};
 pub use trace::{Launchers, TraceSeen};
 pub use workload::{GpuLaunch, LlmClient, LlmServer, LlmServing, Switches, WorkloadReport};
@@ -74,6 +75,9 @@ pub struct Measurement {
     pub neighbours: Vec<Work>,
     pub scheduler: Option<SchedulerSeen>,
     pub marks: Option<MarksSeen>,
+    /// How the kernel scheduled the workload's threads at the window's end: that the arm was applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub threads: Vec<ThreadSeen>,
     /// In matrices with `bpf_stats`, for arms with a scheduler.
     #[serde(default)]
     pub bpf: Option<BpfCost>,
@@ -113,6 +117,19 @@ pub struct SchedulerSeen {
     #[serde(default)]
     pub version: Option<String>,
     pub enable_seq: u64,
+}
+
+/// How the kernel schedules a thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadSeen {
+    pub tid: i32,
+    pub comm: String,
+    pub policy: Option<Policy>,
+    pub nice: i32,
+    pub priority: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice_us: Option<u64>,
+    pub cpus: String,
 }
 
 /// What the scheduler said of the launching threads near the end of the window.
@@ -355,6 +372,7 @@ pub mod samples {
                     interrupts: 0,
                     context_switches: 0,
                 },
+                threads: Vec::new(),
                 neighbours: Vec::new(),
                 scheduler: None,
                 marks: None,

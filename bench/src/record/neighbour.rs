@@ -16,6 +16,7 @@ pub enum Neighbour {
     Disk,
     Irq,
     Hackbench,
+    Memory,
     Heavy,
 }
 
@@ -30,6 +31,12 @@ pub enum Kind {
     Fio,
     #[serde(rename = "hackbench")]
     Hackbench,
+    /// stress-ng's workers that take memory bandwidth.
+    #[serde(rename = "stream")]
+    Stream,
+    /// stress-ng's workers that take the shared cache.
+    #[serde(rename = "cache")]
+    Cache,
 }
 
 /// What one noisy program got done.
@@ -60,6 +67,7 @@ impl Neighbour {
             Self::Network | Self::Irq => &[Kind::Iperf3],
             Self::Disk => &[Kind::Fio],
             Self::Hackbench => &[Kind::Hackbench],
+            Self::Memory => &[Kind::Stream, Kind::Cache],
             Self::Heavy => &[Kind::Fio, Kind::Iperf3, Kind::StressNg],
         }
     }
@@ -72,6 +80,7 @@ impl Neighbour {
             Self::Disk => "disk",
             Self::Irq => "irq",
             Self::Hackbench => "hackbench",
+            Self::Memory => "memory",
             Self::Heavy => "heavy",
         }
     }
@@ -86,6 +95,9 @@ impl Neighbour {
                 "network, its packets received by interrupts and softirqs on the launcher's CPUs"
             }
             Self::Hackbench => "hackbench: 40 threads that send each other short messages",
+            Self::Memory => {
+                "stress-ng --stream and --cache, one worker of each per CPU: memory bandwidth and the shared cache"
+            }
             Self::Heavy => {
                 "cpu, and iperf3 -P 10 over loopback, and fio randwrite 4k, 4 jobs, depth 32, direct I/O"
             }
@@ -100,7 +112,14 @@ impl fmt::Display for Neighbour {
 }
 
 impl Kind {
-    pub const ALL: [Self; 4] = [Self::StressNg, Self::Iperf3, Self::Fio, Self::Hackbench];
+    pub const ALL: [Self; 6] = [
+        Self::StressNg,
+        Self::Iperf3,
+        Self::Fio,
+        Self::Hackbench,
+        Self::Stream,
+        Self::Cache,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -108,12 +127,14 @@ impl Kind {
             Self::Iperf3 => "iperf3",
             Self::Fio => "fio",
             Self::Hackbench => "hackbench",
+            Self::Stream => "stream",
+            Self::Cache => "cache",
         }
     }
 
     pub fn unit(self) -> &'static str {
         match self {
-            Self::StressNg => "bogo-ops/s",
+            Self::StressNg | Self::Stream | Self::Cache => "bogo-ops/s",
             Self::Iperf3 => "bits/s",
             Self::Fio => "IOPS",
             Self::Hackbench => "messages/s",
@@ -122,7 +143,9 @@ impl Kind {
 
     pub fn evidence_unit(self) -> &'static str {
         match self {
-            Self::StressNg | Self::Hackbench => "clock ticks of CPU time",
+            Self::StressNg | Self::Hackbench | Self::Stream | Self::Cache => {
+                "clock ticks of CPU time"
+            }
             Self::Iperf3 => "bytes over lo",
             Self::Fio => "writes completed by the disk",
         }

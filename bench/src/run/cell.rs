@@ -89,7 +89,7 @@ pub fn measure(
     let kernels_own = scheduler.is_none().then(KernelsOwn::begin).transpose()?;
     let mut neighbours = neighbour::Running::start(
         settings.neighbour,
-        settings.arm.neighbours.cpuset.as_deref(),
+        &settings.arm.neighbours,
         neighbour::Place {
             scratch: settings.scratch,
             disk: settings.disk,
@@ -137,6 +137,7 @@ pub fn measure(
 
     let neighbours = neighbours.finish()?;
     // Now, when nothing is measured any more and the threads are still there.
+    let threads = running.threads();
     let answer = ask_for_marks(settings)?;
     let workload = running.report()?;
     let trace = tracer.map(|tracer| tracer.found(&workload)).transpose()?;
@@ -155,6 +156,7 @@ pub fn measure(
         workload,
         cpu: begin.until(&end),
         neighbours,
+        threads,
         scheduler,
         marks,
         bpf,

@@ -11,7 +11,6 @@ use anyhow::{Context, Result, bail};
 
 use crate::arm::Arm;
 use crate::bpf;
-use crate::cpus;
 use crate::interrupt;
 use crate::plan::{Block, Plan, Turn};
 use crate::record::neighbour::Neighbour;
@@ -51,9 +50,8 @@ struct CannotRun(String);
 pub fn block(run: &RunDir, index: usize, target_dir: &Path, disk: Option<&Path>) -> Result<()> {
     let mut plan: Plan = record::read_json(&run.root().join("plan.json"))?;
     let scratch = tempfile::tempdir().context("cannot create a scratch folder")?;
-    let others = cpus::others(&plan.preferred);
     for (name, arm) in &mut plan.arms {
-        *arm = arm.with_programs_in(target_dir).with_others(&others);
+        *arm = arm.with_programs_in(target_dir);
         let files = scratch.path().join("arms").join(name);
         arm.write_files(&files)?;
         keep_settings(

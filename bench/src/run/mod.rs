@@ -26,7 +26,7 @@ use crate::datafile::{self, DataError};
 use crate::folders::Folders;
 use crate::interrupt;
 use crate::lab::{self, Lab};
-use crate::matrix::Matrix;
+use crate::matrix::{Cgroups, Matrix};
 use crate::plan::{self, Block, Plan, Where};
 use crate::record::facts::{Facts, NOTED, SETTLED, differences};
 use crate::record::{self, Cell, CellKey, RunDir};
@@ -200,7 +200,7 @@ fn settle(options: &RunOptions) -> Result<Plan> {
     };
     let preferred = preferred_cpus(&matrix, cpus)?;
     folders.target()?;
-    let arms = read_arms(&matrix, folders, &preferred)?;
+    let arms = read_arms(&matrix, folders, &preferred, cpus)?;
     let seed = options.seed.unwrap_or_else(inside::unix_ms);
     let blocks = plan::blocks(&matrix, &arms, seed);
     Ok(Plan {
@@ -244,13 +244,22 @@ fn read_arms(
     matrix: &Matrix,
     folders: &Folders,
     preferred: &str,
+    cpus: usize,
 ) -> Result<BTreeMap<String, Arm>, DataError> {
+    let others = cpus::others(preferred, cpus);
     matrix
         .arms
         .iter()
         .map(|name| {
             let file = datafile::find("arm", name, &folders.arms())?;
-            Ok((name.clone(), Arm::read(&file, preferred)?))
+            let arm = Arm::read(&file, preferred, &others)?;
+            Ok((
+                name.clone(),
+                match matrix.cgroups {
+                    Cgroups::Shared => arm,
+                    Cgroups::Separate => arm.in_separate_cgroups(),
+                },
+            ))
         })
         .collect()
 }

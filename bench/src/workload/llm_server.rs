@@ -44,7 +44,13 @@ pub(super) fn client(
 ) -> Command {
     let mut command = Command::new("taskset");
     command
-        .args(["-c", &cpus::others(place.preferred), "chrt", "--fifo", "1"])
+        .args([
+            "-c",
+            &cpus::others(place.preferred, cpus::online()),
+            "chrt",
+            "--fifo",
+            "1",
+        ])
         .arg(place.target.join("release/llm_client"))
         .args(["--base-url", &format!("http://{address}")])
         .args(["--request-rate", &workload.request_rate.to_string()])

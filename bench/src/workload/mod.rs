@@ -8,6 +8,7 @@ mod gpu_launch;
 mod llm_server;
 mod place;
 mod served;
+mod threads;
 
 use std::process::Command;
 
@@ -16,7 +17,7 @@ use anyhow::Result;
 use crate::arm::WorkloadSettings;
 use crate::cgroup::Cgroup;
 use crate::matrix::{Program, Workload};
-use crate::record::{LlmServing, WorkloadReport};
+use crate::record::{LlmServing, ThreadSeen, WorkloadReport};
 use child::Child;
 pub use place::Place;
 
@@ -53,8 +54,13 @@ impl Running {
         place: Place,
     ) -> Result<Self> {
         let mut cgroup = settings.cgroup.as_deref().map(Cgroup::make).transpose()?;
-        if let (Some(cgroup), Some(cpus)) = (&mut cgroup, &settings.cpuset) {
-            cgroup.confine(cpus, settings.isolated)?;
+        if let Some(cgroup) = &mut cgroup {
+            if let Some(cpus) = &settings.cpuset {
+                cgroup.confine(cpus, settings.isolated)?;
+            }
+            if let Some(weight) = settings.weight {
+                cgroup.weigh(weight)?;
+            }
         }
         let start = |name, mut command: Command| -> Result<Child> {
             if let Some(cgroup) = &cgroup {
@@ -66,18 +72,22 @@ impl Running {
         let programs = match &workload.program {
             Program::GpuLaunch(launch) => {
                 let command = gpu_launch::command(launch, prefix, seconds, place.target)?;
-                Programs::GpuLaunch(start("gpu_launch", command)?)
+                let launcher = start("gpu_launch", command)?;
+                threads::apply(&settings.threads, launcher.pid())?;
+                Programs::GpuLaunch(launcher)
             }
             Program::LlmServer(llm) => {
                 let command = llm_server::server(llm, prefix, place.target)?;
                 let mut server = start("llm_server", command)?;
                 let address = server.wait_for_start(llm_server::LISTENING)?;
+                threads::apply(&settings.threads, server.pid())?;
                 let mut command = llm_server::client(llm, &address, seconds, round, place);
                 let client = Child::start("llm_client", &mut command)?;
                 Programs::LlmServer { server, client }
             }
             Program::Served(served) => {
-                let running = served::Running::start(served, prefix, seconds, round, place, start)?;
+                let running =
+                    served::Running::start(served, settings, seconds, round, place, start)?;
                 Programs::Served(Box::new(running))
             }
         };
@@ -108,6 +118,17 @@ impl Running {
             }
             Programs::Served(running) => running.wait_until_measured(seconds),
         }
+    }
+
+    /// How the kernel schedules its threads; none of one that somebody else has started.
+    pub fn threads(&self) -> Vec<ThreadSeen> {
+        let process = match &self.programs {
+            Programs::GpuLaunch(child) | Programs::LlmServer { server: child, .. } => {
+                Some(child.pid())
+            }
+            Programs::Served(running) => running.server_pid(),
+        };
+        process.map(threads::seen).unwrap_or_default()
     }
 
     /// Lets it end. Its report, if it is a good one.

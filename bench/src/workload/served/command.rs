@@ -58,7 +58,13 @@ pub fn client(
         Client::Aiperf => aiperf(served, base_url, seconds, seed, folder),
     };
     let mut command = Command::new("taskset");
-    command.args(["-c", &cpus::others(place.preferred), "chrt", "--fifo", "1"]);
+    command.args([
+        "-c",
+        &cpus::others(place.preferred, cpus::online()),
+        "chrt",
+        "--fifo",
+        "1",
+    ]);
     if served.client != Client::Llm {
         // Theirs say on stdout how far they are, which is listened for on stderr.
         command.args(["sh", "-c", "exec \"$@\" >&2", "sh"]);

@@ -18,6 +18,8 @@ use tempfile::TempDir;
 use super::child::Child;
 use super::llm_server;
 use super::place::Place;
+use super::threads;
+use crate::arm::WorkloadSettings;
 use crate::interrupt;
 use crate::matrix::{Client, Served, Server};
 use crate::procstat::{self, Tree};
@@ -48,7 +50,7 @@ impl Running {
     /// Starts the server with `start`, waits until it answers, and starts the client.
     pub fn start(
         served: &Served,
-        prefix: &[String],
+        settings: &WorkloadSettings,
         seconds: f64,
         round: u32,
         place: Place,
@@ -57,7 +59,7 @@ impl Running {
         let folder = tempfile::tempdir().context("cannot create a folder for the client")?;
         let port = free_port()?;
         let name = served.server.name();
-        let mut server = command::server(served, prefix, port)
+        let mut server = command::server(served, &settings.prefix, port)
             .map(|command| start(name, command))
             .transpose()?;
         let (base_url, health) = match &served.server {
@@ -65,6 +67,9 @@ impl Running {
             _ => (format!("http://127.0.0.1:{port}"), "/health"),
         };
         wait_until_ready(server.as_mut(), &base_url, health)?;
+        if let Some(server) = &server {
+            threads::apply(&settings.threads, server.pid())?;
+        }
         let mut command = command::client(served, &base_url, seconds, round, place, folder.path());
         let client = Child::start(served.client.name(), &mut command)?;
         Ok(Self {
@@ -74,6 +79,11 @@ impl Running {
             folder,
             threads: None,
         })
+    }
+
+    /// Absent: somebody else has started it.
+    pub fn server_pid(&self) -> Option<u32> {
+        self.server.as_ref().map(Child::pid)
     }
 
     pub fn wait_until_measuring(&mut self) -> Result<()> {

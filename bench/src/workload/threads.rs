@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Single threads of a workload, by their names: what an arm does to them once they are there, and how the kernel
+//! schedules them in the end.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use globset::Glob;
+use nix::unistd::Pid;
+
+use crate::arm::ThreadSettings;
+use crate::cpus;
+use crate::interrupt;
+use crate::procstat::Tree;
+use crate::record::ThreadSeen;
+use crate::sched_attr;
+
+/// For a thread that its program has yet to start.
+const TIMEOUT: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(10);
+
+struct Thread {
+    tid: Pid,
+    comm: String,
+}
+
+/// Does to the threads of a process and its descendants what the arm says; waits until there is one for each.
+///
+/// # Errors
+/// No thread has such a name, or the kernel refuses.
+pub fn apply(settings: &[ThreadSettings], process: u32) -> Result<()> {
+    apply_within(TIMEOUT, settings, process)
+}
+
+fn apply_within(limit: Duration, settings: &[ThreadSettings], process: u32) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    for wanted in settings {
+        let name = Glob::new(&wanted.comm)
+            .with_context(|| format!("workload.threads: {:?} is no glob", wanted.comm))?
+            .compile_matcher();
+        loop {
+            interrupt::check()?;
+            let all = threads(process);
+            let mut named = all
+                .iter()
+                .filter(|thread| name.is_match(&thread.comm))
+                .peekable();
+            if named.peek().is_some() {
+                named.try_for_each(|thread| change(thread, wanted))?;
+                break;
+            }
+            if Instant::now() >= deadline {
+                let names: BTreeSet<&str> = all.iter().map(|thread| thread.comm.as_str()).collect();
+                bail!(
+                    "workload.threads: no thread of the workload is named {:?}; there is: {}",
+                    wanted.comm,
+                    names.into_iter().collect::<Vec<_>>().join(", ")
+                );
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+    Ok(())
+}
+
+fn change(thread: &Thread, wanted: &ThreadSettings) -> Result<()> {
+    let refused = |what: &str| format!("cannot give thread {} {what}", thread.comm);
+    if let Some(list) = &wanted.cpus {
+        let cpus = cpus::parse_list(list).map_err(anyhow::Error::msg)?;
+        let cpus: Vec<usize> = cpus.into_iter().collect();
+        cpus::allow(thread.tid, &cpus).with_context(|| refused(&format!("the CPUs {list}")))?;
+    }
+    let change = wanted.change();
+    if change == sched_attr::Change::default() {
+        return Ok(());
+    }
+    sched_attr::change(thread.tid, change).with_context(|| refused(&format!("{change:?}")))
+}
+
+/// How the kernel schedules the threads of a process and its descendants.
+pub fn seen(process: u32) -> Vec<ThreadSeen> {
+    let look = |thread: Thread| {
+        let attributes = sched_attr::of(thread.tid).ok()?;
+        let cpus = cpus::allowed(thread.tid).ok()?.into_iter().collect();
+        Some(ThreadSeen {
+            tid: thread.tid.as_raw(),
+            comm: thread.comm,
+            policy: attributes.policy,
+            nice: attributes.nice,
+            priority: attributes.priority,
+            slice_us: attributes.slice.map(|slice| slice.as_micros() as u64),
+            cpus: cpus::format_list(&cpus),
+        })
+    };
+    // Whoever ends meanwhile is left out.
+    threads(process).into_iter().filter_map(look).collect()
+}
+
+fn threads(process: u32) -> Vec<Thread> {
+    let named = |tid: i64| {
+        let comm = fs::read_to_string(format!("/proc/{tid}/comm")).ok()?;
+        Some(Thread {
+            tid: Pid::from_raw(i32::try_from(tid).ok()?),
+            comm: comm.trim_end().to_owned(),
+        })
+    };
+    Tree::of(process).tids().filter_map(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    /// A process that sleeps, killed when dropped.
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        fn start() -> Self {
+            Self(Command::new("sleep").arg("1000").spawn().unwrap())
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn settings(text: &str) -> ThreadSettings {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn threads_with_such_a_name_become_what_the_arm_says() {
+        let sleeper = Sleeper::start();
+        let allowed = cpus::allowed(Pid::from_raw(0)).unwrap();
+        let text = format!("comm = \"sl*p\"\ncpus = \"{}\"\nnice = 5", allowed[0]);
+        apply(&[settings(&text)], sleeper.0.id()).unwrap();
+        let [thread] = &seen(sleeper.0.id())[..] else {
+            panic!("one thread")
+        };
+        assert_eq!((thread.comm.as_str(), thread.nice), ("sleep", 5));
+        assert_eq!(thread.cpus, allowed[0].to_string());
+    }
+
+    #[test]
+    fn a_name_that_nobody_has_is_an_error_that_says_who_is_there() {
+        let sleeper = Sleeper::start();
+        let wanted = [settings("comm = \"launch-*\"\nnice = 5")];
+        let error = apply_within(Duration::ZERO, &wanted, sleeper.0.id()).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("no thread of the workload is named \"launch-*\"; there is: "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn says_which_cpus_the_kernel_refuses() {
+        let sleeper = Sleeper::start();
+        let error = apply(
+            &[settings("comm = \"sleep\"\ncpus = \"8191\"")],
+            sleeper.0.id(),
+        );
+        let error = format!("{:#}", error.unwrap_err());
+        assert!(
+            error.starts_with("cannot give thread sleep the CPUs 8191"),
+            "{error}"
+        );
+    }
+}
