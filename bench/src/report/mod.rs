@@ -16,6 +16,7 @@ mod rivals;
 mod scatter;
 mod sections;
 pub mod table;
+mod ticks;
 mod traced;
 
 use std::fs;
@@ -41,12 +42,15 @@ pub fn write(dir: &Path, print: bool) -> Result<()> {
     }
     let mut summary = study::study(&plan, &cells);
     summary.versions.extend(own_kernels(dir, &plan)?);
-    let report = Report {
+    let mut report = Report {
         summary,
         plan,
         guest: facts(&dir.join("facts-block0.json"))?,
         host: facts(&dir.join("facts-host.json"))?,
     };
+    if let Some(hz) = ticks::hz(&report) {
+        report.summary.ticks = study::ticks::ticks(&report.plan, &cells, hz);
+    }
     record::write_json(&dir.join("summary.json"), &report)?;
     for (name, text) in [
         ("report.md", markdown::render(&report)),

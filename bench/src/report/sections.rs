@@ -15,13 +15,25 @@ use Align::{Left, Right};
 pub fn setting(report: &Report) -> String {
     let matrix = &report.plan.matrix;
     let guest = |name: &str| report.guest.get(name).map_or("unknown", String::as_str);
+    let known = |name: &str, words: &str| {
+        let fact = report.guest.get(name);
+        fact.map(|fact| format!("{words} {fact}"))
+    };
+    let kernel: Vec<String> = [
+        Some(guest("kernel").to_owned()),
+        known("HZ", "HZ"),
+        known("preemption", "preemption"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     format!(
         "{} rounds of {} s a cell; {} CPUs, launcher's CPUs {}; kernel {}; {}",
         matrix.rounds,
         matrix.seconds,
         report.plan.cpus,
         report.plan.preferred,
-        guest("kernel"),
+        kernel.join(", "),
         guest("virtualisation"),
     )
 }
@@ -233,6 +245,7 @@ pub fn sentences(report: &Report) -> Vec<String> {
         ));
     }
     lines.extend(super::rivals::sentences(report));
+    lines.extend(super::ticks::sentences(report));
     lines.extend(failures(failed));
     lines.extend(super::quiet::sentences(report));
     lines
@@ -317,7 +330,7 @@ pub fn facts(report: &Report) -> Table {
 pub const LEGEND: &[&str] = &[
     "% of clean: tokens/s over those of the quiet cells of the same kind of boot in the same round (the baseline's; an arm with a boot of its own has its own).",
     "p50, p99: latency of a token, all rounds together; no p99 below 459 tokens. sw/1k: context switches of the launching threads per 1,000 launches.",
-    "work %: what the neighbours got done by their own account over what they got done under the baseline, geometric mean of stress-ng, iperf3 and fio. idle %: CPU time nobody used in the measured window: waste beside cpu and heavy, whose busy loops would use it, not beside neighbours that sleep.",
+    "work %: what the neighbours got done by their own account over what they got done under the baseline, geometric mean of its programs. idle %: CPU time nobody used in the measured window: waste beside cpu and heavy, whose busy loops would use it, not beside neighbours that sleep.",
     "A server's tok/s is what one stream gets (1 / mean TPOT), its p50 and p99 are of the time between tokens (ITL). TTFT, TPOT in ms as vllm bench serve defines them; × clean: p99 over that of the quiet cells; good %: requests that kept the objectives, of those offered.",
     "Sched/1K: switches off and on of the launching threads per 1,000 launches, by the tracer. The shares are of these threads' time, warm-up included: preempted, yielded, waiting (woken, or new, and not yet running), asleep; interrupts are on top of whatever ran.",
     "n disturbed: rounds during which the machine did something else as well (other processes, a hypervisor, heat) and which stayed so when measured again.",

@@ -25,6 +25,9 @@ pub fn of_this_machine() -> Facts {
         "kernel parameters",
         read("/proc/cmdline").map(|line| relevant_parameters(&line)),
     );
+    for (name, value) in super::kernel::facts() {
+        put(name, value);
+    }
     put("clocksource", clocksource());
     put("virtualisation", virtualisation());
     put("memory", memory());
@@ -130,6 +133,7 @@ fn relevant_parameters(line: &str) -> String {
         "nohz_full",
         "rcu_nocbs",
         "irqaffinity",
+        "noautogroup",
         "mitigations",
         "preempt",
         "threadirqs",

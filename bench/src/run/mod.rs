@@ -6,6 +6,7 @@ mod disk;
 mod disturbed;
 mod facts;
 mod inside;
+mod kernel;
 mod places;
 mod progress;
 mod scheduler;

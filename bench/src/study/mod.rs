@@ -9,6 +9,7 @@ mod model;
 pub mod overlap;
 mod rivals;
 mod serving;
+pub mod ticks;
 mod traced;
 mod versus;
 
@@ -22,6 +23,7 @@ pub use distribution::Distribution;
 pub use model::{DisturbedCell, FailedCell, Marks, Overhead, Row, Summary};
 pub use rivals::{Figure, Rivals};
 pub use serving::Serving;
+pub use ticks::Ticks;
 #[cfg(test)]
 pub use traced::{TracedRow, TracerCost};
 
@@ -45,6 +47,7 @@ pub fn study(plan: &Plan, cells: &[Cell]) -> Summary {
         bpf: bpf::costs(&measured),
         traced: traced::rows(&measured),
         tracer_costs: traced::costs(&measured),
+        ticks: Vec::new(),
         versions: cells.iter().filter_map(version).collect(),
         failed,
         disturbed,

@@ -9,6 +9,7 @@ use super::bpf::Bpf;
 use super::distribution::Distribution;
 use super::rivals::Rivals;
 use super::serving::Serving;
+use super::ticks::Ticks;
 use super::traced::{TracedRow, TracerCost};
 use super::versus::Versus;
 use crate::record::neighbour::{Kind, Neighbour};
@@ -35,6 +36,9 @@ pub struct Summary {
     /// What the schedulers' BPF programs cost; empty unless the matrix has it counted.
     #[serde(default)]
     pub bpf: Vec<Bpf>,
+    /// Whose tokens keep to the kernel's tick; empty where its HZ is not known.
+    #[serde(default)]
+    pub ticks: Vec<Ticks>,
     /// What the tracer found of the launching threads; empty unless a workload is traced.
     #[serde(default)]
     pub traced: Vec<TracedRow>,
