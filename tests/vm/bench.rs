@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Failures of a run that need a kernel of one's own: a scheduler that is thrown out, a disk that is full.
+//! What of a run needs a kernel of one's own: a scheduler that is thrown out, a disk that is full, cgroups with
+//! shares of the CPUs.
 
 use std::fs;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use crate::bench::{Bench, ON_HOST, SmallDisk, cell, end_of, failure, script_that
 use crate::process::{Process, code};
 use crate::tier;
 
-use super::machine::{Scheduler, loaded};
+use super::machine::{CGROUPS, Scheduler, loaded};
 
 #[test]
 #[ignore = "runs in the lab: make test"]
@@ -86,5 +87,69 @@ fn a_full_disk_ends_the_run_which_can_be_resumed() {
         assert_eq!(code, 0, "{log}");
         assert_eq!(cell(&output, "r01-plain-none-w"), kept);
         assert_eq!(failure(&output, "r02-plain-none-w"), "");
+    });
+}
+
+/// In every cell the workload notes its cgroup and what these files of cgroups hold while the neighbours run.
+fn noting(files: &[&str]) -> String {
+    let files = files.iter().map(|file| format!("{CGROUPS}/{file}"));
+    let files = files.collect::<Vec<_>>().join(" ");
+    script_that(":").replace(
+        "sleep 0.5",
+        &format!("cat /proc/self/cgroup {files} >>noted 2>/dev/null\nsleep 0.5"),
+    )
+}
+
+/// What a run noted, once no cgroup and no controller of it is left.
+fn noted(bench: &Bench) -> String {
+    let controllers = || fs::read_to_string(format!("{CGROUPS}/cgroup.subtree_control")).unwrap();
+    let before = controllers();
+    let (code, log) = end_of(bench.run(&bench.path("out"), ON_HOST));
+    assert_eq!(code, 0, "{log}");
+    let names = fs::read_dir(CGROUPS).unwrap().flatten();
+    let left: Vec<_> = names
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("gpuaware-bench"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(controllers(), before);
+    fs::read_to_string(bench.path("target/lab/noted")).unwrap()
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn workload_and_neighbours_share_the_cpus_group_by_group_where_the_matrix_wants_it() {
+    tier::in_lab(|| {
+        let weight = "gpuaware-bench-neighbours/cpu.weight";
+        let matrix = "[\"none\", \"cpu\"]\ncgroups = \"separate\"";
+        let bench = Bench::new(&noting(&[weight]), matrix, "");
+        let noted = noted(&bench);
+        let lines: Vec<&str> = noted.lines().collect();
+        let own = lines
+            .iter()
+            .filter(|line| **line == "0::/gpuaware-bench-workload");
+        assert_eq!(own.count(), 4, "every cell: {noted}");
+        let weights = lines.iter().filter(|line| **line == "100");
+        assert_eq!(weights.count(), 2, "those beside cpu: {noted}");
+    });
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn neighbours_have_what_nobody_else_wants_where_the_arm_says_so() {
+    tier::in_lab(|| {
+        let idle = "gpuaware-bench-neighbours/cpu.idle";
+        let arm = "[neighbours]\nidle = true\n";
+        let bench = Bench::new(&noting(&[idle]), "[\"none\", \"cpu\"]", arm);
+        let noted = noted(&bench);
+        assert_eq!(
+            noted.lines().filter(|line| *line == "1").count(),
+            2,
+            "{noted}"
+        );
+        assert!(
+            !noted.contains("gpuaware-bench"),
+            "the workload is in no cgroup: {noted}"
+        );
     });
 }
