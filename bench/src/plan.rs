@@ -77,6 +77,32 @@ impl Plan {
         self.blocks.iter().flat_map(Block::keys)
     }
 
+    /// Which boot a round was on, as intervals count boots. Every group has as many boots with the same rounds, in
+    /// pairs that follow one another, so this holds for pairs of arms too. Where there is but one boot, as on a host,
+    /// each round counts as one: intervals hold for that boot then.
+    pub fn boot_of(&self, round: u32) -> u32 {
+        let has = |block: &&Block| block.rounds.iter().any(|known| known.round == round);
+        match (self.boots(), self.blocks.iter().find(has)) {
+            (2.., Some(found)) => {
+                let group = self.blocks.iter().filter(|b| b.group == found.group);
+                let before = group.take_while(|block| !has(block)).count();
+                u32::try_from(before).unwrap_or(u32::MAX)
+            }
+            _ => round,
+        }
+    }
+
+    /// Boots that each arm was measured on.
+    pub fn boots(&self) -> usize {
+        match (self.on, self.blocks.first()) {
+            (Where::Lab, Some(first)) => {
+                let same = self.blocks.iter().filter(|b| b.group == first.group);
+                same.count()
+            }
+            _ => 1,
+        }
+    }
+
     /// The boot group of an arm.
     pub fn group(&self, arm: &str) -> String {
         self.arms
@@ -197,13 +223,14 @@ fn chunks(rounds: u32, parts: u32) -> Vec<Vec<u32>> {
 pub mod samples {
     use super::*;
 
+    /// Five boots of one round, of isolcpus as of the others.
     pub fn matrix() -> Matrix {
         Matrix::parse(
             r#"
 description = "sample"
 rounds = 5
 seconds = 2.5
-boots = 2
+boots = 5
 neighbours = ["none", "cpu", "heavy"]
 arms = ["eevdf", "isolcpus", "gpuaware"]
 [[workload]]
@@ -259,9 +286,29 @@ mod tests {
         assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());
     }
 
+    fn with_boots(boots: u32) -> Plan {
+        let mut plan = samples::plan();
+        plan.matrix.boots = boots;
+        plan.blocks = blocks(&plan.matrix, &plan.arms, 7);
+        plan
+    }
+
+    #[test]
+    fn rounds_know_their_boot_and_on_one_boot_stand_for_themselves() {
+        let boots = |plan: &Plan| (1..=5).map(|round| plan.boot_of(round)).collect::<Vec<_>>();
+        let mut plan = with_boots(2);
+        assert_eq!((plan.boots(), boots(&plan)), (2, vec![0, 0, 0, 1, 1]));
+        plan.on = Where::Host;
+        assert_eq!((plan.boots(), boots(&plan)), (1, vec![1, 2, 3, 4, 5]));
+        let five = with_boots(5);
+        assert_eq!((five.boots(), boots(&five)), (5, vec![0, 1, 2, 3, 4]));
+        let one = with_boots(1);
+        assert_eq!((one.boots(), boots(&one)), (1, vec![1, 2, 3, 4, 5]));
+    }
+
     #[test]
     fn boots_alternate() {
-        let plan = samples::plan();
+        let plan = with_boots(2);
         let order: Vec<(&str, Vec<u32>)> = plan
             .blocks
             .iter()
@@ -290,6 +337,7 @@ mod tests {
     #[test]
     fn a_matrix_without_boots_of_its_own_is_booted_as_often() {
         let (mut matrix, arms) = (samples::matrix(), samples::arms());
+        matrix.boots = 2;
         matrix.arms.retain(|arm| arm != "isolcpus");
         let blocks = blocks(&matrix, &arms, 7);
         let rounds: Vec<usize> = blocks.iter().map(|block| block.rounds.len()).collect();

@@ -62,9 +62,9 @@ pub fn main(options: &CompareOptions) -> Result<ExitCode> {
         &arms,
     );
     print!("{}", table(&changes).to_text());
-    if changes.iter().all(|c| c.verdict == Verdict::TooFewRounds) {
-        let why = "nothing could be judged: no row has three rounds that both runs measured; \
-                   run both with --rounds 3 or more";
+    if changes.iter().all(|c| c.verdict == Verdict::TooFewBoots) {
+        let why = "nothing could be judged: no row has three boots of either run (on a host, rounds); \
+                   run both with --rounds 3 or more, and a matrix with as many boots";
         return Err(DataError::Usage(why.to_owned()).into());
     }
     let count = |verdict| changes.iter().filter(|c| c.verdict == verdict).count();
@@ -150,7 +150,7 @@ fn table(changes: &[Change]) -> Table {
         ("arm", Left),
         ("figure", Left),
         ("after / before", Right),
-        ("rounds", Right),
+        ("boots", Right),
         ("verdict", Left),
     ]);
     for change in changes {
@@ -163,7 +163,7 @@ fn table(changes: &[Change]) -> Table {
             Verdict::Better => "better",
             Verdict::Worse => "WORSE",
             Verdict::NoDifference => "no difference shown",
-            Verdict::TooFewRounds => "too few rounds or tokens",
+            Verdict::TooFewBoots => "too few boots or tokens",
         };
         table.rows.push(vec![
             change.workload.clone(),
@@ -171,7 +171,7 @@ fn table(changes: &[Change]) -> Table {
             change.arm.clone(),
             change.figure.name(),
             ratio,
-            change.rounds.to_string(),
+            change.count.to_string(),
             verdict.to_owned(),
         ]);
     }

@@ -15,7 +15,10 @@ pub const SHOWN: usize = 3;
 
 /// "98.3 [97.5–99.1]"; a dash where there is nothing.
 pub fn figure(estimate: Option<Estimate>, decimals: usize, with_interval: bool) -> String {
-    let Some(Estimate { value, interval }) = estimate else {
+    let Some(Estimate {
+        value, interval, ..
+    }) = estimate
+    else {
         return "–".to_owned();
     };
     match interval {

@@ -68,7 +68,7 @@ mod tests {
         let text = render(&super::super::samples::report());
         for part in [
             "## qwen3",
-            "| cpu | eevdf | 60.0 [58.0–62.0] |",
+            "| cpu | eevdf | 60.0 [58.1–62.0] |",
             "gpuaware against",
             "Clean, qwen3",
         ] {

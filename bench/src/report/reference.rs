@@ -81,10 +81,7 @@ fn cells(report: &Report, reference: &Reference, row: &Row, latencies: bool) -> 
 
 /// A study's figures have no interval.
 fn theirs_figure(value: Option<f64>, decimals: usize) -> String {
-    let estimate = value.map(|value| Estimate {
-        value,
-        interval: None,
-    });
+    let estimate = value.map(|value| Estimate::new(value, None));
     figure(estimate, decimals, false)
 }
 

@@ -6,7 +6,7 @@ use super::format::figure;
 use super::model::Report;
 use super::table::{Align, Table};
 use crate::record::neighbour::Neighbour;
-use crate::study::{Figure, Rivals, Versus};
+use crate::study::{FALSE_RATE, Figure, Rivals, Versus};
 
 use Align::Left;
 
@@ -17,8 +17,11 @@ pub fn heading(report: &Report) -> String {
 /// What a reader must know to read the table.
 pub fn explanation(report: &Report) -> String {
     let subject = &report.plan.matrix.subject;
+    let compared: usize = report.summary.rivals.iter().map(|row| row.compared).sum();
+    let rate = FALSE_RATE * 100.0;
     format!(
-        "Each arm whose paired 95 % interval lies wholly on its side, with {subject} over it (idle: {subject} minus it, in points). \
+        "Each arm that is shown to be ahead, with {subject} over it (idle: {subject} minus it, in points). \
+         Of {compared} comparisons together: {rate:.0} % of what is shown may be false, and where nothing differs {rate:.0} % of the runs would show anything (Benjamini and Hochberg's false discovery rate). \
          Dominated: another arm keeps more of the clean speed and is not shown to leave more idle, or leaves less idle and is not shown to keep less. \
          What differs by less than half a percent, idle time by half a point, counts as equal. Without a neighbour, arms with boots of their own are left out."
     )
@@ -77,7 +80,7 @@ fn name(figure: Figure) -> &'static str {
 fn dominated_by(row: &Rivals) -> String {
     match &row.dominated_by {
         None if row.neighbour == Neighbour::None => "–".to_owned(),
-        None => "too few rounds".to_owned(),
+        None => "too few boots".to_owned(),
         Some(arms) if arms.is_empty() => "none".to_owned(),
         Some(arms) => arms.join(", "),
     }

@@ -6,7 +6,7 @@ use super::model::Report;
 use crate::record::facts::Facts;
 use crate::record::neighbour::{Kind, Neighbour};
 use crate::report::table::{Align, Table};
-use crate::stats::{Estimate, P99_MIN_SAMPLES};
+use crate::stats::{Difference, Estimate, P99_MIN_SAMPLES, SPEED_MARGIN};
 use crate::study::{Row, Summary, Versus};
 
 use Align::{Left, Right};
@@ -216,11 +216,12 @@ pub fn sentences(report: &Report) -> Vec<String> {
         .iter()
         .filter(|o| o.arm == report.plan.matrix.subject)
     {
-        let verdict = match overhead.ratio {
-            Estimate { interval: None, .. } => "too few rounds for an interval",
-            ratio if ratio.excludes(1.0) && ratio.value < 1.0 => "it costs something",
-            ratio if ratio.excludes(1.0) => "it is faster",
-            _ => "no difference shown",
+        let verdict = match overhead.ratio.difference(SPEED_MARGIN) {
+            Difference::Unknown => "too few boots for an interval".to_owned(),
+            Difference::Less => "it costs something".to_owned(),
+            Difference::More => "it is faster".to_owned(),
+            Difference::SameWithin(margin) => format!("the same within {:.0} %", margin * 100.0),
+            Difference::UpTo(share) => no_difference_shown(share),
         };
         lines.push(format!(
             "Clean, {}: {} reaches {} % of {}'s tokens/s: {verdict}.",
@@ -249,6 +250,12 @@ pub fn sentences(report: &Report) -> Vec<String> {
     lines.extend(failures(failed));
     lines.extend(super::quiet::sentences(report));
     lines
+}
+
+/// That nothing was found does not say that nothing is there.
+fn no_difference_shown(share: f64) -> String {
+    let percent = (share * 100.0).ceil();
+    format!("no difference shown, one of up to {percent:.0} % could not be seen")
 }
 
 /// Cells without figures, those with the same reason in one line.
@@ -329,12 +336,12 @@ pub fn facts(report: &Report) -> Table {
 /// How to read the columns.
 pub const LEGEND: &[&str] = &[
     "% of clean: tokens/s over those of the quiet cells of the same kind of boot in the same round (the baseline's; an arm with a boot of its own has its own).",
-    "p50, p99: latency of a token, all rounds together; no p99 below 459 tokens. sw/1k: context switches of the launching threads per 1,000 launches.",
+    "p50, p99: latency of a token; no p99 below 459 tokens. sw/1k: context switches of the launching threads per 1,000 launches.",
     "work %: what the neighbours got done by their own account over what they got done under the baseline, geometric mean of its programs. idle %: CPU time nobody used in the measured window: waste beside cpu and heavy, whose busy loops would use it, not beside neighbours that sleep.",
     "A server's tok/s is what one stream gets (1 / mean TPOT), its p50 and p99 are of the time between tokens (ITL). TTFT, TPOT in ms as vllm bench serve defines them; × clean: p99 over that of the quiet cells; good %: requests that kept the objectives, of those offered.",
     "Sched/1K: switches off and on of the launching threads per 1,000 launches, by the tracer. The shares are of these threads' time, warm-up included: preempted, yielded, waiting (woken, or new, and not yet running), asleep; interrupts are on top of whatever ran.",
     "n disturbed: rounds during which the machine did something else as well (other processes, a hypervisor, heat) and which stayed so when measured again.",
-    "[a–b]: 95 % bootstrap interval over rounds, paired by round where it is a ratio. Few rounds make it too narrow: of three rounds it is the least to the greatest, which holds the true median three times in four; of five, 15 times in 16.",
+    "Figures are means over boots, geometric ones but of shares of time; of p50 and p99, each boot's. [a–b]: 95 % interval, Student's over boots (over rounds where there is one boot, as on a host: it holds for that boot). A ratio is paired by round within a boot, and by boot between arms with boots of their own.",
 ];
 
 #[cfg(test)]
@@ -343,23 +350,10 @@ mod tests {
 
     #[test]
     fn figures_carry_their_interval() {
-        let estimate = Some(Estimate {
-            value: 98.34,
-            interval: Some([97.5, 99.14]),
-        });
+        let estimate = Some(Estimate::new(98.34, Some([97.5, 99.14])));
         assert_eq!(figure(estimate, 1, true), "98.3 [97.5–99.1]");
         assert_eq!(figure(estimate, 0, false), "98");
-        assert_eq!(
-            figure(
-                Some(Estimate {
-                    value: 2.0,
-                    interval: None
-                }),
-                1,
-                true
-            ),
-            "2.0"
-        );
+        assert_eq!(figure(Some(Estimate::new(2.0, None)), 1, true), "2.0");
         assert_eq!(figure(None, 1, true), "–");
     }
 

@@ -120,12 +120,7 @@ mod tests {
     fn every_form_has_the_tables_where_something_was_traced() {
         let mut report = samples::report();
         assert!(tables(&report, Detail::Full).is_empty());
-        let figure = |value| {
-            Some(Estimate {
-                value,
-                interval: None,
-            })
-        };
+        let figure = |value| Some(Estimate::new(value, None));
         report.summary.traced.push(TracedRow {
             workload: "summary".to_owned(),
             neighbour: Neighbour::Cpu,

@@ -9,7 +9,7 @@ use super::cells::Cells;
 use crate::bpf::Runs;
 use crate::record::BpfCost;
 use crate::record::neighbour::Neighbour;
-use crate::stats::{self, Estimate};
+use crate::stats::{Estimate, Scale};
 
 /// The operations that every wakeup and switch goes through.
 pub const OPS: [&str; 3] = ["select_cpu", "enqueue", "dispatch"];
@@ -71,18 +71,22 @@ pub fn costs(cells: &Cells) -> Vec<Bpf> {
         .each_row()
         .filter_map(|(workload, neighbour, arm)| {
             let rounds = cells.rounds(workload, neighbour, arm);
-            let costs: Vec<&BpfCost> = rounds.values().filter_map(|m| m.bpf.as_ref()).collect();
-            let median = |figure: &dyn Fn(&BpfCost) -> Option<f64>| {
-                let values: Vec<f64> = costs.iter().filter_map(|cost| figure(cost)).collect();
-                stats::median_of_rounds(&values)
+            let by_round = rounds
+                .iter()
+                .filter_map(|(round, m)| Some((*round, m.bpf.as_ref()?)));
+            let (rounds, costs): (Vec<u32>, Vec<&BpfCost>) = by_round.unzip();
+            let mean = |figure: &dyn Fn(&BpfCost) -> Option<f64>| {
+                let values = rounds.iter().zip(&costs);
+                let values = values.filter_map(|(round, cost)| Some((*round, figure(cost)?)));
+                cells.mean(values, Scale::Log)
             };
             (!costs.is_empty()).then(|| Bpf {
                 workload: workload.to_owned(),
                 neighbour,
                 arm: arm.to_owned(),
-                op_ns: OPS.map(|op| median(&|cost| op_ns(cost, op))),
-                sum_ns: median(&sum_ns),
-                cpu_percent: median(&|cost| Some(cpu_percent(cost))),
+                op_ns: OPS.map(|op| mean(&|cost| op_ns(cost, op))),
+                sum_ns: mean(&sum_ns),
+                cpu_percent: mean(&|cost| Some(cpu_percent(cost))),
                 programs: programs(&costs),
             })
         })

@@ -6,7 +6,11 @@ use std::collections::BTreeMap;
 use crate::plan::{Plan, SHARED};
 use crate::record::neighbour::{Kind, Neighbour};
 use crate::record::{Cell, Measurement};
-use crate::stats::{self, Estimate};
+use crate::stats::{self, Estimate, P99_MIN_SAMPLES, Scale};
+
+/// The measured cells of a row by round, and those of two rows.
+pub type Rounds<'a> = BTreeMap<u32, &'a Measurement>;
+pub type Pairs<'a> = BTreeMap<u32, (&'a Measurement, &'a Measurement)>;
 
 /// The measured cells by what they are of.
 pub struct Cells<'a> {
@@ -45,15 +49,76 @@ impl<'a> Cells<'a> {
             .unwrap_or_default()
     }
 
-    /// The same figure of two rows, paired by round.
-    pub fn pairs<'b>(
-        above: &BTreeMap<u32, &'b Measurement>,
-        below: &BTreeMap<u32, &'b Measurement>,
-    ) -> Vec<(&'b Measurement, &'b Measurement)> {
+    /// The cells of two rows by round. Rounds of arms with boots of their own are no pairs; the boots that they are on
+    /// follow one another, and it is boots that an interval counts.
+    pub fn pairs<'b>(above: &Rounds<'b>, below: &Rounds<'b>) -> Pairs<'b> {
         above
             .iter()
-            .filter_map(|(round, m)| Some((*m, *below.get(round)?)))
+            .filter_map(|(round, m)| Some((*round, (*m, *below.get(round)?))))
             .collect()
+    }
+
+    /// The mean over boots of values by round, and its interval.
+    pub fn mean(
+        &self,
+        values: impl IntoIterator<Item = (u32, f64)>,
+        scale: Scale,
+    ) -> Option<Estimate> {
+        let values = values.into_iter();
+        let by_boot: Vec<(u32, f64)> = values
+            .map(|(round, value)| (self.plan.boot_of(round), value))
+            .collect();
+        stats::over_boots(&by_boot, scale)
+    }
+
+    /// The mean over boots of percentiles of samples by round.
+    pub fn percentile(&self, rounds: &BTreeMap<u32, Vec<f64>>, percent: f64) -> Option<Estimate> {
+        let by_boot: Vec<(u32, &[f64])> = rounds
+            .iter()
+            .map(|(round, samples)| (self.plan.boot_of(*round), samples.as_slice()))
+            .collect();
+        stats::percentile_over_boots(&by_boot, percent)
+    }
+
+    /// The same of p99, which needs samples.
+    pub fn p99(&self, rounds: &BTreeMap<u32, Vec<f64>>) -> Option<Estimate> {
+        let samples: usize = rounds.values().map(Vec::len).sum();
+        (samples >= P99_MIN_SAMPLES)
+            .then(|| self.percentile(rounds, 99.0))
+            .flatten()
+    }
+
+    /// The ratio of two p99 over the rounds that both have; `None` with too few samples on either side.
+    pub fn p99_ratio(
+        &self,
+        pairs: &Pairs,
+        samples: impl Fn(&Measurement) -> Option<Vec<f64>>,
+    ) -> Option<Estimate> {
+        let rounds: Vec<(u32, Vec<f64>, Vec<f64>)> = pairs
+            .iter()
+            .filter_map(|(round, (above, below))| {
+                Some((self.plan.boot_of(*round), samples(above)?, samples(below)?))
+            })
+            .collect();
+        let above: usize = rounds.iter().map(|(_, above, _)| above.len()).sum();
+        let below: usize = rounds.iter().map(|(.., below)| below.len()).sum();
+        if above.min(below) < P99_MIN_SAMPLES {
+            return None;
+        }
+        let rounds: Vec<(u32, &[f64], &[f64])> = rounds
+            .iter()
+            .map(|(boot, above, below)| (*boot, above.as_slice(), below.as_slice()))
+            .collect();
+        stats::percentile_ratio_over_boots(&rounds, 99.0)
+    }
+
+    /// The mean over boots of the geometric means over the kinds of work.
+    pub fn mean_work(&self, ratios: &BTreeMap<u32, BTreeMap<Kind, f64>>) -> Option<Estimate> {
+        let means = ratios.iter().filter_map(|(round, kinds)| {
+            let kinds: Vec<f64> = kinds.values().copied().collect();
+            Some((*round, stats::geometric_mean(&kinds)?))
+        });
+        self.mean(means, Scale::Log)
     }
 
     /// The quiet cells that an arm's shares refer to: on the shared boot the baseline's, on a
@@ -105,32 +170,24 @@ impl<'a> Cells<'a> {
 }
 
 /// The ratio of two arms' work a round, by kind.
-pub fn work_ratios(pairs: &[(&Measurement, &Measurement)]) -> Vec<BTreeMap<Kind, f64>> {
+pub fn work_ratios(pairs: &Pairs) -> BTreeMap<u32, BTreeMap<Kind, f64>> {
     pairs
         .iter()
-        .map(|(above, below)| {
+        .map(|(round, (above, below))| {
             let ratio = |kind: Kind, rate: f64| {
                 let other = below.neighbours.iter().find(|work| work.kind == kind)?;
                 (other.rate > 0.0).then(|| (kind, rate / other.rate))
             };
-            above
-                .neighbours
-                .iter()
-                .filter_map(|work| ratio(work.kind, work.rate))
-                .collect()
+            let rates = above.neighbours.iter();
+            let ratios = rates.filter_map(|work| ratio(work.kind, work.rate));
+            (*round, ratios.collect())
         })
         .collect()
 }
 
-/// The median of the geometric means over the kinds of work.
-pub fn mean_work(ratios: &[BTreeMap<Kind, f64>]) -> Option<Estimate> {
-    let means: Vec<f64> = ratios
-        .iter()
-        .filter_map(|round| stats::geometric_mean(&round.values().copied().collect::<Vec<_>>()))
-        .collect();
-    stats::median_of_rounds(&means)
-}
-
-pub fn token_ms(rounds: &BTreeMap<u32, &Measurement>) -> Vec<Vec<f64>> {
-    rounds.values().map(|m| m.workload.token_ms()).collect()
+pub fn token_ms(rounds: &Rounds) -> BTreeMap<u32, Vec<f64>> {
+    let rounds = rounds.iter();
+    rounds
+        .map(|(round, m)| (*round, m.workload.token_ms()))
+        .collect()
 }

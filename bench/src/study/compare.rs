@@ -1,27 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Two runs of the same cells against each other, before and after a change. Pure.
 //!
-//! Rounds are paired by their number, as far as both runs have it: they stand at the same place between
-//! the boots. The interval is Student's over the logarithms of the ratios, which unlike a bootstrap of
-//! five rounds can keep a small error; it is widened by Bonferroni for the number of comparisons made.
+//! The boots of one run are no pairs of the other's, hours or weeks later: the interval is Welch's over the
+//! logarithms of what the boots of either run have in the mean, widened by Bonferroni for the number of comparisons
+//! made. It needs boots: what all rounds of a boot share cannot be told from a change.
 
-use std::collections::BTreeMap;
-
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::cells::{Cells, measured};
-use crate::plan::Plan;
+use crate::plan::{Plan, Where};
 use crate::record::Cell;
 use crate::record::Measurement;
 use crate::record::neighbour::Neighbour;
-use crate::stats::{self, P99_MIN_SAMPLES};
+use crate::stats::{self, Estimate, P99_MIN_SAMPLES};
 
 /// The chance that any of all verdicts is wrong when nothing has changed, unless another is asked for. Not 5 %: a
 /// gate that runs with every change would cry wolf once in twenty.
 pub const GATE: f64 = 0.01;
-/// Fewer rounds tell nothing about their own spread.
-const MIN_ROUNDS: usize = 3;
-/// Percentiles, and the samples that each needs in every round: with fewer, the chance is above 1 % that not one
+/// Fewer boots tell nothing about their own spread.
+const MIN_BOOTS: usize = 3;
+/// Percentiles, and the samples that each needs in every boot: with fewer, the chance is above 1 % that not one
 /// lies beyond the true one (0.99^459, 0.95^90, 0.9^44 < 0.01).
 const TAILS: [(u32, usize); 3] = [(99, P99_MIN_SAMPLES), (95, 90), (90, 44)];
 
@@ -30,7 +28,7 @@ const TAILS: [(u32, usize); 3] = [(99, P99_MIN_SAMPLES), (95, 90), (90, 44)];
 pub enum Figure {
     /// Tokens/s; beside a neighbour the share of clean, which forgives a host that became slower.
     Speed,
-    /// The highest percentile that the rounds of both runs have the samples for.
+    /// The highest percentile that the boots of both runs have the samples for.
     Tail(Latency, u32),
     /// Of a server's requests offered, how many were answered.
     Answered,
@@ -53,7 +51,7 @@ pub enum Verdict {
     Worse,
     /// The interval covers no change.
     NoDifference,
-    TooFewRounds,
+    TooFewBoots,
 }
 
 /// One figure of one row: the second run over the first.
@@ -63,7 +61,8 @@ pub struct Change {
     pub neighbour: Neighbour,
     pub arm: String,
     pub figure: Figure,
-    pub rounds: usize,
+    /// That each of the two runs has of it; of failures, how many.
+    pub count: usize,
     pub ratio: Option<f64>,
     /// At the corrected level.
     pub interval: Option<[f64; 2]>,
@@ -107,7 +106,7 @@ pub fn compare(gate: f64, before: &Run, after: &Run, arms: &[String]) -> Vec<Cha
         measured(before.plan, before.cells),
         measured(after.plan, after.cells),
     );
-    let mut rows: Vec<(Change, Vec<f64>)> = Vec::new();
+    let mut rows: Vec<(Change, Option<Estimate>)> = Vec::new();
     let mut failures = Vec::new();
     for (workload, neighbour, arm) in b
         .each_row()
@@ -115,24 +114,30 @@ pub fn compare(gate: f64, before: &Run, after: &Run, arms: &[String]) -> Vec<Cha
     {
         let row = (workload, neighbour, arm);
         for figure in figures(&a, &b, row) {
-            let ratios = ratios(&a, &b, row, figure);
+            let sides = [&a, &b].map(|cells| values(cells, row, figure));
+            let count = sides.each_ref().map(boots).into_iter().min().unwrap_or(0);
+            let [before, after] = sides;
+            let ratio = stats::welch(&after, &before);
             let row = Change {
                 workload: workload.to_owned(),
                 neighbour,
                 arm: arm.to_owned(),
                 figure,
-                rounds: ratios.len(),
+                count,
                 ratio: None,
                 interval: None,
-                verdict: Verdict::TooFewRounds,
+                verdict: Verdict::TooFewBoots,
             };
-            rows.push((row, ratios));
+            rows.push((row, ratio));
         }
         failures.extend(more_failures(before, after, row));
     }
-    let comparisons = rows.iter().filter(|(_, r)| r.len() >= MIN_ROUNDS).count();
+    let comparisons = rows
+        .iter()
+        .filter(|(row, _)| row.count >= MIN_BOOTS)
+        .count();
     rows.into_iter()
-        .map(|(row, ratios)| judge(row, &ratios, gate / comparisons.max(1) as f64))
+        .map(|(row, ratio)| judge(row, ratio, gate / comparisons.max(1) as f64))
         .chain(failures)
         .collect()
 }
@@ -157,34 +162,26 @@ fn more_failures(before: &Run, after: &Run, row: RowOf) -> Option<Change> {
         neighbour,
         arm: arm.to_owned(),
         figure: Figure::Failures,
-        rounds: after,
+        count: after,
         ratio: None,
         interval: None,
         verdict: Verdict::Worse,
     })
 }
 
-fn judge(mut row: Change, ratios: &[f64], error: f64) -> Change {
-    let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
-    let count = logs.len() as f64;
-    if logs.is_empty() {
-        return row;
-    }
-    let mean = logs.iter().sum::<f64>() / count;
-    row.ratio = Some(mean.exp());
-    if logs.len() < MIN_ROUNDS {
-        return row;
-    }
-    let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (count - 1.0);
-    let Ok(student) = StudentsT::new(0.0, 1.0, count - 1.0) else {
+fn judge(mut row: Change, ratio: Option<Estimate>, error: f64) -> Change {
+    row.ratio = ratio.map(|ratio| ratio.value);
+    let interval = ratio.and_then(|ratio| ratio.interval_at(1.0 - error));
+    let (Some(ratio), Some([low, high])) = (row.ratio, interval) else {
         return row;
     };
-    let half = student.inverse_cdf(1.0 - error / 2.0) * (variance / count).sqrt();
-    let (low, high) = ((mean - half).exp(), (mean + half).exp());
-    row.interval = Some([low, high]);
+    if row.count < MIN_BOOTS {
+        return row;
+    }
+    row.interval = interval;
     row.verdict = if low <= 1.0 && high >= 1.0 {
         Verdict::NoDifference
-    } else if row.figure.is_better(mean.exp()) {
+    } else if row.figure.is_better(ratio) {
         Verdict::Better
     } else {
         Verdict::Worse
@@ -196,17 +193,19 @@ type RowOf<'a> = (&'a str, Neighbour, &'a str);
 
 /// What can be compared of a row: its speed, and the tails of what its workload reports.
 fn figures(a: &Cells, b: &Cells, row: RowOf) -> Vec<Figure> {
-    let (workload, neighbour, arm) = row;
-    let rounds = [a, b].map(|cells| cells.rounds(workload, neighbour, arm));
-    let both: Vec<&Measurement> = rounds.iter().flat_map(|r| r.values().copied()).collect();
+    let boots: Vec<Vec<&Measurement>> = [a, b]
+        .into_iter()
+        .flat_map(|cells| by_boot(cells, row).into_values())
+        .collect();
+    let is_server = |m: &&Measurement| m.workload.client().is_some();
+    let requests = boots.iter().flatten().any(is_server);
     let mut figures = vec![Figure::Speed];
-    if both.iter().any(|m| m.workload.client().is_some()) {
+    if requests {
         figures.push(Figure::Answered);
     }
     for latency in [Latency::Token, Latency::Ttft, Latency::Tpot] {
-        let counts = both.iter().map(|m| latency.samples(m).len());
+        let counts = boots.iter().map(|boot| latency.samples(boot).len());
         let fewest = counts.min().unwrap_or(0);
-        let requests = both.iter().any(|m| m.workload.client().is_some());
         if latency == Latency::Token || requests {
             let percent = TAILS.iter().find(|(_, least)| fewest >= *least);
             figures.push(Figure::Tail(
@@ -219,19 +218,22 @@ fn figures(a: &Cells, b: &Cells, row: RowOf) -> Vec<Figure> {
 }
 
 impl Latency {
-    /// Of one cell; the unit does not matter.
-    fn samples(self, m: &Measurement) -> Vec<f64> {
-        let client = m.workload.client();
-        match self {
-            Self::Token => m.workload.token_ms(),
-            Self::Ttft => client.map_or_else(Vec::new, |client| client.ttfts.clone()),
-            Self::Tpot => client.map_or_else(Vec::new, |client| client.tpots.clone()),
-        }
+    /// Of one boot; the unit does not matter.
+    fn samples(self, boot: &[&Measurement]) -> Vec<f64> {
+        let samples = |m: &Measurement| {
+            let client = m.workload.client();
+            match self {
+                Self::Token => m.workload.token_ms(),
+                Self::Ttft => client.map_or_else(Vec::new, |client| client.ttfts.clone()),
+                Self::Tpot => client.map_or_else(Vec::new, |client| client.tpots.clone()),
+            }
+        };
+        boot.iter().flat_map(|m| samples(m)).collect()
     }
 
-    /// `None`: the cell has too few samples for it.
-    fn percentile(self, m: &Measurement, percent: u32) -> Option<f64> {
-        let mut samples = self.samples(m);
+    /// `None`: the boot has too few samples for it.
+    fn percentile(self, boot: &[&Measurement], percent: u32) -> Option<f64> {
+        let mut samples = self.samples(boot);
         let (_, least) = TAILS.iter().find(|(known, _)| *known == percent)?;
         (samples.len() >= *least)
             .then(|| stats::percentile(&mut samples, f64::from(percent)))
@@ -239,34 +241,66 @@ impl Latency {
     }
 }
 
-fn ratios(a: &Cells, b: &Cells, row: RowOf, figure: Figure) -> Vec<f64> {
-    let (before, after) = (values(a, row, figure), values(b, row, figure));
-    after
-        .iter()
-        .filter_map(|(round, value)| Some(value / before.get(round)?))
-        .filter(|ratio| ratio.is_finite() && *ratio > 0.0)
-        .collect()
+/// On a host each round counts as a boot. Of the lab's boots one is one: another run's is another.
+fn boot_of(plan: &Plan, round: u32) -> u32 {
+    match (plan.on, plan.boots()) {
+        (Where::Lab, 1) => 0,
+        _ => plan.boot_of(round),
+    }
 }
 
-fn values(cells: &Cells, (workload, neighbour, arm): RowOf, figure: Figure) -> BTreeMap<u32, f64> {
-    let each = |value: &dyn Fn(&Measurement) -> Option<f64>| {
-        let rounds = cells.rounds(workload, neighbour, arm);
-        let values = rounds.into_iter();
+fn by_boot<'a>(
+    cells: &Cells<'a>,
+    (workload, neighbour, arm): RowOf,
+) -> BTreeMap<u32, Vec<&'a Measurement>> {
+    let mut boots: BTreeMap<u32, Vec<&Measurement>> = BTreeMap::new();
+    for (round, m) in cells.rounds(workload, neighbour, arm) {
+        let boot = boots.entry(boot_of(cells.plan, round)).or_default();
+        boot.push(m);
+    }
+    boots
+}
+
+fn boots(values: &Vec<(u32, f64)>) -> usize {
+    let boots: BTreeSet<u32> = values.iter().map(|(boot, _)| *boot).collect();
+    boots.len()
+}
+
+/// Values of a figure, each with its boot.
+fn values(cells: &Cells, row: RowOf, figure: Figure) -> Vec<(u32, f64)> {
+    let (workload, neighbour, arm) = row;
+    let each = |value: &dyn Fn(&Measurement) -> Option<f64>| -> Vec<(u32, f64)> {
+        let rounds = cells.rounds(workload, neighbour, arm).into_iter();
+        let values = rounds.filter_map(|(round, m)| Some((round, value(m)?)));
         values
-            .filter_map(|(round, m)| Some((round, value(m)?)))
+            .map(|(round, value)| (boot_of(cells.plan, round), value))
             .collect()
     };
-    match figure {
+    let values: Vec<(u32, f64)> = match figure {
         Figure::Speed if neighbour == Neighbour::None => each(&|m| Some(m.workload.tokens_per_s())),
-        Figure::Speed => cells.shares(workload, neighbour, arm),
-        Figure::Tail(latency, percent) => each(&|m| latency.percentile(m, percent)),
+        Figure::Speed => {
+            let shares = cells.shares(workload, neighbour, arm).into_iter();
+            shares
+                .map(|(round, share)| (boot_of(cells.plan, round), share))
+                .collect()
+        }
+        Figure::Tail(latency, percent) => {
+            let boots = by_boot(cells, row).into_iter();
+            boots
+                .filter_map(|(boot, m)| Some((boot, latency.percentile(&m, percent)?)))
+                .collect()
+        }
         Figure::Answered => each(&|m| {
             let client = m.workload.client()?;
             Some(client.completed as f64 / client.offered as f64)
         }),
         // Counted, not compared.
-        Figure::Failures => BTreeMap::new(),
-    }
+        Figure::Failures => Vec::new(),
+    };
+    let finite = values.into_iter();
+    finite
+        .filter(|(_, value)| value.is_finite() && *value > 0.0)
+        .collect()
 }
 
 #[cfg(test)]
@@ -312,7 +346,7 @@ mod tests {
         let verdicts = (0..20).flat_map(|at| {
             changes(&run(2 * at, 1.0), &run(2 * at + 1, 1.0), "eevdf")
                 .into_iter()
-                .filter(|change| change.rounds > 0)
+                .filter(|change| change.count > 0)
         });
         for change in verdicts {
             assert_eq!(change.verdict, Verdict::NoDifference, "{change:?}");
@@ -323,7 +357,7 @@ mod tests {
     fn a_third_slower_is_worse_and_faster_is_better() {
         for (factor, expected) in [(0.66, Verdict::Worse), (1.5, Verdict::Better)] {
             let changes = changes(&run(1, 1.0), &run(2, factor), "gpuaware");
-            let noisy = |c: &&Change| c.neighbour != Neighbour::None && c.rounds > 0;
+            let noisy = |c: &&Change| c.neighbour != Neighbour::None && c.count > 0;
             let noisy: Vec<&Change> = changes.iter().filter(noisy).collect();
             assert_eq!(noisy.len(), 4);
             assert!(noisy.iter().all(|c| c.verdict == expected), "{noisy:?}");
@@ -354,7 +388,7 @@ mod tests {
             let changes = changes(&served(requests, 1.0), &served(500, 2.0), "gpuaware");
             let of = |latency| {
                 let figure = Figure::Tail(latency, percent);
-                let found = changes.iter().find(|c| c.figure == figure && c.rounds == 3);
+                let found = changes.iter().find(|c| c.figure == figure && c.count == 3);
                 found.unwrap_or_else(|| panic!("{latency:?} of {requests}: {changes:?}"))
             };
             assert_eq!(of(Latency::Ttft).verdict, Verdict::Worse);
@@ -365,7 +399,7 @@ mod tests {
         let ttft = changes
             .iter()
             .find(|c| c.figure == Figure::Tail(Latency::Ttft, 90));
-        assert_eq!(ttft.unwrap().verdict, Verdict::TooFewRounds);
+        assert_eq!(ttft.unwrap().verdict, Verdict::TooFewBoots);
         assert_eq!(Figure::Tail(Latency::Ttft, 99).name(), "p99 TTFT");
     }
 
@@ -380,7 +414,7 @@ mod tests {
         }
         let changes = changes(&served(500, 1.0), &half, "gpuaware");
         let answered = changes.iter().find(|c| c.figure == Figure::Answered);
-        let answered = answered.filter(|c| c.rounds == 3).unwrap();
+        let answered = answered.filter(|c| c.count == 3).unwrap();
         assert_eq!(
             (answered.verdict, answered.ratio),
             (Verdict::Worse, Some(0.5))
@@ -396,34 +430,66 @@ mod tests {
         let worse = |before: &[Cell], after: &[Cell]| {
             let changes = changes(before, after, "gpuaware");
             let worse = changes.iter().filter(|c| c.verdict == Verdict::Worse);
-            worse.map(|c| (c.figure, c.rounds)).collect::<Vec<_>>()
+            worse.map(|c| (c.figure, c.count)).collect::<Vec<_>>()
         };
         assert_eq!(worse(&before, &after), [(Figure::Failures, 1)]);
         assert_eq!(worse(&after, &before), [], "repaired");
     }
 
     #[test]
-    fn an_interval_by_hand_and_too_few_rounds() {
+    fn rounds_of_one_boot_are_no_boots() {
+        let mut plan = plan();
+        plan.matrix.boots = 1;
+        plan.blocks = crate::plan::blocks(&plan.matrix, &plan.arms, 7);
+        let (before, after) = (run(1, 1.0), run(2, 0.5));
+        let verdicts = |plan: &Plan| {
+            let run = |cells| Run { plan, cells };
+            let arms = ["gpuaware".to_owned()];
+            let changes = compare(GATE, &run(&before), &run(&after), &arms);
+            let judged = changes.iter().map(|change| change.verdict);
+            judged
+                .filter(|v| *v != Verdict::TooFewBoots)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(verdicts(&plan), []);
+        plan.on = Where::Host;
+        assert!(
+            verdicts(&plan).contains(&Verdict::Worse),
+            "a host has one boot"
+        );
+    }
+
+    #[test]
+    fn the_interval_is_widened_for_the_comparisons_and_three_boots_are_needed() {
         let row = Change {
             workload: String::new(),
             neighbour: Neighbour::Cpu,
             arm: String::new(),
             figure: Figure::Speed,
-            rounds: 3,
+            count: 3,
             ratio: None,
             interval: None,
-            verdict: Verdict::TooFewRounds,
+            verdict: Verdict::TooFewBoots,
         };
-        // Logs -0.1, 0, 0.1: mean 0, deviation 0.1, t(0.975; 2) = 4.302653: 0.1 x 4.302653 / sqrt 3.
-        let logs = [-0.1_f64, 0.0, 0.1].map(f64::exp);
-        let judged = judge(row.clone(), &logs, 0.05);
-        let half = (0.1 * 4.302_653 / 3.0_f64.sqrt()).exp();
-        let [low, high] = judged.interval.unwrap();
-        assert!(
-            (high - half).abs() < 1e-4 && (low - 1.0 / half).abs() < 1e-4,
-            "{judged:?}"
-        );
-        assert_eq!(judged.verdict, Verdict::NoDifference);
-        assert_eq!(judge(row, &[1.5, 1.5], 0.05).verdict, Verdict::TooFewRounds);
+        let boots = |logs: [f64; 3]| -> Vec<(u32, f64)> { (0..).zip(logs.map(f64::exp)).collect() };
+        let (before, after) = (boots([-0.1, 0.0, 0.1]), boots([0.2, 0.3, 0.4]));
+        let ratio = stats::welch(&after, &before);
+        // t(0.975; 4) = 2.776445 and t(0.9975; 4) = 5.597568, the error 0.1 x sqrt(2 / 3).
+        let error = 0.1 * (2.0_f64 / 3.0).sqrt();
+        for (gate, t, verdict) in [
+            (0.05, 2.776_445, Verdict::Better),
+            (0.005, 5.597_568, Verdict::NoDifference),
+        ] {
+            let judged = judge(row.clone(), ratio, gate);
+            let [low, high] = judged.interval.unwrap();
+            assert!(
+                (low.ln() - (0.3 - t * error)).abs() < 1e-5
+                    && (high.ln() - (0.3 + t * error)).abs() < 1e-5,
+                "{judged:?}"
+            );
+            assert_eq!(judged.verdict, verdict);
+        }
+        let thin = Change { count: 2, ..row };
+        assert_eq!(judge(thin, ratio, 0.05).verdict, Verdict::TooFewBoots);
     }
 }

@@ -23,7 +23,8 @@ pub(super) fn distributions(cells: &Cells) -> Vec<Distribution> {
     cells
         .each_row()
         .filter_map(|(workload, neighbour, arm)| {
-            let mut all = token_ms(&cells.rounds(workload, neighbour, arm)).concat();
+            let rounds = token_ms(&cells.rounds(workload, neighbour, arm));
+            let mut all: Vec<f64> = rounds.into_values().flatten().collect();
             all.sort_by(f64::total_cmp);
             let last = all.len().checked_sub(1)?;
             let at = |step: usize| all[(step * last).div_ceil(POINTS - 1)];

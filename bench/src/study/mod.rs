@@ -7,6 +7,7 @@ pub mod compare;
 mod distribution;
 mod model;
 pub mod overlap;
+pub mod pool;
 mod rivals;
 mod serving;
 pub mod ticks;
@@ -16,12 +17,12 @@ mod versus;
 use crate::plan::{Plan, SHARED};
 use crate::record::neighbour::Neighbour;
 use crate::record::{Cell, Measurement};
-use crate::stats::{self, Estimate, P99_MIN_SAMPLES};
+use crate::stats::{self, Estimate, Scale};
 pub use bpf::{Bpf, OPS};
-use cells::{Cells, mean_work, measured, token_ms, work_ratios};
+use cells::{Cells, measured, token_ms, work_ratios};
 pub use distribution::Distribution;
 pub use model::{DisturbedCell, FailedCell, Marks, Overhead, Row, Summary};
-pub use rivals::{Figure, Rivals};
+pub use rivals::{FALSE_RATE, Figure, Rivals};
 pub use serving::Serving;
 pub use ticks::Ticks;
 #[cfg(test)]
@@ -40,7 +41,7 @@ pub fn study(plan: &Plan, cells: &[Cell]) -> Summary {
         rows: rows(&measured, &failed, &disturbed),
         distributions: distribution::distributions(&measured),
         serving: serving::serving(&measured),
-        rivals: rivals::rivals(&measured, &versus),
+        rivals: rivals::rivals(&measured, &versus, FALSE_RATE),
         versus,
         overhead: overheads(&measured),
         marks: marks(&measured),
@@ -118,30 +119,20 @@ fn rows(cells: &Cells, failed: &[FailedCell], disturbed: &[DisturbedCell]) -> Ve
 
 fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str) -> Row {
     let rounds = cells.rounds(workload, neighbour, arm);
-    let each = |figure: fn(&Measurement) -> Option<f64>| -> Option<Estimate> {
-        stats::median_of_rounds(
-            &rounds
-                .values()
-                .filter_map(|m| figure(m))
-                .collect::<Vec<_>>(),
-        )
+    let each = |scale: Scale, figure: fn(&Measurement) -> Option<f64>| -> Option<Estimate> {
+        let values = rounds.iter();
+        let values = values.filter_map(|(round, m)| Some((*round, figure(m)?)));
+        cells.mean(values, scale)
     };
     let tokens = token_ms(&rounds);
-    let tokens: Vec<&[f64]> = tokens.iter().map(Vec::as_slice).collect();
-    let token_samples = tokens.iter().map(|round| round.len()).sum();
     let baseline = cells.rounds(workload, neighbour, &cells.plan.matrix.baseline);
     let work = work_ratios(&Cells::pairs(&rounds, &baseline));
     let kinds = neighbour.kinds().iter().filter_map(|kind| {
-        let values: Vec<f64> = work
+        let values = work
             .iter()
-            .filter_map(|round| round.get(kind).copied())
-            .collect();
-        Some((*kind, stats::median_of_rounds(&values)?))
+            .filter_map(|(round, kinds)| Some((*round, *kinds.get(kind)?)));
+        Some((*kind, cells.mean(values, Scale::Log)?))
     });
-    let shares: Vec<f64> = cells
-        .shares(workload, neighbour, arm)
-        .into_values()
-        .collect();
     Row {
         workload: workload.to_owned(),
         neighbour,
@@ -149,18 +140,19 @@ fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str) -> Row {
         rounds: rounds.len(),
         failed: 0,
         disturbed: 0,
-        tokens_per_s: each(|m| Some(m.workload.tokens_per_s())),
-        share_of_clean: stats::median_of_rounds(&shares),
-        token_p50_ms: stats::pooled_percentile(&tokens, 50.0),
-        token_p99_ms: (token_samples >= P99_MIN_SAMPLES)
-            .then(|| stats::pooled_percentile(&tokens, 99.0))
-            .flatten(),
-        token_samples,
-        switches_per_1000_launches: each(switches_per_1000_launches),
+        tokens_per_s: each(Scale::Log, |m| Some(m.workload.tokens_per_s())),
+        share_of_clean: cells.mean(cells.shares(workload, neighbour, arm), Scale::Log),
+        token_p50_ms: cells.percentile(&tokens, 50.0),
+        token_p99_ms: cells.p99(&tokens),
+        token_samples: tokens.values().map(Vec::len).sum(),
+        switches_per_1000_launches: each(Scale::Plain, switches_per_1000_launches)
+            .map(|switches| switches.within(0.0, f64::INFINITY)),
         work: kinds.collect(),
-        work_mean: mean_work(&work),
-        idle_percent: each(|m| Some(m.cpu.idle_percent)),
-        cpu_s_per_1000_launches: each(cpu_s_per_1000_launches).map(|estimate| estimate.value),
+        work_mean: cells.mean_work(&work),
+        idle_percent: each(Scale::Plain, |m| Some(m.cpu.idle_percent))
+            .map(|percent| percent.within(0.0, 100.0)),
+        cpu_s_per_1000_launches: each(Scale::Log, cpu_s_per_1000_launches)
+            .map(|estimate| estimate.value),
     }
 }
 
@@ -182,14 +174,11 @@ fn overheads(cells: &Cells) -> Vec<Overhead> {
         .each_workload_and_arm()
         .filter(|(_, arm)| *arm != cells.plan.matrix.baseline && cells.plan.group(arm) == SHARED)
         .filter_map(|(workload, arm)| {
-            let shares: Vec<f64> = cells
-                .shares(workload, Neighbour::None, arm)
-                .into_values()
-                .collect();
+            let shares = cells.shares(workload, Neighbour::None, arm);
             Some(Overhead {
                 workload: workload.to_owned(),
                 arm: arm.to_owned(),
-                ratio: stats::median_of_rounds(&shares)?,
+                ratio: cells.mean(shares, Scale::Log)?,
             })
         })
         .collect()
@@ -221,6 +210,10 @@ fn marks(cells: &Cells) -> Vec<Marks> {
 }
 
 #[cfg(test)]
+mod coverage;
+#[cfg(test)]
 mod same;
+#[cfg(test)]
+mod simulated;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Where other arms beat the subject: on the plane of isolation and waste, and figure by figure. Only what the
-//! paired intervals of [`Versus`] show counts.
+//! Where other arms beat the subject: on the plane of isolation and waste, and figure by figure. Only what [`Versus`]
+//! shows counts, of all comparisons of a run together: with as many, some intervals miss by chance.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,16 @@ use super::cells::Cells;
 use super::versus::Versus;
 use crate::plan::SHARED;
 use crate::record::neighbour::Neighbour;
-use crate::stats::Estimate;
+use crate::stats::{self, Estimate};
 
 /// Ratios nearer to 1 than this are equal: two digits are what a report shows.
 const RATIO_RESOLUTION: f64 = 0.005;
 /// Idle time is counted in ticks of 10 ms: differences below this many percentage points are the counter's.
 const IDLE_RESOLUTION: f64 = 0.5;
+
+/// Of all that a run says of two arms, so much is expected to be wrong; and where nothing differs, so often a run says
+/// anything at all. Not less: most of what is said here is where the subject is behind.
+pub const FALSE_RATE: f64 = 0.05;
 
 /// What a reader compares arms by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -51,30 +55,55 @@ impl Figure {
         }
     }
 
-    /// Who has the better of it; `None`: too few rounds to say.
-    fn better(self, versus: &Versus) -> Option<Better> {
-        let [low, high] = self.of(versus)?.interval?;
+    /// The chance to see such a difference where there is none that counts, and who has the better of it by the
+    /// middle; `None`: too few boots to say.
+    fn test(self, versus: &Versus) -> Option<(f64, Better)> {
+        let estimate = self.of(versus)?;
         let (least, most) = match self {
             Self::Idle => (-IDLE_RESOLUTION, IDLE_RESOLUTION),
             _ => (1.0 - RATIO_RESOLUTION, 1.0 + RATIO_RESOLUTION),
         };
+        let (above, below) = (estimate.p_above(most)?, estimate.p_below(least)?);
         let more_is_better = matches!(self, Self::ShareOfClean | Self::Work);
-        Some(if low > most {
-            if more_is_better {
-                Better::Subject
-            } else {
-                Better::Other
-            }
-        } else if high < least {
-            if more_is_better {
-                Better::Other
-            } else {
-                Better::Subject
-            }
+        let better = if (above < below) == more_is_better {
+            Better::Subject
         } else {
-            Better::NotShown
-        })
+            Better::Other
+        };
+        // Either side would have been one.
+        Some(((2.0 * above.min(below)).min(1.0), better))
     }
+
+    /// Idle time is no waste where nobody would use it.
+    fn counts(self, versus: &Versus) -> bool {
+        versus.neighbour != Neighbour::None || self != Self::Idle
+    }
+}
+
+/// Who has the better of each figure of a comparison of two arms, as all comparisons together allow to say.
+type Verdicts = BTreeMap<Figure, Better>;
+
+/// One map a comparison; figures that cannot be judged are left out.
+fn verdicts(versus: &[&Versus], rate: f64) -> Vec<Verdicts> {
+    let tests: Vec<(usize, Figure, f64, Better)> = versus
+        .iter()
+        .enumerate()
+        .flat_map(|(at, row)| {
+            let figures = Figure::ALL.into_iter().filter(|figure| figure.counts(row));
+            figures.filter_map(move |figure| {
+                let (p, better) = figure.test(row)?;
+                Some((at, figure, p, better))
+            })
+        })
+        .collect();
+    let p_values: Vec<f64> = tests.iter().map(|(_, _, p, _)| *p).collect();
+    let shown = stats::discoveries(&p_values, rate);
+    let mut verdicts = vec![Verdicts::new(); versus.len()];
+    for ((at, figure, _, better), shown) in tests.into_iter().zip(shown) {
+        let better = if shown { better } else { Better::NotShown };
+        verdicts[at].insert(figure, better);
+    }
+    verdicts
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,14 +119,24 @@ pub struct Rivals {
     pub workload: String,
     pub neighbour: Neighbour,
     pub subject: String,
+    /// Figures of arms that were compared with the subject's.
+    #[serde(default)]
+    pub compared: usize,
     /// Arms that keep more of the clean speed and are not shown to waste more, or that waste less and are not shown to
-    /// keep less. Absent: too few rounds to say, or no neighbour, beside which idle time is no waste.
+    /// keep less. Absent: too few boots to say, or no neighbour, beside which idle time is no waste.
     pub dominated_by: Option<Vec<String>>,
     /// Arms that are ahead in a figure; figures in which nobody is are left out.
     pub ahead: BTreeMap<Figure, Vec<String>>,
 }
 
-pub(super) fn rivals(cells: &Cells, versus: &[Versus]) -> Vec<Rivals> {
+pub(super) fn rivals(cells: &Cells, versus: &[Versus], rate: f64) -> Vec<Rivals> {
+    // Quiet cells on boots of their own have no clean reference but themselves.
+    let comparable = |row: &&Versus| {
+        row.neighbour != Neighbour::None
+            || [&row.subject, &row.other].map(|arm| cells.plan.group(arm)) == [SHARED, SHARED]
+    };
+    let compared: Vec<&Versus> = versus.iter().filter(comparable).collect();
+    let mut verdicts = verdicts(&compared, rate).into_iter();
     let mut all: Vec<Rivals> = Vec::new();
     for row in versus {
         let same =
@@ -107,32 +146,31 @@ pub(super) fn rivals(cells: &Cells, versus: &[Versus]) -> Vec<Rivals> {
                 workload: row.workload.clone(),
                 neighbour: row.neighbour,
                 subject: row.subject.clone(),
+                compared: 0,
                 dominated_by: None,
                 ahead: BTreeMap::new(),
             });
         }
-        // Quiet cells on boots of their own have no clean reference but themselves.
-        let comparable = row.neighbour != Neighbour::None
-            || [&row.subject, &row.other].map(|arm| cells.plan.group(arm)) == [SHARED, SHARED];
-        if let Some(rivals) = all.last_mut().filter(|_| comparable) {
-            rivals.judge(row);
+        let verdicts = comparable(&row).then(|| verdicts.next()).flatten();
+        if let (Some(rivals), Some(verdicts)) = (all.last_mut(), verdicts) {
+            rivals.judge(row, &verdicts);
         }
     }
     all
 }
 
 impl Rivals {
-    fn judge(&mut self, row: &Versus) {
-        let noisy = self.neighbour != Neighbour::None;
-        for figure in Figure::ALL {
-            let counts = noisy || !matches!(figure, Figure::Idle);
-            if counts && figure.better(row) == Some(Better::Other) {
-                let arms = self.ahead.entry(figure).or_default();
+    fn judge(&mut self, row: &Versus, verdicts: &Verdicts) {
+        self.compared += verdicts.len();
+        for (figure, better) in verdicts {
+            if *better == Better::Other {
+                let arms = self.ahead.entry(*figure).or_default();
                 arms.push(row.other.clone());
             }
         }
-        let plane = (Figure::ShareOfClean.better(row), Figure::Idle.better(row));
-        let (true, (Some(isolation), Some(waste))) = (noisy, plane) else {
+        let of = |figure| verdicts.get(&figure).copied();
+        let plane = (of(Figure::ShareOfClean), of(Figure::Idle));
+        let (Some(isolation), Some(waste)) = plane else {
             return;
         };
         let dominating = self.dominated_by.get_or_insert_default();
@@ -185,9 +223,9 @@ mod tests {
 
     #[test]
     fn who_keeps_more_for_no_more_waste_dominates() {
-        assert!(dominated_by([96.0, 97.0, 98.0], 5.0));
-        assert!(dominated_by([96.0, 97.0, 98.0], 0.0));
-        assert!(!dominated_by([96.0, 97.0, 98.0], 20.0), "for more waste");
+        assert!(dominated_by([96.9, 97.0, 97.1], 5.0));
+        assert!(dominated_by([96.9, 97.0, 97.1], 0.0));
+        assert!(!dominated_by([96.9, 97.0, 97.1], 20.0), "for more waste");
         assert!(!dominated_by([94.0, 97.0, 98.0], 5.0), "covers no change");
         assert!(
             !dominated_by([95.1, 95.2, 95.3], 5.0),
@@ -198,7 +236,7 @@ mod tests {
     #[test]
     fn who_wastes_less_and_keeps_as_much_dominates() {
         assert!(dominated_by([94.0, 95.0, 96.0], 0.0));
-        assert!(!dominated_by([92.0, 93.0, 94.0], 0.0), "keeps less");
+        assert!(!dominated_by([92.9, 93.0, 93.1], 0.0), "keeps less");
         assert!(!dominated_by([94.0, 95.0, 96.0], 4.6), "a tick's worth");
         assert!(!dominated_by([95.0, 95.0, 95.0], 5.0), "the same");
     }
@@ -207,7 +245,7 @@ mod tests {
     fn figures_are_won_by_whoever_is_shown_to_be_ahead() {
         let rivals = rivals_of(&[
             SUBJECT,
-            ("faster", [98.0, 97.0, 96.0], 25.0),
+            ("faster", [97.1, 97.0, 96.9], 25.0),
             ("leaner", [60.0, 61.0, 62.0], 0.0),
             ("as fast", [94.0, 95.0, 96.0], 5.0),
         ]);

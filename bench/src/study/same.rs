@@ -1,78 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Simulated runs of the same thing twice: what the statistics must not find. Cells that are alike here are so by
-//! construction; docs/bench.md says how to try it with measured ones.
-
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg64Mcg;
+//! Runs of the same thing twice, and arms that are alike: what `compare` and the table *Where others beat* must not
+//! find. Cells that are alike here are so by construction; docs/bench.md says how to try it with measured ones.
 
 use super::compare::{GATE, Run, Verdict, compare};
 use super::overlap::overlap;
-use super::study;
-use crate::plan::samples::plan;
-use crate::record::neighbour::Neighbour;
-use crate::record::{Cell, WorkloadReport, samples};
-
-const NEIGHBOURS: [Neighbour; 3] = [Neighbour::None, Neighbour::Cpu, Neighbour::Heavy];
-const TOKENS: usize = 370;
-
-struct Dice(Pcg64Mcg);
-
-impl Dice {
-    /// The sum of twelve uniform draws is nearly normal.
-    fn normal(&mut self) -> f64 {
-        (0..12).map(|_| self.0.random::<f64>()).sum::<f64>() - 6.0
-    }
-
-    fn exponential(&mut self) -> f64 {
-        -(1.0 - self.0.random::<f64>()).ln()
-    }
-}
-
-/// Five rounds of two arms that are alike, as the lab's cells spread: rounds and cells by 1 %, the tokens of a
-/// cell by 6 %, and 2 % of the tokens are held up by half their time and more.
-fn run(seed: u64) -> Vec<Cell> {
-    let mut dice = Dice(Pcg64Mcg::seed_from_u64(seed));
-    let mut cells = Vec::new();
-    for round in 1..=5 {
-        let round_factor = 0.01 * dice.normal();
-        for arm in ["eevdf", "gpuaware"] {
-            for neighbour in NEIGHBOURS {
-                let base_us = 6500.0 * (round_factor + 0.01 * dice.normal()).exp();
-                cells.push(cell(round, arm, neighbour, base_us, &mut dice));
-            }
-        }
-    }
-    cells
-}
-
-fn cell(round: u32, arm: &str, neighbour: Neighbour, base_us: f64, dice: &mut Dice) -> Cell {
-    let mut token = || {
-        let held_up = dice.0.random::<f64>() < 0.02;
-        let extra = if held_up {
-            0.5 * dice.exponential()
-        } else {
-            0.0
-        };
-        base_us * (0.06 * dice.normal()).exp() * (1.0 + extra)
-    };
-    let token_us: Vec<f64> = (0..TOKENS).map(|_| token()).collect();
-    let seconds = token_us.iter().sum::<f64>() / 1e6;
-    let mut cell = samples::cell(round, arm, neighbour, TOKENS as f64 / seconds);
-    let measurement = cell.measurement.as_mut().unwrap();
-    if let WorkloadReport::GpuLaunch(launch) = &mut measurement.workload {
-        launch.token_us = token_us;
-    }
-    cell
-}
+use super::rivals::rivals;
+use super::simulated::{NEIGHBOURS, plan_of, run};
+use super::{FALSE_RATE, cells, study, versus};
 
 /// Whether eevdf's second run is found better or worse than its first, all rows and figures together.
 fn finds_something(seed: u64, gate: f64) -> bool {
-    let plan = plan();
-    let (a, b) = (run(2 * seed), run(2 * seed + 1));
+    let plan = plan_of(5);
+    let (a, b) = (run(&plan, 2 * seed), run(&plan, 2 * seed + 1));
     let of = |cells| Run { plan: &plan, cells };
     let arms = ["eevdf".to_owned()];
     let changes = compare(gate, &of(&a), &of(&b), &arms);
-    let judged: Vec<_> = changes.iter().filter(|change| change.rounds > 0).collect();
+    let judged: Vec<_> = changes.iter().filter(|change| change.count > 0).collect();
     assert_eq!(judged.len(), 2 * NEIGHBOURS.len());
     judged.iter().any(|c| c.verdict != Verdict::NoDifference)
 }
@@ -101,18 +44,48 @@ fn compare_errs_as_seldom_as_its_gate_says() {
     }
 }
 
+/// Whether the table *Where others beat* of a run of arms that are alike names anybody.
+fn beats_itself(seed: u64, rate: f64) -> bool {
+    let plan = plan_of(5);
+    let run = run(&plan, seed);
+    let measured = cells::measured(&plan, &run);
+    let rivals = rivals(&measured, &versus::versus(&measured), rate);
+    let compared: usize = rivals.iter().map(|row| row.compared).sum();
+    // Share, p99, work and idle beside two neighbours, of two arms; share and p99 of eevdf in the quiet.
+    assert_eq!(compared, 2 * 2 * 4 + 2);
+    rivals
+        .iter()
+        .any(|row| !row.ahead.is_empty() || row.dominated_by.iter().any(|by| !by.is_empty()))
+}
+
+#[test]
+fn nobody_beats_itself_in_20_of_20_runs() {
+    let found: Vec<u64> = (0..20)
+        .filter(|&seed| beats_itself(seed, FALSE_RATE / 20.0))
+        .collect();
+    assert!(found.is_empty(), "{found:?}");
+}
+
+/// Of 500 runs 25 are expected to name somebody, and more than 43 have a chance below 0.1 %.
+#[test]
+fn the_table_of_rivals_errs_as_seldom_as_it_says() {
+    let wrong = (1000..1500)
+        .filter(|&seed| beats_itself(seed, FALSE_RATE))
+        .count();
+    assert!(wrong <= 43, "{wrong} of 500 runs named somebody");
+}
+
 #[test]
 fn of_two_runs_of_the_same_95_percent_of_the_intervals_overlap() {
-    let (plan, arms) = (plan(), ["eevdf", "gpuaware"].map(str::to_owned));
+    let (plan, arms) = (plan_of(5), ["eevdf", "gpuaware"].map(str::to_owned));
     let mut sum = (0, 0);
     for seed in 0..20 {
-        let [a, b] = [5000 + 2 * seed, 5001 + 2 * seed].map(|seed| study(&plan, &run(seed)));
+        let [a, b] = [5000 + 2 * seed, 5001 + 2 * seed].map(|seed| study(&plan, &run(&plan, seed)));
         let found = overlap(&a, &b, &arms);
-        // Six rows; tokens/s, share, p50, p99, idle; the baseline's share beside nobody is no figure.
-        assert_eq!(found.all, 6 * 5 - 1);
-        // Idle time is the same in all cells: it would only dilute.
-        let idle = 6;
-        sum = (sum.0 + found.overlapping - idle, sum.1 + found.all - idle);
+        // Six rows; tokens/s, share, p50, p99, idle; the baseline's share beside nobody is no figure; work of gpuaware
+        // beside two neighbours.
+        assert_eq!(found.all, 6 * 5 - 1 + 2);
+        sum = (sum.0 + found.overlapping, sum.1 + found.all);
     }
     assert!(sum.0 * 100 >= sum.1 * 95, "{sum:?}");
 }

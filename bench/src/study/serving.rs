@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::cells::Cells;
+use super::cells::{Cells, Rounds};
 use crate::record::neighbour::Neighbour;
 use crate::record::{LlmClient, Measurement};
-use crate::stats::{self, Estimate, P99_MIN_SAMPLES};
+use crate::stats::{Estimate, Scale};
 
 /// One arm beside one neighbour, all rounds together. Ratios are over the quiet cells that the arm's
 /// shares of clean refer to, paired by round; below 1 is faster than clean.
@@ -40,7 +40,6 @@ pub struct Latency {
 }
 
 type Figure = fn(&LlmClient) -> &[f64];
-type Rounds<'a> = BTreeMap<u32, &'a Measurement>;
 
 pub(super) fn serving(cells: &Cells) -> Vec<Serving> {
     cells
@@ -59,57 +58,45 @@ fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str) -> Option
     if clients.is_empty() {
         return None;
     }
-    let good: Vec<f64> = clients
-        .iter()
-        .filter_map(|client| Some(client.good? as f64 / client.offered.max(1) as f64))
-        .collect();
+    let good = rounds.iter().filter_map(|(round, m)| {
+        let client = m.workload.client()?;
+        let share = client.good? as f64 / client.offered.max(1) as f64;
+        Some((*round, share))
+    });
     Some(Serving {
         workload: workload.to_owned(),
         neighbour,
         arm: arm.to_owned(),
         offered: clients.iter().map(|client| client.offered).sum(),
         failed: clients.iter().map(|client| client.failed).sum(),
-        good: stats::median_of_rounds(&good),
-        ttft: latency(&rounds, &clean, |client| &client.ttfts),
-        tpot: latency(&rounds, &clean, |client| &client.tpots),
-        e2el: latency(&rounds, &clean, |client| &client.e2els),
+        good: cells
+            .mean(good, Scale::Plain)
+            .map(|share| share.within(0.0, 1.0)),
+        ttft: latency(cells, &rounds, &clean, |client| &client.ttfts),
+        tpot: latency(cells, &rounds, &clean, |client| &client.tpots),
+        e2el: latency(cells, &rounds, &clean, |client| &client.e2els),
     })
 }
 
-fn latency(rounds: &Rounds, clean: &Rounds, figure: Figure) -> Latency {
+fn latency(cells: &Cells, rounds: &Rounds, clean: &Rounds, figure: Figure) -> Latency {
     let ms = |m: &Measurement| -> Option<Vec<f64>> {
         let seconds = figure(m.workload.client()?);
         Some(seconds.iter().map(|s| s * 1e3).collect())
     };
-    let own: Vec<Vec<f64>> = rounds.values().filter_map(|m| ms(m)).collect();
-    let own: Vec<&[f64]> = own.iter().map(Vec::as_slice).collect();
-    let samples = own.iter().map(|round| round.len()).sum();
-    let pairs: Vec<(Vec<f64>, Vec<f64>)> = Cells::pairs(rounds, clean)
-        .into_iter()
-        .filter_map(|(above, below)| Some((ms(above)?, ms(below)?)))
-        .collect();
-    let pairs: Vec<(&[f64], &[f64])> = pairs
+    let own: BTreeMap<u32, Vec<f64>> = rounds
         .iter()
-        .map(|(above, below)| (above.as_slice(), below.as_slice()))
+        .filter_map(|(round, m)| Some((*round, ms(m)?)))
         .collect();
-    let paired = |of: fn(&(&[f64], &[f64])) -> usize| pairs.iter().map(of).sum::<usize>();
-    let fewest = paired(|(above, _)| above.len()).min(paired(|(_, below)| below.len()));
-    let enough = samples >= P99_MIN_SAMPLES;
+    let pairs = Cells::pairs(rounds, clean);
+    let means = pairs.iter().filter_map(|(round, (above, below))| {
+        Some((*round, mean(&ms(above)?)? / mean(&ms(below)?)?))
+    });
     Latency {
-        samples,
-        p50_ms: stats::pooled_percentile(&own, 50.0),
-        p99_ms: enough
-            .then(|| stats::pooled_percentile(&own, 99.0))
-            .flatten(),
-        p99_of_clean: (fewest >= P99_MIN_SAMPLES)
-            .then(|| stats::pooled_percentile_ratio(&pairs, 99.0))
-            .flatten(),
-        mean_of_clean: stats::median_of_rounds(
-            &pairs
-                .iter()
-                .filter_map(|(above, below)| Some(mean(above)? / mean(below)?))
-                .collect::<Vec<_>>(),
-        ),
+        samples: own.values().map(Vec::len).sum(),
+        p50_ms: cells.percentile(&own, 50.0),
+        p99_ms: cells.p99(&own),
+        p99_of_clean: cells.p99_ratio(&pairs, ms),
+        mean_of_clean: cells.mean(means, Scale::Log),
     }
 }
 

@@ -5,10 +5,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::cells::Cells;
-use super::versus;
 use crate::record::neighbour::Neighbour;
 use crate::record::{Launchers, Measurement, TraceSeen};
-use crate::stats::{self, Estimate};
+use crate::stats::{self, Estimate, Scale};
 
 /// The launching threads of one row, from the program's start to its end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -59,36 +58,34 @@ pub(super) fn rows(cells: &Cells) -> Vec<TracedRow> {
         .each_row()
         .filter_map(|(workload, neighbour, arm)| {
             let rounds = cells.rounds(workload, neighbour, arm);
-            let seen: Vec<(&Measurement, &TraceSeen, &Launchers)> = rounds
-                .values()
-                .filter_map(|m| {
+            let seen: Vec<(u32, &Measurement, &TraceSeen, &Launchers)> = rounds
+                .iter()
+                .filter_map(|(round, m)| {
                     let trace = m.trace.as_ref()?;
-                    Some((*m, trace, trace.launchers.as_ref()?))
+                    Some((*round, *m, trace, trace.launchers.as_ref()?))
                 })
                 .collect();
             let share = |part: &dyn Fn(&Launchers) -> u64| {
-                let values: Vec<f64> = seen
-                    .iter()
-                    .map(|(.., l)| part(l) as f64 * 100.0 / l.traced_ns.max(1) as f64)
-                    .collect();
-                stats::median_of_rounds(&values)
+                let share = |l: &Launchers| part(l) as f64 * 100.0 / l.traced_ns.max(1) as f64;
+                let values = seen.iter().map(|(round, .., l)| (*round, share(l)));
+                let mean = cells.mean(values, Scale::Plain);
+                mean.map(|percent| percent.within(0.0, f64::INFINITY))
             };
-            let per_1000: Vec<f64> = seen
-                .iter()
-                .filter_map(|(m, _, launchers)| sched_per_1000(m, launchers))
-                .collect();
+            let per_1000 = seen.iter().filter_map(|(round, m, _, launchers)| {
+                Some((*round, sched_per_1000(m, launchers)?))
+            });
             (!seen.is_empty()).then(|| TracedRow {
                 workload: workload.to_owned(),
                 neighbour,
                 arm: arm.to_owned(),
-                sched_per_1000: stats::median_of_rounds(&per_1000),
+                sched_per_1000: cells.mean(per_1000, Scale::Log),
                 on_cpu_percent: share(&|l| l.on_cpu_ns),
                 preempted_percent: share(&|l| l.preempted_ns),
                 yielded_percent: share(&|l| l.yielded_ns),
                 waiting_percent: share(&|l| l.wakeup_wait_ns),
                 asleep_percent: share(&|l| l.asleep_ns),
                 irq_percent: share(&Launchers::irq_ns),
-                lost: lost(&seen.iter().map(|(_, trace, _)| *trace).collect::<Vec<_>>()),
+                lost: lost(&seen.iter().map(|(.., trace, _)| *trace).collect::<Vec<_>>()),
             })
         })
         .collect()
@@ -130,17 +127,21 @@ fn cost(
     let above = cells.rounds(workload, neighbour, arm);
     let below = cells.rounds(untraced, neighbour, arm);
     let pairs = Cells::pairs(&above, &below);
-    let seen: Vec<&TraceSeen> = above.values().filter_map(|m| m.trace.as_ref()).collect();
+    let traces = above
+        .iter()
+        .filter_map(|(round, m)| Some((*round, m.trace.as_ref()?)));
+    let (rounds, seen): (Vec<u32>, Vec<&TraceSeen>) = traces.unzip();
     let ratio = |figure: &dyn Fn(&Measurement) -> Option<f64>| {
-        let values: Vec<f64> = pairs
-            .iter()
-            .filter_map(|(a, b)| Some(figure(a)? / figure(b).filter(|below| *below > 0.0)?))
-            .collect();
-        stats::median_of_rounds(&values)
+        let values = pairs.iter().filter_map(|(round, (a, b))| {
+            let below = figure(b).filter(|below| *below > 0.0)?;
+            Some((*round, figure(a)? / below))
+        });
+        cells.mean(values, Scale::Log)
     };
     let per_s = |figure: &dyn Fn(&TraceSeen) -> f64| {
-        let values: Vec<f64> = seen.iter().map(|s| figure(s) / s.seconds).collect();
-        stats::median_of_rounds(&values)
+        let values = rounds.iter().zip(&seen);
+        let values = values.map(|(round, seen)| (*round, figure(seen) / seen.seconds));
+        cells.mean(values, Scale::Log)
     };
     (!seen.is_empty()).then(|| TracerCost {
         workload: workload.to_owned(),
@@ -149,7 +150,7 @@ fn cost(
         arm: arm.to_owned(),
         tokens_per_s: ratio(&|m| Some(m.workload.tokens_per_s())),
         token_p50: ratio(&|m| stats::median(&m.workload.token_ms())),
-        token_p99: versus::p99_ratio(&pairs, |m| Some(m.workload.token_ms())),
+        token_p99: cells.p99_ratio(&pairs, |m| Some(m.workload.token_ms())),
         events_per_s: per_s(&|trace| trace.counted as f64),
         mib_per_s: per_s(&|trace| trace.bytes as f64 / f64::from(1 << 20)),
         counted: seen.iter().map(|trace| trace.counted).sum(),
@@ -209,7 +210,8 @@ mod tests {
             ("traced", "qwen3")
         );
         // Paired: 0.99, 0.98, 0.97.
-        assert!((cost.tokens_per_s.unwrap().value - 0.98).abs() < 1e-12);
+        let expected = (0.99_f64 * 0.98 * 0.97).cbrt();
+        assert!((cost.tokens_per_s.unwrap().value - expected).abs() < 1e-12);
         assert_eq!(cost.events_per_s.unwrap().value, 500.0);
         assert_eq!(cost.mib_per_s.unwrap().value, 2.0);
         assert_eq!((cost.counted, cost.lost), (3000, 9));

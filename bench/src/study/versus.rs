@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The subject against every other arm: ratios in the same cells, paired by round.
+//! The subject against every other arm: ratios in the same cells, paired by round or, where the two have boots of
+//! their own, by boot.
 
 use serde::{Deserialize, Serialize};
 
-use super::cells::{Cells, mean_work, work_ratios};
+use super::cells::{Cells, work_ratios};
 use crate::record::neighbour::Neighbour;
 use crate::record::{LlmClient, Measurement};
-use crate::stats::{self, Estimate, P99_MIN_SAMPLES};
+use crate::stats::{Estimate, Scale};
 
 /// Ratios of the subject over another arm; above 1 the subject has more.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -43,51 +44,27 @@ fn pair(cells: &Cells, workload: &str, neighbour: Neighbour, subject: &str, othe
     let below = cells.rounds(workload, neighbour, other);
     let pairs = Cells::pairs(&above, &below);
     let other_shares = cells.shares(workload, neighbour, other);
-    let shares: Vec<f64> = cells
+    let shares = cells
         .shares(workload, neighbour, subject)
         .into_iter()
-        .filter_map(|(round, share)| Some(share / other_shares.get(&round)?))
-        .collect();
-    let idle: Vec<f64> = pairs
+        .filter_map(|(round, share)| Some((round, share / other_shares.get(&round)?)));
+    let idle = pairs
         .iter()
-        .map(|(a, b)| a.cpu.idle_percent - b.cpu.idle_percent)
-        .collect();
+        .map(|(round, (a, b))| (*round, a.cpu.idle_percent - b.cpu.idle_percent));
     Versus {
         workload: workload.to_owned(),
         neighbour,
         subject: subject.to_owned(),
         other: other.to_owned(),
-        share_of_clean: stats::median_of_rounds(&shares),
-        token_p99: p99_ratio(&pairs, |m| Some(m.workload.token_ms())),
-        ttft_p99: p99_ratio(&pairs, |m| requests(m, |client| &client.ttfts)),
-        tpot_p99: p99_ratio(&pairs, |m| requests(m, |client| &client.tpots)),
-        work: mean_work(&work_ratios(&pairs)),
-        idle_points: stats::median_of_rounds(&idle),
+        share_of_clean: cells.mean(shares, Scale::Log),
+        token_p99: cells.p99_ratio(&pairs, |m| Some(m.workload.token_ms())),
+        ttft_p99: cells.p99_ratio(&pairs, |m| requests(m, |client| &client.ttfts)),
+        tpot_p99: cells.p99_ratio(&pairs, |m| requests(m, |client| &client.tpots)),
+        work: cells.mean_work(&work_ratios(&pairs)),
+        idle_points: cells.mean(idle, Scale::Plain),
     }
 }
 
 fn requests(m: &Measurement, latency: fn(&LlmClient) -> &[f64]) -> Option<Vec<f64>> {
     Some(latency(m.workload.client()?).to_vec())
-}
-
-/// The ratio of two p99 over all rounds that both have; `None` with too few samples on either side.
-pub(super) fn p99_ratio(
-    pairs: &[(&Measurement, &Measurement)],
-    samples: impl Fn(&Measurement) -> Option<Vec<f64>>,
-) -> Option<Estimate> {
-    let rounds: Vec<(Vec<f64>, Vec<f64>)> = pairs
-        .iter()
-        .filter_map(|(above, below)| Some((samples(above)?, samples(below)?)))
-        .collect();
-    let (above, below) = rounds.iter().fold((0, 0), |(above, below), round| {
-        (above + round.0.len(), below + round.1.len())
-    });
-    if above.min(below) < P99_MIN_SAMPLES {
-        return None;
-    }
-    let rounds: Vec<(&[f64], &[f64])> = rounds
-        .iter()
-        .map(|(above, below)| (above.as_slice(), below.as_slice()))
-        .collect();
-    stats::pooled_percentile_ratio(&rounds, 99.0)
 }

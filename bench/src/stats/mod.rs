@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The statistics: medians, percentiles that refuse thin data, Student's intervals over boots, what of many
+//! comparisons is shown. Pure: the same cells give the same figures.
+
+mod discoveries;
+mod estimate;
+mod meta;
+
+pub use discoveries::discoveries;
+pub use estimate::{
+    Difference, Estimate, Scale, over_boots, percentile_over_boots, percentile_ratio_over_boots,
+    student_quantile, welch,
+};
+pub use meta::random_effects;
+
+/// A p99 needs this many samples: with fewer the chance is above 1 % that not one of them lies
+/// beyond the true 99th percentile (0.99^459 < 0.01).
+pub const P99_MIN_SAMPLES: usize = 459;
+
+/// Tokens/s that are nearer than this are the same to whoever reads a report: twice what two cells of one boot differ
+/// by, and what a fleet would not notice.
+pub const SPEED_MARGIN: f64 = 0.02;
+
+/// The middle value, or the mean of the two middle ones.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        count if count % 2 == 1 => Some(sorted[middle]),
+        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+/// The percentile that is as often too high as too low, whatever the distribution: type 8 of Hyndman and Fan,
+/// "Sample Quantiles in Statistical Packages", The American Statistician 50 (1996). The nearest rank is off by up
+/// to a rank, which of a few hundred tokens is a tenth of a p99.
+pub fn percentile(values: &mut [f64], percent: f64) -> Option<f64> {
+    let last = values.len().checked_sub(1)?;
+    values.sort_by(f64::total_cmp);
+    let count = values.len() as f64;
+    let at = (percent / 100.0 * (count + 1.0 / 3.0) - 2.0 / 3.0).clamp(0.0, last as f64);
+    let below = at.floor() as usize;
+    let above = (below + 1).min(last);
+    Some(values[below] + (at - below as f64) * (values[above] - values[below]))
+}
+
+/// The geometric mean of positive values.
+pub fn geometric_mean(values: &[f64]) -> Option<f64> {
+    if values.is_empty() || values.iter().any(|&value| value <= 0.0) {
+        return None;
+    }
+    let logs: f64 = values.iter().map(|value| value.ln()).sum();
+    Some((logs / values.len() as f64).exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_by_hand() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn percentiles_by_hand() {
+        let of = |values: &[f64], percent| percentile(&mut values.to_vec(), percent);
+        // Rank 0.5 (5 + 1/3) + 1/3 = 3, and 0.9 (9 + 1/3) + 1/3 = 8.7333.
+        assert_eq!(of(&[5.0, 1.0, 4.0, 2.0, 3.0], 50.0), Some(3.0));
+        let nine: Vec<f64> = (1..=9).map(f64::from).collect();
+        assert!((of(&nine, 90.0).unwrap() - (8.0 + 11.0 / 15.0)).abs() < 1e-12);
+        assert_eq!(of(&nine, 99.0), Some(9.0), "no rank beyond the last");
+        assert_eq!(of(&[7.0], 99.0), Some(7.0));
+        assert_eq!(of(&[], 50.0), None);
+    }
+
+    #[test]
+    fn geometric_mean_by_hand() {
+        let mean = geometric_mean(&[0.5, 2.0, 8.0]).unwrap();
+        assert!((mean - 2.0).abs() < 1e-12);
+        assert_eq!(geometric_mean(&[1.0, 0.0]), None);
+    }
+}
