@@ -9,6 +9,7 @@ use crate::compare::CompareOptions;
 use crate::exec::ExecOptions;
 use crate::folders::Folders;
 use crate::plan::Where;
+use crate::pool::PoolOptions;
 use crate::{lab, matrix};
 
 /// Compare ways to protect a GPU launch thread from noisy neighbours.
@@ -46,6 +47,8 @@ pub enum Command {
     },
     /// Say what became better or worse from one run of a matrix to another; exit code 1: something worse.
     Compare(CompareOptions),
+    /// Say what an arm costs on a quiet machine, from the quiet cells of many runs together.
+    Pool(PoolOptions),
     /// Run a command in a virtual machine with a sched_ext kernel.
     Lab(lab::Options),
     /// Run a program with a slice of its own: what an arm puts before the workload.

@@ -30,6 +30,7 @@ mod matrix;
 mod need;
 mod neighbour;
 mod plan;
+mod pool;
 mod process;
 mod procstat;
 mod program;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
             .and_then(|()| keep::keep(&dir, &output))
             .map(|()| ExitCode::SUCCESS),
         Command::Compare(options) => compare::main(&options),
+        Command::Pool(options) => pool::main(&options).map(|()| ExitCode::SUCCESS),
         Command::Lab(options) => lab::main(&options),
         Command::Exec(options) => exec::main(&options).map(|()| ExitCode::SUCCESS),
         Command::Watchdog => watchdog::main().map(|()| ExitCode::SUCCESS),

@@ -28,6 +28,7 @@ use crate::record::{self, RunDir};
 use crate::study;
 use anyhow::{Context, Result, bail};
 use format::Detail;
+pub use format::figure;
 pub use model::Report;
 
 const TERMINAL_COLUMNS: usize = 118;
