@@ -18,7 +18,7 @@ use crate::{lab, matrix};
     name = "gpuaware-bench",
     version,
     after_help = "\
-Exit codes: 0 done; 1 a run or some of its cells failed, or compare found something worse; 2 bad usage, matrix or arm file."
+Exit codes: 0 done; 1 a run or some of its cells failed, compare found something worse, or report --check\nsomething impossible; 2 bad usage, matrix or arm file."
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -35,6 +35,10 @@ pub enum Command {
     Report {
         /// The folder of the run.
         dir: PathBuf,
+
+        /// End with exit code 1 if the report's own checks find something.
+        #[arg(long)]
+        check: bool,
     },
     /// Keep a run in the repository: its report, pictures, facts, and all cells in one file. Not from a changed tree.
     Keep {

@@ -51,9 +51,11 @@ fn main() -> ExitCode {
         Command::Run(options) => {
             run::main(&options).and_then(|done| done.map_or(Ok(ExitCode::SUCCESS), report_on))
         }
-        Command::Report { dir } => report::write(&dir, true).map(|()| ExitCode::SUCCESS),
+        Command::Report { dir, check } => {
+            report::write(&dir, true).map(|passed| ExitCode::from(u8::from(check && !passed)))
+        }
         Command::Keep { dir, output } => report::write(&dir, false)
-            .and_then(|()| keep::keep(&dir, &output))
+            .and_then(|_| keep::keep(&dir, &output))
             .map(|()| ExitCode::SUCCESS),
         Command::Compare(options) => compare::main(&options),
         Command::Pool(options) => pool::main(&options).map(|()| ExitCode::SUCCESS),

@@ -153,6 +153,24 @@ impl Tree {
     }
 }
 
+/// CPU time of a process and its descendants, threads that have ended included; whoever cannot be read counts nothing.
+pub fn cpu_s(pid: u32) -> f64 {
+    let pids = Tree::of(pid).pids();
+    let ticks = pids.iter().filter_map(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        cpu_ticks(&stat)
+    });
+    ticks.sum::<u64>() as f64 / TICKS_PER_SECOND
+}
+
+/// utime and stime of a /proc/PID/stat. The name before them may hold blanks and brackets.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut times = after_name.split_whitespace().skip(11);
+    let mut next = || times.next()?.parse::<u64>().ok();
+    Some(next()? + next()?)
+}
+
 /// Of all threads together; a thread that is new counts with all that it has.
 pub fn switches_between(before: Option<&Tree>, after: Option<&Tree>) -> Switches {
     let (Some(before), Some(after)) = (before, after) else {
@@ -233,6 +251,13 @@ mod tests {
         );
         assert_eq!((sum.voluntary, sum.involuntary), (7, 1));
         assert_eq!(switches_between(None, None), Switches::default());
+    }
+
+    #[test]
+    fn cpu_time_is_read_behind_any_name() {
+        let stat = "7 (a (b) 1 2) S 1 7 7 0 -1 4194560 100 0 5 0 12 34 99 99 20 0 1 0 5 6 7";
+        assert_eq!(cpu_ticks(stat), Some(46));
+        assert_eq!(cpu_ticks("7 (a"), None);
     }
 
     #[test]

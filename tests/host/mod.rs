@@ -16,6 +16,7 @@ mod package;
 mod pin;
 mod pipes;
 mod policy;
+mod report;
 mod rules_of_the_house;
 mod serving;
 mod topology;

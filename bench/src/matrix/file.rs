@@ -28,6 +28,7 @@ pub struct MatrixFile {
     arms: Option<Names>,
     baseline: Option<String>,
     subject: Option<String>,
+    reserved: Option<String>,
     preferred: Option<CpuList>,
     bpf_stats: Option<bool>,
     stress_ng: Option<StressNg>,
@@ -89,6 +90,7 @@ impl MatrixFile {
             arms: self.arms.or(base.arms),
             baseline: self.baseline.or(base.baseline),
             subject: self.subject.or(base.subject),
+            reserved: self.reserved.or(base.reserved),
             preferred: self.preferred.or(base.preferred),
             bpf_stats: self.bpf_stats.or(base.bpf_stats),
             stress_ng: self.stress_ng.or(base.stress_ng),
@@ -119,6 +121,7 @@ impl MatrixFile {
             arms: self.arms.ok_or_else(|| missing("arms"))?.0,
             baseline: self.baseline.unwrap_or_else(|| "eevdf".to_owned()),
             subject: self.subject.unwrap_or_else(|| "gpuaware".to_owned()),
+            reserved: self.reserved,
             preferred: self
                 .preferred
                 .map_or_else(|| "auto".to_owned(), |list| list.0),

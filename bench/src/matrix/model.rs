@@ -11,6 +11,9 @@ use crate::datafile::DataError;
 use crate::lab::DiskDriver;
 use crate::record::neighbour::{Neighbour, StressNg};
 
+/// Arms that take the launcher's CPUs from everybody else, the best known first.
+const RESERVED: [&str; 2] = ["isolcpus", "cpuset-isolated"];
+
 /// A settled matrix: what its file and those that it includes say, and the defaults.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Matrix {
@@ -29,6 +32,9 @@ pub struct Matrix {
     pub baseline: String,
     /// The arm that the report compares with every other one.
     pub subject: String,
+    /// The arm whose launcher has CPUs to itself, a yardstick for all; absent: the first of `RESERVED` that there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<String>,
     /// CPUs that the arms may use for the launcher: "auto" or a list.
     pub preferred: String,
     /// Count what the schedulers' BPF programs cost. It makes each of their runs dearer.
@@ -76,7 +82,9 @@ pub struct LabSettings {
 impl Matrix {
     /// What no single key shows.
     pub(super) fn check(&self, file: &str) -> Result<(), DataError> {
-        for (key, arm) in [("baseline", &self.baseline), ("subject", &self.subject)] {
+        let named = [("baseline", &self.baseline), ("subject", &self.subject)];
+        let reserved = self.reserved.iter().map(|arm| ("reserved", arm));
+        for (key, arm) in named.into_iter().chain(reserved) {
             if !self.arms.contains(arm) {
                 return Err(DataError::Usage(format!(
                     "{file}: {key}: expected one of the matrix's arms ({}), got {arm:?}",
@@ -122,6 +130,16 @@ impl Matrix {
             });
         }
         Ok(())
+    }
+
+    /// The arm whose launcher has CPUs to itself; `None`: no such arm takes part.
+    pub fn reserved_arm(&self) -> Option<&str> {
+        let candidates = match &self.reserved {
+            Some(arm) => &[arm.as_str()][..],
+            None => &RESERVED,
+        };
+        let takes_part = |candidate: &&&str| self.arms.iter().any(|arm| arm == **candidate);
+        candidates.iter().find(takes_part).copied()
     }
 
     /// Cells that one run measures.
@@ -234,6 +252,33 @@ profile = "qwen3"
             text,
             "m.toml: baseline: expected one of the matrix's arms (gpuaware), got \"eevdf\""
         );
+    }
+
+    #[test]
+    fn the_arm_that_reserves_cpus_is_named_or_the_best_known_that_takes_part() {
+        let with = |arms: &str, key: &str| {
+            let text = GOOD.replace(
+                r#"arms = ["eevdf", "gpuaware"]"#,
+                &format!("{key}arms = {arms}"),
+            );
+            parse(&text).unwrap()
+        };
+        let all = r#"["eevdf", "cpuset-isolated", "gpuaware", "isolcpus"]"#;
+        assert_eq!(with(all, "").reserved_arm(), Some("isolcpus"));
+        let named = with(all, "reserved = \"cpuset-isolated\"\n");
+        assert_eq!(named.reserved_arm(), Some("cpuset-isolated"));
+        let lean = with(r#"["eevdf", "cpuset-isolated", "gpuaware"]"#, "");
+        assert_eq!(lean.reserved_arm(), Some("cpuset-isolated"));
+        assert_eq!(parse(GOOD).unwrap().reserved_arm(), None);
+        let wrong = with(all, "reserved = \"isolcpu\"\n");
+        let text = wrong.check("m.toml").unwrap_err().to_string();
+        assert!(
+            text.starts_with("m.toml: reserved: expected one of"),
+            "{text}"
+        );
+        let mut narrow = named;
+        narrow.narrow(&["gpuaware".into()], &[]).unwrap();
+        assert_eq!(narrow.reserved_arm(), None);
     }
 
     #[test]

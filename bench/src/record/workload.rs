@@ -61,6 +61,10 @@ pub struct LlmServer {
     /// Of a genuine server, which does not say which threads launch: its processes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pids: Vec<i64>,
+    /// CPUs that all threads of the server kept busy in the measured window; absent in older reports and of an
+    /// endpoint that somebody else has started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_cpus: Option<f64>,
     #[serde(flatten)]
     pub rest: Rest,
 }
@@ -145,6 +149,18 @@ impl WorkloadReport {
         }
     }
 
+    /// CPUs that the launcher kept busy in the measured window: its launching threads, of a server all threads. The
+    /// engine's CPU time in its whole life, which a server reports, is another thing.
+    pub fn launcher_cpus(&self) -> Option<f64> {
+        match self {
+            Self::GpuLaunch(launch) => self
+                .cpu_s()
+                .filter(|_| launch.seconds > 0.0)
+                .map(|cpu_s| cpu_s / launch.seconds),
+            Self::LlmServing(serving) => serving.server.window_cpus,
+        }
+    }
+
     /// CPU time of the launching threads.
     pub fn cpu_s(&self) -> Option<f64> {
         let rest = match self {
@@ -192,6 +208,7 @@ mod tests {
         assert!((parsed.tokens_per_s() - 50.0).abs() < 1e-9);
         assert_eq!(parsed.token_ms(), [10.0, 10.0, 30.0, 30.0]);
         assert_eq!((parsed.launches(), parsed.cpu_s()), (10, Some(0.75)));
+        assert_eq!(parsed.launcher_cpus(), None, "not in a life, in the window");
         assert_eq!(parsed.client().unwrap().failed, 1);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Share of clean beside each neighbour: a bar an arm, with its interval, as inline SVG.
+//! What each arm keeps of its own quiet tokens/s beside each neighbour: a bar an arm, with its interval, as inline SVG.
 
 use std::fmt::Write;
 
@@ -30,7 +30,7 @@ pub fn chart(report: &Report, workload: &str, neighbour: Neighbour) -> String {
         .iter()
         .filter(|row| row.workload == workload && row.neighbour == neighbour)
         .collect();
-    let shares = rows.iter().filter_map(|row| row.share_of_clean);
+    let shares = rows.iter().filter_map(|row| row.over_own_quiet);
     let largest = shares
         .map(|share| {
             share
@@ -49,7 +49,7 @@ pub fn chart(report: &Report, workload: &str, neighbour: Neighbour) -> String {
     };
     let height = STEP * rows.len() as f64 + 6.0;
     let mut svg = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}, {neighbour}: share of clean tokens/s by arm\">\n",
+        "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}, {neighbour}: share of own quiet tokens/s by arm\">\n",
         escape(workload)
     );
     // Below the figures, which it would strike out.
@@ -79,7 +79,7 @@ fn bar(svg: &mut String, report: &Report, row: &Row, y: f64, frame: &Frame) {
         name - 8.0,
         escape(&row.arm)
     );
-    let Some(share) = row.share_of_clean else {
+    let Some(share) = row.over_own_quiet else {
         let _ = writeln!(
             svg,
             "<text class=\"tick\" x=\"{:.1}\" y=\"{baseline:.1}\">not measured</text>",
@@ -126,7 +126,7 @@ mod tests {
             .rows
             .iter_mut()
             .filter(|row| row.arm == "isolcpus")
-            .for_each(|row| row.share_of_clean = None);
+            .for_each(|row| row.over_own_quiet = None);
         assert!(chart(&report, "qwen3", Neighbour::Cpu).contains("not measured"));
         assert_eq!(chart(&report, "qwen3", Neighbour::Heavy), "");
     }

@@ -29,6 +29,13 @@ pub fn figure(estimate: Option<Estimate>, decimals: usize, with_interval: bool) 
     }
 }
 
+/// A ratio in percent. Of a thing over itself there is no interval.
+pub fn percent(ratio: Option<Estimate>, decimals: usize, with_interval: bool) -> String {
+    let itself = ratio.is_some_and(|ratio| ratio.interval == Some([1.0, 1.0]));
+    let percent = ratio.map(|ratio| ratio.scaled(100.0));
+    figure(percent, decimals, with_interval && !itself)
+}
+
 /// Milliseconds with three digits that say something.
 pub fn latency(estimate: Option<Estimate>, with_interval: bool) -> String {
     let decimals = if estimate.is_some_and(|ms| ms.value >= 10.0) {

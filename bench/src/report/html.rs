@@ -11,7 +11,7 @@ use super::look::STYLE;
 use super::model::Report;
 use super::sections;
 use super::table::{Table, escape};
-use super::{bars, bpf, cdf, reference, rivals, scatter, traced};
+use super::{bars, bpf, cdf, checks, reference, rivals, scatter, tables, traced};
 use crate::record::neighbour::Neighbour;
 
 pub fn render(report: &Report) -> Result<String> {
@@ -32,18 +32,10 @@ pub fn render(report: &Report) -> Result<String> {
         report.plan.seed
     );
     pictures(&mut page, report);
-    for workload in &matrix.workloads {
-        let _ = writeln!(page, "<h2>{}</h2>", escape(&workload.name));
-        page += &sections::headline(report, &workload.name, Detail::Full).to_html();
-        if let Some(table) = sections::serving(report, &workload.name) {
-            page += &table.to_html();
-        }
-    }
-    page += "<ul>\n";
-    for sentence in sections::sentences(report) {
-        let _ = writeln!(page, "<li>{}</li>", escape(&sentence));
-    }
-    page += "</ul>\n";
+    by_workload(&mut page, report);
+    list(&mut page, &sections::sentences(report));
+    page += "<h2>Checks</h2>\n";
+    list(&mut page, &checks::sentences(report));
     if let Some(table) = rivals::table(report) {
         let (heading, explanation) = (rivals::heading(report), rivals::explanation(report));
         explained(&mut page, &heading, &explanation, &table, "top");
@@ -57,13 +49,13 @@ pub fn render(report: &Report) -> Result<String> {
         "<h2>What the neighbours got done, % of {}</h2>",
         escape(&matrix.baseline)
     );
-    page += &sections::work(report).to_html();
+    page += &tables::work(report).to_html();
     let _ = writeln!(
         page,
         "<h2>{} against the others</h2>",
         escape(&matrix.subject)
     );
-    page += &sections::versus(report).to_html();
+    page += &tables::versus(report).to_html();
     for (heading, table) in traced::tables(report, Detail::Full) {
         let _ = writeln!(page, "<h2>{}</h2>", escape(heading));
         page += &table.to_html();
@@ -75,6 +67,21 @@ pub fn render(report: &Report) -> Result<String> {
     reading(&mut page, report);
     embed(&mut page, report)?;
     Ok(page + "</main>\n</body>\n</html>\n")
+}
+
+fn by_workload(page: &mut String, report: &Report) {
+    for workload in &report.plan.matrix.workloads {
+        let _ = writeln!(
+            page,
+            "<h2>{}</h2>\n<div class=\"stacked\">",
+            escape(&workload.name)
+        );
+        *page += &tables::headline(report, &workload.name, Detail::Full).to_html();
+        if let Some(table) = tables::serving(report, &workload.name, Detail::Full) {
+            *page += &table.to_html();
+        }
+        *page += "</div>\n";
+    }
 }
 
 /// A heading, a paragraph and a table in a class of its own.
@@ -89,9 +96,10 @@ fn explained(page: &mut String, heading: &str, sentence: &str, table: &Table, cl
 }
 
 fn pictures(page: &mut String, report: &Report) {
-    *page += "<h2>Isolation against waste</h2>\n<p>Up is protected, left is shared: the upper left corner keeps the launcher's speed and gives the CPUs away. \
-              Colours are arms, marks are neighbours; lines are 95 % intervals. Idle time is waste beside neighbours that are always runnable \
-              (<em>cpu</em>, <em>heavy</em>); the others sleep, and CPUs idle under every arm: hollow marks.</p>\n<div class=\"pair\">\n";
+    *page += "<h2>Speed against the neighbours' work</h2>\n<p>Up is a faster launcher, right are neighbours that get more done: the upper right corner is where to be. \
+              The broken line is the limit: with the CPU time that the launcher leaves, nobody's neighbours get more done. \
+              Colours are arms, marks are neighbours; lines are 95 % intervals. Of neighbours that are always runnable (<em>cpu</em>, <em>heavy</em>) CPU time is the limit; \
+              the others sleep as well, and get more or less done by when they run, too: hollow marks.</p>\n<div class=\"pair\">\n";
     for workload in &report.plan.matrix.workloads {
         let svg = scatter::panel(report, &workload.name);
         if !svg.is_empty() {
@@ -106,7 +114,7 @@ fn pictures(page: &mut String, report: &Report) {
 }
 
 fn bar_charts(page: &mut String, report: &Report) {
-    *page += "<h2>Share of clean tokens/s beside each neighbour</h2>\n";
+    *page += "<h2>Share of own quiet tokens/s beside each neighbour</h2>\n";
     charts(page, report, "", bars::chart);
     *page += "<h2>Token latency beside each neighbour</h2>\n";
     charts(page, report, ": latency", cdf::chart);
@@ -141,12 +149,18 @@ fn charts(
     *page += "</div>\n";
 }
 
-fn reading(page: &mut String, report: &Report) {
-    *page += "<h2>How to read it</h2>\n<ul>\n";
-    for line in sections::LEGEND {
-        let _ = writeln!(page, "<li>{}</li>", escape(line));
+fn list(page: &mut String, items: &[impl AsRef<str>]) {
+    *page += "<ul>\n";
+    for item in items {
+        let _ = writeln!(page, "<li>{}</li>", escape(item.as_ref()));
     }
-    *page += "</ul>\n<div class=\"wrap\">\n";
+    *page += "</ul>\n";
+}
+
+fn reading(page: &mut String, report: &Report) {
+    *page += "<h2>How to read it</h2>\n";
+    list(page, sections::LEGEND);
+    *page += "<div class=\"wrap\">\n";
     *page += &sections::arms(report).to_html();
     *page += "</div>\n<h2>Machine</h2>\n<div class=\"wrap\">\n";
     *page += &sections::facts(report).to_html();

@@ -4,7 +4,7 @@
 use super::format::Detail;
 use super::model::Report;
 use super::sections;
-use super::{bpf, reference, rivals, traced};
+use super::{bpf, checks, reference, rivals, tables, traced};
 
 pub fn render(report: &Report) -> String {
     let matrix = &report.plan.matrix;
@@ -18,8 +18,8 @@ pub fn render(report: &Report) -> String {
     );
     for workload in &matrix.workloads {
         text += &format!("\n## {}\n\n", workload.name);
-        text += &sections::headline(report, &workload.name, Detail::Full).to_markdown();
-        if let Some(table) = sections::serving(report, &workload.name) {
+        text += &tables::headline(report, &workload.name, Detail::Full).to_markdown();
+        if let Some(table) = tables::serving(report, &workload.name, Detail::Full) {
             text.push('\n');
             text += &table.to_markdown();
         }
@@ -27,6 +27,10 @@ pub fn render(report: &Report) -> String {
     text.push('\n');
     for sentence in sections::sentences(report) {
         text += &format!("- {sentence}\n");
+    }
+    text += "\n## Checks\n\n";
+    for line in checks::sentences(report) {
+        text += &format!("- {line}\n");
     }
     if let Some(table) = rivals::table(report) {
         let (heading, explanation) = (rivals::heading(report), rivals::explanation(report));
@@ -39,9 +43,9 @@ pub fn render(report: &Report) -> String {
         "\n## What the neighbours got done, % of {}\n\n",
         matrix.baseline
     );
-    text += &sections::work(report).to_markdown();
+    text += &tables::work(report).to_markdown();
     text += &format!("\n## {} against the others, ratios\n\n", matrix.subject);
-    text += &sections::versus(report).to_markdown();
+    text += &tables::versus(report).to_markdown();
     for (heading, table) in traced::tables(report, Detail::Full) {
         text += &format!("\n## {heading}\n\n{}", table.to_markdown());
     }

@@ -5,17 +5,20 @@
 mod bars;
 mod bpf;
 mod cdf;
-mod format;
+pub mod checks;
+pub mod format;
 mod html;
+mod labels;
 mod look;
 mod markdown;
 mod model;
 mod quiet;
 mod reference;
-mod rivals;
-mod scatter;
-mod sections;
+pub mod rivals;
+pub mod scatter;
+pub mod sections;
 pub mod table;
+mod tables;
 mod ticks;
 mod traced;
 
@@ -30,11 +33,10 @@ use anyhow::{Context, Result, bail};
 use format::Detail;
 pub use format::figure;
 pub use model::Report;
+use table::TERMINAL_COLUMNS;
 
-const TERMINAL_COLUMNS: usize = 118;
-
-/// Studies the cells in `dir` and writes the reports beside them.
-pub fn write(dir: &Path, print: bool) -> Result<()> {
+/// Studies the cells in `dir`.
+pub fn read(dir: &Path) -> Result<Report> {
     let run = RunDir::open(dir)?;
     let plan: Plan = record::read_json(&dir.join("plan.json"))?;
     let cells = run.cells()?;
@@ -52,6 +54,12 @@ pub fn write(dir: &Path, print: bool) -> Result<()> {
     if let Some(hz) = ticks::hz(&report) {
         report.summary.ticks = study::ticks::ticks(&report.plan, &cells, hz);
     }
+    Ok(report)
+}
+
+/// Writes the reports of the run in `dir` beside its cells. False: its own checks found something.
+pub fn write(dir: &Path, print: bool) -> Result<bool> {
+    let report = read(dir)?;
     record::write_json(&dir.join("summary.json"), &report)?;
     for (name, text) in [
         ("report.md", markdown::render(&report)),
@@ -63,7 +71,7 @@ pub fn write(dir: &Path, print: bool) -> Result<()> {
     for workload in &report.plan.matrix.workloads {
         let svg = scatter::standalone(&report, &workload.name);
         if !svg.is_empty() {
-            let file = dir.join(format!("isolation-{}.svg", workload.name));
+            let file = dir.join(format!("scatter-{}.svg", workload.name));
             fs::write(&file, svg).with_context(|| format!("cannot write {}", file.display()))?;
         }
     }
@@ -71,7 +79,7 @@ pub fn write(dir: &Path, print: bool) -> Result<()> {
         print!("{}", text(&report));
         println!("{}", dir.join("report.html").display());
     }
-    Ok(())
+    Ok(checks::passed(&report))
 }
 
 /// The kernels of arms that have one of their own, as the versions of what these arms are.
@@ -105,11 +113,12 @@ pub fn facts(file: &Path) -> Result<Facts> {
 }
 
 fn text(report: &Report) -> String {
-    let mut text = format!("\n{}: {}\n", report.plan.name, sections::setting(report));
+    let setting = format!("{}: {}", report.plan.name, sections::setting(report));
+    let mut text = format!("\n{}", wrap(&setting, TERMINAL_COLUMNS, "  "));
     for workload in &report.plan.matrix.workloads {
         text += &format!("\n{}\n", workload.name);
-        text += &sections::headline(report, &workload.name, Detail::Terminal).to_text();
-        if let Some(table) = sections::serving(report, &workload.name) {
+        text += &tables::headline(report, &workload.name, Detail::Terminal).to_text();
+        if let Some(table) = tables::serving(report, &workload.name, Detail::Terminal) {
             text.push('\n');
             text += &table.to_text();
         }
@@ -118,8 +127,11 @@ fn text(report: &Report) -> String {
         text += &format!("\n{heading}\n{}", table.to_text());
     }
     text.push('\n');
-    for sentence in sections::sentences(report) {
-        text += &wrap(&sentence, TERMINAL_COLUMNS);
+    for sentence in sections::sentences(report)
+        .into_iter()
+        .chain(checks::sentences(report))
+    {
+        text += &wrap(&sentence, TERMINAL_COLUMNS, "  ");
     }
     text
 }
@@ -146,22 +158,30 @@ fn wrap(sentence: &str, columns: usize) -> String {
 #[cfg(test)]
 pub mod samples {
     use super::*;
-    use crate::record::neighbour::Neighbour;
+    use crate::record::neighbour::{Kind, Neighbour};
     use crate::record::samples::cell;
+    use crate::study::samples::{with_launcher_cpus, with_work};
 
+    /// Five rounds: the isolating arms leave 1.2 CPUs of 2, EEVDF 1.5.
     pub fn report() -> Report {
         let plan = crate::plan::samples::plan();
         let cells: Vec<_> = (1..=5)
             .flat_map(|round| {
-                [("eevdf", 60.0), ("isolcpus", 99.0), ("gpuaware", 98.0)]
-                    .into_iter()
-                    .flat_map(move |(arm, noisy)| {
-                        let spread = f64::from(round) - 3.0;
-                        [
-                            cell(round, arm, Neighbour::None, 100.0 + spread),
-                            cell(round, arm, Neighbour::Cpu, noisy + spread),
-                        ]
-                    })
+                [
+                    ("eevdf", 60.0, 0.5, 100.0),
+                    ("isolcpus", 99.0, 0.8, 50.0),
+                    ("gpuaware", 98.0, 0.8, 60.0),
+                ]
+                .into_iter()
+                .flat_map(move |(arm, noisy, cpus, work)| {
+                    let spread = f64::from(round) - 3.0;
+                    let beside = cell(round, arm, Neighbour::Cpu, noisy + spread);
+                    let beside = with_launcher_cpus(beside, cpus);
+                    [
+                        cell(round, arm, Neighbour::None, 100.0 + spread),
+                        with_work(beside, &[(Kind::StressNg, work)]),
+                    ]
+                })
             })
             .collect();
         Report {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Where other arms beat the subject: a table of every figure that one of them is ahead in, and sentences on who
-//! dominates on the plane of isolation and waste.
+//! dominates in speed, p99 and the neighbours' work.
 
 use super::format::figure;
 use super::model::Report;
@@ -22,7 +22,8 @@ pub fn explanation(report: &Report) -> String {
     format!(
         "Each arm that is shown to be ahead, with {subject} over it (idle: {subject} minus it, in points). \
          Of {compared} comparisons together: {rate:.0} % of what is shown may be false, and where nothing differs {rate:.0} % of the runs would show anything (Benjamini and Hochberg's false discovery rate). \
-         Dominated: another arm keeps more of the clean speed and is not shown to leave more idle, or leaves less idle and is not shown to keep less. \
+         Speed is tokens/s where both arms ran on the same boots, else what each keeps of its own quiet tokens/s. Dominated: another arm is not shown to be \
+         worse in speed, in a p99 or in the neighbours' work, and is shown to be better in one of them; without enough samples for a p99 the other two decide. Idle time is no verdict. \
          What differs by less than half a percent, idle time by half a point, counts as equal. Without a neighbour, arms with boots of their own are left out."
     )
 }
@@ -68,7 +69,7 @@ pub fn table(report: &Report) -> Option<Table> {
 
 fn name(figure: Figure) -> &'static str {
     match figure {
-        Figure::ShareOfClean => "keeps more",
+        Figure::Speed => "faster",
         Figure::TokenP99 => "shorter p99",
         Figure::TtftP99 => "shorter TTFT p99",
         Figure::TpotP99 => "shorter TPOT p99",
@@ -81,9 +82,17 @@ fn dominated_by(row: &Rivals) -> String {
     match &row.dominated_by {
         None if row.neighbour == Neighbour::None => "–".to_owned(),
         None => "too few boots".to_owned(),
-        Some(arms) if arms.is_empty() => "none".to_owned(),
-        Some(arms) => arms.join(", "),
+        Some(arms) if arms.is_empty() => format!("none{}", without_p99(row)),
+        Some(arms) => arms.join(", ") + &without_p99(row),
     }
+}
+
+/// Who was judged by two figures of three.
+fn without_p99(row: &Rivals) -> String {
+    if row.without_p99.is_empty() {
+        return String::new();
+    }
+    format!(" (without p99: {})", row.without_p99.join(", "))
 }
 
 /// "scx_lavd 0.91 [0.88–0.95], …"; a dash where nobody is ahead.
@@ -119,12 +128,21 @@ fn sentence(report: &Report, workload: &str) -> Option<String> {
     for row in rows.filter(|row| row.workload == workload) {
         match &row.dominated_by {
             None => {}
-            Some(arms) if arms.is_empty() => nobody.push(row.neighbour.name()),
-            Some(arms) => parts.push(format!(
-                "beside {} it is dominated by {}",
-                row.neighbour,
-                arms.join(", ")
-            )),
+            Some(arms) if arms.is_empty() => {
+                nobody.push(format!("{}{}", row.neighbour, without_p99(row)));
+            }
+            Some(arms) => {
+                let arms: Vec<String> = arms
+                    .iter()
+                    .map(|arm| by_how_much(report, row, arm))
+                    .collect();
+                parts.push(format!(
+                    "beside {}{} it is dominated by {}",
+                    row.neighbour,
+                    without_p99(row),
+                    arms.join(", ")
+                ));
+            }
         }
     }
     if !nobody.is_empty() {
@@ -136,18 +154,50 @@ fn sentence(report: &Report, workload: &str) -> Option<String> {
     } else if let Some(first) = parts.first_mut() {
         *first = first.replacen(" it is", &format!(" {subject} is"), 1);
     }
-    (!parts.is_empty())
-        .then(|| format!("Isolation against waste, {workload}: {}.", parts.join("; ")))
+    (!parts.is_empty()).then(|| {
+        format!(
+            "Speed, p99 and neighbours' work together, {workload}: {}.",
+            parts.join("; ")
+        )
+    })
+}
+
+/// The arm, and the subject over it in all that was judged.
+fn by_how_much(report: &Report, row: &Rivals, arm: &str) -> String {
+    let is_it = |v: &&Versus| {
+        (v.workload.as_str(), v.neighbour, v.other.as_str())
+            == (row.workload.as_str(), row.neighbour, arm)
+    };
+    let Some(versus) = report.summary.versus.iter().find(is_it) else {
+        return arm.to_owned();
+    };
+    let judged = [
+        ("speed", Figure::Speed),
+        ("p99", Figure::TokenP99),
+        ("TTFT p99", Figure::TtftP99),
+        ("TPOT p99", Figure::TpotP99),
+        ("work", Figure::Work),
+    ];
+    let figures: Vec<String> = judged
+        .into_iter()
+        .filter_map(|(name, which)| {
+            let estimate = which.of(versus)?;
+            Some(format!("{name} ×{}", figure(Some(estimate), 2, true)))
+        })
+        .collect();
+    format!("{arm} ({})", figures.join(", "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::neighbour::Kind;
     use crate::record::samples::cell;
     use crate::report::samples;
+    use crate::study::samples::with_work;
     use crate::study::study;
 
-    /// isolcpus keeps more in every round and leaves nothing idle; EEVDF keeps less and leaves as much idle.
+    /// isolcpus keeps more in every round, and its neighbours get as much done; EEVDF keeps less.
     fn report() -> Report {
         let mut report = samples::report();
         let cells: Vec<_> = (1..=5)
@@ -159,7 +209,8 @@ mod tests {
                 ]
                 .into_iter()
                 .flat_map(move |(arm, noisy, idle)| {
-                    let mut beside = cell(round, arm, Neighbour::Cpu, noisy);
+                    let beside = cell(round, arm, Neighbour::Cpu, noisy);
+                    let mut beside = with_work(beside, &[(Kind::StressNg, 80.0)]);
                     beside.measurement.as_mut().unwrap().cpu.idle_percent = idle;
                     [cell(round, arm, Neighbour::None, 100.0), beside]
                 })
@@ -174,7 +225,7 @@ mod tests {
         let report = report();
         let text = table(&report).unwrap().to_markdown();
         assert!(
-            text.contains("| qwen3 | cpu | isolcpus | isolcpus 0.91 [0.91–0.91] | isolcpus 1.10 [1.10–1.10] | isolcpus 5.0 [5.0–5.0] |"),
+            text.contains("| qwen3 | cpu | isolcpus | isolcpus 0.91 [0.91–0.91] | isolcpus 1.10 [1.10–1.10] | – | isolcpus 5.0 [5.0–5.0] |"),
             "{text}"
         );
         assert!(text.contains("| qwen3 | none | – | – |"), "{text}");
@@ -184,23 +235,32 @@ mod tests {
         );
         assert_eq!(
             sentences(&report),
-            ["Isolation against waste, qwen3: beside cpu gpuaware is dominated by isolcpus."]
+            [
+                "Speed, p99 and neighbours' work together, qwen3: beside cpu gpuaware is dominated by isolcpus \
+              (speed ×0.91 [0.91–0.91], p99 ×1.10 [1.10–1.10], work ×1.00 [1.00–1.00])."
+            ]
         );
     }
 
     #[test]
-    fn says_where_nobody_dominates() {
+    fn says_where_nobody_dominates_and_who_was_judged_without_a_p99() {
         let mut report = report();
         report.summary.rivals[1].dominated_by = Some(Vec::new());
         let [sentence] = &sentences(&report)[..] else {
             panic!("one sentence")
         };
         assert!(sentence.ends_with("no other arm dominates gpuaware beside cpu."));
+        report.summary.rivals[1].without_p99 = vec!["c".into()];
         report.summary.rivals[2].dominated_by = Some(vec!["a".into(), "b".into()]);
         assert!(
-            sentences(&report)[0].ends_with("beside cpu; beside heavy it is dominated by a, b."),
+            sentences(&report)[0]
+                .contains("beside cpu (without p99: c); beside heavy it is dominated by a"),
             "{:?}",
             sentences(&report)
+        );
+        assert_eq!(
+            dominated_by(&report.summary.rivals[1]),
+            "none (without p99: c)"
         );
     }
 }

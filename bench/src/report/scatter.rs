@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The headline picture: isolation against waste, one panel a workload, as inline SVG.
+//! The headline picture: speed against the neighbours' work as a share of what is possible, one panel a workload, as
+//! inline SVG.
 
 use std::fmt::Write;
 
+use super::labels::{Frame, LABEL_STEP, LETTER, Taken, place};
 use super::model::Report;
 use super::table::escape;
 use crate::record::neighbour::{Kind, Neighbour};
@@ -16,77 +18,157 @@ const RIGHT: f64 = 18.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 48.0;
 /// Percent between two lines of the grid.
-const Y_STEP: f64 = 20.0;
-/// The height of a name, and the mean width of its letters.
-const LABEL_STEP: f64 = 14.0;
-const LETTER: f64 = 6.7;
+const STEP: f64 = 20.0;
+/// Where names may stand: over the grid a little, and up to the right edge.
+const NAMES: Frame = Frame {
+    left: LEFT,
+    top: TOP - 12.0,
+    right: WIDTH,
+    bottom: HEIGHT - BOTTOM,
+};
+
+/// What 100 % is on the two axes: the best references that the rows have.
+struct References {
+    /// Of the work, what the launcher leaves possible; else what is done under the baseline.
+    possible: bool,
+    /// Of tokens/s, this arm's beside the same neighbour; else each arm's own when quiet.
+    reserved: Option<String>,
+}
 
 /// Where figures lie on the picture.
 struct Axes {
-    x_max: f64,
-    y_min: f64,
-    y_max: f64,
+    x: Scale,
+    y: Scale,
+    /// Where nothing more is possible.
+    limit: bool,
+}
+
+/// Percent on one axis.
+struct Scale {
+    least: f64,
+    most: f64,
 }
 
 struct Point<'a> {
     row: &'a Row,
     colour: usize,
-    idle: Estimate,
-    share: Estimate,
+    work: Estimate,
+    speed: Estimate,
 }
 
-impl Axes {
-    fn of(points: &[Point]) -> Self {
-        let shares = || points.iter().map(|point| point.share.value);
-        let idle = points.iter().map(|point| point.idle.value);
-        let most = shares().fold(100.0, f64::max);
-        let least = shares().fold(100.0, f64::min);
+impl References {
+    fn of(report: &Report, rows: &[&Row]) -> Self {
+        let any = |of: fn(&Row) -> Option<Estimate>| rows.iter().any(|row| of(row).is_some());
+        let reserved = report.plan.matrix.reserved_arm();
         Self {
-            x_max: (idle.fold(0.0, f64::max) * 1.25 / 10.0).ceil().max(1.0) * 10.0,
-            y_min: ((least - 5.0) / Y_STEP).floor().max(0.0) * Y_STEP,
-            y_max: (most * 1.06 / 10.0).ceil() * 10.0,
+            possible: any(|row| row.work_of_possible),
+            reserved: reserved
+                .filter(|_| any(|row| row.over_isolcpus))
+                .map(str::to_owned),
         }
     }
 
-    fn x(&self, value: f64) -> f64 {
-        LEFT + value.clamp(0.0, self.x_max) / self.x_max * (WIDTH - LEFT - RIGHT)
+    fn point<'a>(&self, report: &Report, row: &'a Row) -> Option<Point<'a>> {
+        let work = if self.possible {
+            row.work_of_possible
+        } else {
+            row.work_mean
+        };
+        let speed = match self.reserved {
+            Some(_) => row.over_isolcpus,
+            None => row.over_own_quiet,
+        };
+        Some(Point {
+            row,
+            colour: super::look::colour(report, &row.arm),
+            work: work?.scaled(100.0),
+            speed: speed?.scaled(100.0),
+        })
     }
 
-    fn y(&self, value: f64) -> f64 {
-        let from_bottom = (value.max(self.y_min) - self.y_min) / (self.y_max - self.y_min);
-        HEIGHT - BOTTOM - from_bottom.min(1.0) * (HEIGHT - TOP - BOTTOM)
+    fn x_name(&self, baseline: &str) -> String {
+        if self.possible {
+            "neighbours' work, % of what the launcher leaves possible".to_owned()
+        } else {
+            format!("neighbours' work, % of that under {baseline}; what is possible is not known")
+        }
+    }
+
+    fn y_name(&self) -> String {
+        match &self.reserved {
+            Some(reserved) => format!("tokens/s, % of {reserved}'s"),
+            None => "tokens/s, % of own quiet".to_owned(),
+        }
+    }
+}
+
+impl Scale {
+    /// Of all values, 100 and a little air.
+    fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
+        let most = values.clone().fold(100.0, f64::max);
+        let least = values.fold(100.0, f64::min);
+        Self {
+            least: ((least - 5.0) / STEP).floor().max(0.0) * STEP,
+            most: ((most + 4.0) / 10.0).ceil() * 10.0,
+        }
+    }
+
+    /// From 0, the least, to 1, the most.
+    fn at(&self, value: f64) -> f64 {
+        ((value - self.least) / (self.most - self.least)).clamp(0.0, 1.0)
+    }
+
+    fn steps(&self) -> impl Iterator<Item = f64> {
+        let steps = ((self.most - self.least) / STEP) as u32;
+        let least = self.least;
+        (0..=steps).map(move |step| least + STEP * f64::from(step))
+    }
+}
+
+impl Axes {
+    fn x(&self, percent: f64) -> f64 {
+        LEFT + self.x.at(percent) * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn y(&self, percent: f64) -> f64 {
+        HEIGHT - BOTTOM - self.y.at(percent) * (HEIGHT - TOP - BOTTOM)
     }
 
     fn place(&self, point: &Point) -> (f64, f64) {
-        (self.x(point.idle.value), self.y(point.share.value))
+        (self.x(point.work.value), self.y(point.speed.value))
     }
 }
 
 /// One panel; empty where no noisy cell has been measured.
 pub fn panel(report: &Report, workload: &str) -> String {
-    let points: Vec<Point> = report
+    let rows: Vec<&Row> = report
         .summary
         .rows
         .iter()
         .filter(|row| row.workload == workload && row.neighbour != Neighbour::None)
-        .filter_map(|row| {
-            Some(Point {
-                row,
-                colour: super::look::colour(report, &row.arm),
-                idle: row.idle_percent?,
-                share: row.share_of_clean?.scaled(100.0),
-            })
-        })
+        .collect();
+    let references = References::of(report, &rows);
+    let points: Vec<Point> = rows
+        .into_iter()
+        .filter_map(|row| references.point(report, row))
         .collect();
     if points.is_empty() {
         return String::new();
     }
-    let axes = Axes::of(&points);
+    let axes = Axes {
+        x: Scale::of(points.iter().map(|point| point.work.value)),
+        y: Scale::of(points.iter().map(|point| point.speed.value)),
+        limit: references.possible,
+    };
+    let x_name = references.x_name(&report.plan.matrix.baseline);
+    let y_name = references.y_name();
     let mut svg = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}: share of clean tokens/s against idle CPU\">\n",
-        escape(workload)
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}: {} against {}\">\n",
+        escape(workload),
+        escape(&y_name),
+        escape(&x_name)
     );
-    grid(&mut svg, &axes);
+    grid(&mut svg, &axes, &x_name, &y_name);
     legend(&mut svg, &report.plan.matrix.neighbours, &points);
     for arm in &report.plan.matrix.arms {
         thread(&mut svg, &axes, &points, arm);
@@ -121,10 +203,9 @@ pub fn standalone(report: &Report, workload: &str) -> String {
         )
 }
 
-fn grid(svg: &mut String, axes: &Axes) {
+fn grid(svg: &mut String, axes: &Axes, x_name: &str, y_name: &str) {
     let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
-    let mut value = axes.y_min;
-    while value <= axes.y_max {
+    for value in axes.y.steps() {
         let y = axes.y(value);
         let class = if value == 100.0 { "full" } else { "grid" };
         let _ = writeln!(
@@ -133,11 +214,8 @@ fn grid(svg: &mut String, axes: &Axes) {
             LEFT - 8.0,
             y + 4.0
         );
-        value += Y_STEP;
     }
-    let x_step = axes.x_max / 5.0;
-    for step in 0..=5 {
-        let value = x_step * f64::from(step);
+    for value in axes.x.steps() {
         let _ = writeln!(
             svg,
             "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{value}</text>",
@@ -145,13 +223,24 @@ fn grid(svg: &mut String, axes: &Axes) {
             bottom + 18.0
         );
     }
+    if axes.limit {
+        let x = axes.x(100.0);
+        let _ = writeln!(
+            svg,
+            "<line class=\"limit\" x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom}\"/><text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">possible</text>",
+            x - 5.0,
+            bottom - 6.0
+        );
+    }
     let _ = writeln!(
         svg,
-        "<text class=\"axis\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">waste: CPU time left idle, %</text>\
-         <text class=\"axis\" transform=\"translate(14 {:.1}) rotate(-90)\" text-anchor=\"middle\">isolation: share of clean tokens/s, %</text>",
+        "<text class=\"axis\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
+         <text class=\"axis\" transform=\"translate(14 {:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
         f64::midpoint(LEFT, right),
         HEIGHT - 8.0,
-        f64::midpoint(TOP, bottom)
+        escape(x_name),
+        f64::midpoint(TOP, bottom),
+        escape(y_name)
     );
 }
 
@@ -206,7 +295,7 @@ fn thread(svg: &mut String, axes: &Axes, points: &[Point], arm: &str) {
 fn draw_point(svg: &mut String, axes: &Axes, point: &Point) {
     let (x, y) = axes.place(point);
     let colour = point.colour;
-    if let Some([low, high]) = point.idle.interval {
+    if let Some([low, high]) = point.work.interval {
         let _ = writeln!(
             svg,
             "<line class=\"whisker c{colour}\" x1=\"{:.1}\" y1=\"{y:.1}\" x2=\"{:.1}\" y2=\"{y:.1}\"/>",
@@ -214,7 +303,7 @@ fn draw_point(svg: &mut String, axes: &Axes, point: &Point) {
             axes.x(high)
         );
     }
-    if let Some([low, high]) = point.share.interval {
+    if let Some([low, high]) = point.speed.interval {
         let _ = writeln!(
             svg,
             "<line class=\"whisker c{colour}\" x1=\"{x:.1}\" y1=\"{:.1}\" x2=\"{x:.1}\" y2=\"{:.1}\"/>",
@@ -222,25 +311,18 @@ fn draw_point(svg: &mut String, axes: &Axes, point: &Point) {
             axes.y(high)
         );
     }
-    // Neighbours that sleep leave CPUs idle under every arm.
+    // Of neighbours that sleep CPU time is not the only limit.
     let neighbour = point.row.neighbour;
     let runnable = neighbour.kinds().contains(&Kind::StressNg);
     let _ = writeln!(
         svg,
-        "<path class=\"dot{} c{colour}\" d=\"{}\"><title>{} beside {neighbour}: {:.1} % of clean, {:.1} % idle</title></path>",
+        "<path class=\"dot{} c{colour}\" d=\"{}\"><title>{} beside {neighbour}: speed {:.1} %, work {:.0} %</title></path>",
         if runnable { "" } else { " hollow" },
         mark(neighbour, x, y),
         escape(&point.row.arm),
-        point.share.value,
-        point.idle.value
+        point.speed.value,
+        point.work.value
     );
-}
-
-/// A rectangle that is taken: left, top, right, bottom.
-type Taken = [f64; 4];
-
-fn overlap(a: &Taken, b: &Taken) -> bool {
-    a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3]
 }
 
 /// Each arm's name beside one of its points, at the nearest place that no point and no other name takes.
@@ -266,7 +348,7 @@ fn labels(svg: &mut String, report: &Report, axes: &Axes, points: &[Point]) {
             LETTER
         };
         let places: Vec<(f64, f64)> = mine.iter().map(|point| axes.place(point)).collect();
-        let ((x, y), place) = place(&places, arm.chars().count() as f64 * letter, &taken);
+        let ((x, y), place) = place(&NAMES, &places, arm.chars().count() as f64 * letter, &taken);
         taken.push(place);
         let middle = f64::midpoint(place[1], place[3]);
         if (middle - y).abs() > LABEL_STEP {
@@ -291,58 +373,70 @@ fn labels(svg: &mut String, report: &Report, axes: &Axes, points: &[Point]) {
     }
 }
 
-/// The free place nearest to one of some points for a text of that width, and which point that is: beside it, then
-/// further up and down.
-fn place(points: &[(f64, f64)], width: f64, taken: &[Taken]) -> ((f64, f64), Taken) {
-    let at = |left: f64, middle: f64| -> Taken {
-        [
-            left,
-            middle - LABEL_STEP / 2.0,
-            left + width,
-            middle + LABEL_STEP / 2.0,
-        ]
-    };
-    let inside =
-        |r: &Taken| r[0] >= LEFT && r[2] <= WIDTH && r[1] >= TOP - 12.0 && r[3] <= HEIGHT - BOTTOM;
-    let free = |r: &Taken| inside(r) && !taken.iter().any(|other| overlap(r, other));
-    let steps = (2.0 * HEIGHT / (LABEL_STEP / 2.0)) as u32;
-    (0..steps)
-        .flat_map(|step| {
-            // 0, 1 down, 1 up, 2 down, 2 up, in half steps
-            let away = f64::from(step.div_ceil(2)) * LABEL_STEP / 2.0;
-            points.iter().flat_map(move |&(x, y)| {
-                let middle = if step % 2 == 1 { y + away } else { y - away };
-                [x + 11.0, x - 11.0 - width].map(|left| ((x, y), at(left, middle)))
-            })
-        })
-        .find(|(_, place)| free(place))
-        .unwrap_or_else(|| (points[0], at(points[0].0 + 11.0, points[0].1)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::samples::cell;
+    use crate::report::samples;
+    use crate::study::samples::{with_launcher_cpus, with_work};
+    use crate::study::study;
 
     #[test]
-    fn names_lie_neither_on_points_nor_on_one_another() {
-        let points = [(100.0, 150.0)];
-        let point = [93.0, 143.0, 107.0, 157.0];
-        let (_, first) = place(&points, 80.0, &[point]);
-        let (_, second) = place(&points, 80.0, &[point, first]);
-        assert_eq!(first[0], 111.0);
+    fn the_limit_is_where_the_launcher_leaves_no_more() {
+        let mut report = samples::report();
+        // 1.5 CPUs are left under EEVDF, 1.2 under gpuaware: with 80 % of the work it stands on the line, with 60 % at
+        // three quarters of it.
+        let panel_with = |report: &mut Report, work: f64| {
+            let cells: Vec<_> = (1..=3)
+                .flat_map(|round| {
+                    [("eevdf", 0.5, 100.0), ("gpuaware", 0.8, work)].map(|(arm, cpus, rate)| {
+                        let cell = cell(round, arm, Neighbour::Cpu, 100.0);
+                        with_work(with_launcher_cpus(cell, cpus), &[(Kind::StressNg, rate)])
+                    })
+                })
+                .chain((1..=3).map(|round| cell(round, "gpuaware", Neighbour::None, 100.0)))
+                .collect();
+            report.summary = study(&report.plan, &cells);
+            panel(report, "qwen3")
+        };
+        let at = |svg: &str, what: &str| -> f64 {
+            let (_, rest) = svg.split_once(what).unwrap();
+            rest.split(['"', ' ']).next().unwrap().parse().unwrap()
+        };
+        let svg = panel_with(&mut report, 80.0);
+        let limit = at(&svg, "<line class=\"limit\" x1=\"");
+        // From 80 to 110 %: two thirds of the way.
+        let width = WIDTH - LEFT - RIGHT;
+        assert!((limit - (LEFT + width * 2.0 / 3.0)).abs() < 0.06, "{limit}");
+        let point = |svg: &str| at(svg, "c3\" d=\"M") + 6.0;
+        assert!((point(&svg) - limit).abs() < 0.11, "{svg}");
+        // From 60 to 110 %.
+        let svg = panel_with(&mut report, 60.0);
         assert!(
-            !overlap(&first, &second) && !overlap(&point, &second),
-            "{first:?} {second:?}"
+            (point(&svg) - (LEFT + width * 15.0 / 50.0)).abs() < 0.11,
+            "{svg}"
         );
-        // Where the first point is hemmed in, the name goes to the second.
-        let wall = [0.0, 0.0, WIDTH, 290.0];
-        let (chosen, _) = place(&[(100.0, 150.0), (100.0, 300.0)], 80.0, &[wall]);
-        assert_eq!(chosen, (100.0, 300.0));
+        assert!((at(&svg, "<line class=\"limit\" x1=\"") - (LEFT + width * 0.8)).abs() < 0.06);
+        assert!(svg.contains("tokens/s, % of own quiet"), "nobody reserves");
+    }
+
+    #[test]
+    fn without_the_limit_the_work_is_that_under_the_baseline() {
+        let mut report = samples::report();
+        assert!(panel(&report, "qwen3").contains("tokens/s, % of isolcpus's"));
+        for row in &mut report.summary.rows {
+            row.work_of_possible = None;
+        }
+        let svg = panel(&report, "qwen3");
+        assert!(
+            !svg.contains("class=\"limit\"") && svg.contains("% of that under eevdf"),
+            "{svg}"
+        );
     }
 
     #[test]
     fn draws_a_point_for_every_measured_noisy_row_and_names_each_arm_once() {
-        let report = super::super::samples::report();
+        let report = samples::report();
         let svg = panel(&report, "qwen3");
         assert_eq!(svg.matches("<path class=\"dot c").count(), 3, "{svg}");
         assert_eq!(svg.matches("class=\"label").count(), 3);
@@ -359,7 +453,7 @@ mod tests {
 
     #[test]
     fn neighbours_that_sleep_have_hollow_marks() {
-        let mut report = super::super::samples::report();
+        let mut report = samples::report();
         let rows = report.summary.rows.iter_mut();
         rows.filter(|row| row.neighbour == Neighbour::Cpu)
             .for_each(|row| row.neighbour = Neighbour::Disk);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the report says, once, for all its forms: tables and sentences from the study's figures.
+//! What the report says, once, for all its forms: sentences from the study's figures, what the arms are, the machine.
 
-use super::format::{Detail, SHOWN, figure, latency};
+use super::format::{SHOWN, figure, percent};
 use super::model::Report;
 use crate::record::facts::Facts;
-use crate::record::neighbour::{Kind, Neighbour};
+use crate::record::neighbour::Neighbour;
 use crate::report::table::{Align, Table};
-use crate::stats::{Difference, Estimate, P99_MIN_SAMPLES, SPEED_MARGIN};
-use crate::study::{Row, Summary, Versus};
+use crate::stats::{Difference, SPEED_MARGIN};
+use crate::study::{Row, Summary};
 
-use Align::{Left, Right};
+use Align::Left;
 
 /// The sentence above the tables.
 pub fn setting(report: &Report) -> String {
@@ -38,171 +38,6 @@ pub fn setting(report: &Report) -> String {
     )
 }
 
-/// The headline table of one workload.
-pub fn headline(report: &Report, workload: &str, detail: Detail) -> Table {
-    let mut table = Table::new(&[
-        ("neighbour", Left),
-        ("arm", Left),
-        ("tok/s", Right),
-        ("% of clean", Right),
-        ("p50 ms", Right),
-        ("p99 ms", Right),
-        ("sw/1k", Right),
-        ("work %", Right),
-        ("idle %", Right),
-    ]);
-    let full = detail == Detail::Full;
-    let mut last = None;
-    for row in report
-        .summary
-        .rows
-        .iter()
-        .filter(|row| row.workload == workload)
-    {
-        let is_subject = row.arm == report.plan.matrix.subject;
-        let first = table.next_row(&mut last, row.neighbour, is_subject);
-        table.rows.push(vec![
-            if first || full {
-                row.neighbour.name().to_owned()
-            } else {
-                String::new()
-            },
-            arm_name(row),
-            figure(row.tokens_per_s, 1, full),
-            figure(row.share_of_clean.map(|e| e.scaled(100.0)), 1, true),
-            latency(row.token_p50_ms, full),
-            p99(row),
-            figure(row.switches_per_1000_launches, 1, full),
-            figure(row.work_mean.map(|e| e.scaled(100.0)), 0, true),
-            figure(row.idle_percent, 1, true),
-        ]);
-    }
-    table
-}
-
-fn arm_name(row: &Row) -> String {
-    let mut notes = Vec::new();
-    if row.failed > 0 {
-        notes.push(format!("{} of {}", row.rounds, row.rounds + row.failed));
-    }
-    if row.disturbed > 0 {
-        notes.push(format!("{} disturbed", row.disturbed));
-    }
-    if notes.is_empty() {
-        return row.arm.clone();
-    }
-    format!("{} ({})", row.arm, notes.join(", "))
-}
-
-fn p99(row: &Row) -> String {
-    if row.token_samples > 0 && row.token_p99_ms.is_none() {
-        return format!("{} < {P99_MIN_SAMPLES} tokens", row.token_samples);
-    }
-    latency(row.token_p99_ms, true)
-}
-
-/// What the users of one workload's server see; `None`: it is no server.
-pub fn serving(report: &Report, workload: &str) -> Option<Table> {
-    let mut table = Table::new(&[
-        ("neighbour", Left),
-        ("arm", Left),
-        ("TTFT p50", Right),
-        ("TTFT p99", Right),
-        ("× clean", Right),
-        ("TPOT p50", Right),
-        ("TPOT p99", Right),
-        ("× clean", Right),
-        ("good %", Right),
-        ("failed", Right),
-    ]);
-    let mut last = None;
-    let rows = report.summary.serving.iter();
-    for row in rows.filter(|row| row.workload == workload) {
-        table.next_row(
-            &mut last,
-            row.neighbour,
-            row.arm == report.plan.matrix.subject,
-        );
-        let mut cells = vec![row.neighbour.to_string(), row.arm.clone()];
-        for latency in [&row.ttft, &row.tpot] {
-            cells.push(self::latency(latency.p50_ms, false));
-            cells.push(match latency.p99_ms {
-                None => format!("{} < {P99_MIN_SAMPLES}", latency.samples),
-                p99 => self::latency(p99, false),
-            });
-            cells.push(figure(latency.p99_of_clean, 2, true));
-        }
-        cells.push(figure(row.good.map(|e| e.scaled(100.0)), 1, false));
-        cells.push(format!("{} of {}", row.failed, row.offered));
-        table.rows.push(cells);
-    }
-    (!table.rows.is_empty()).then_some(table)
-}
-
-/// What each neighbour got done, relative to the baseline.
-pub fn work(report: &Report) -> Table {
-    let neighbours = &report.plan.matrix.neighbours;
-    let runs = |kind: &Kind| neighbours.iter().any(|n| n.kinds().contains(kind));
-    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(runs).collect();
-    let mut table = Table::new(&[("workload", Left), ("neighbour", Left), ("arm", Left)]);
-    table
-        .columns
-        .extend(kinds.iter().map(|kind| (kind.name().to_owned(), Right)));
-    table.columns.push(("mean".to_owned(), Right));
-    let noisy =
-        report.summary.rows.iter().filter(|row| {
-            row.neighbour != Neighbour::None && row.arm != report.plan.matrix.baseline
-        });
-    let mut last = None;
-    for row in noisy {
-        let is_subject = row.arm == report.plan.matrix.subject;
-        table.next_row(&mut last, (&row.workload, row.neighbour), is_subject);
-        let mut cells = vec![
-            row.workload.clone(),
-            row.neighbour.to_string(),
-            row.arm.clone(),
-        ];
-        let percent =
-            |estimate: Option<Estimate>| figure(estimate.map(|e| e.scaled(100.0)), 0, true);
-        cells.extend(
-            kinds
-                .iter()
-                .map(|kind| percent(row.work.get(kind).copied())),
-        );
-        cells.push(percent(row.work_mean));
-        table.rows.push(cells);
-    }
-    table
-}
-
-/// The subject against every other arm.
-pub fn versus(report: &Report) -> Table {
-    let mut table = Table::new(&[
-        ("workload", Left),
-        ("neighbour", Left),
-        ("against", Left),
-        ("share of clean ×", Right),
-        ("p99 latency ×", Right),
-        ("neighbours' work ×", Right),
-        ("idle, points", Right),
-    ]);
-    let mut last = None;
-    let noisy = |row: &&Versus| row.neighbour != Neighbour::None;
-    for row in report.summary.versus.iter().filter(noisy) {
-        table.next_row(&mut last, (&row.workload, row.neighbour), false);
-        table.rows.push(vec![
-            row.workload.clone(),
-            row.neighbour.to_string(),
-            row.other.clone(),
-            figure(row.share_of_clean, 2, true),
-            figure(row.token_p99, 2, true),
-            figure(row.work, 2, true),
-            figure(row.idle_points, 1, true),
-        ]);
-    }
-    table
-}
-
 /// What stands beside the tables: overhead, marks, failed cells.
 pub fn sentences(report: &Report) -> Vec<String> {
     let Summary {
@@ -224,13 +59,15 @@ pub fn sentences(report: &Report) -> Vec<String> {
             Difference::UpTo(share) => no_difference_shown(share),
         };
         lines.push(format!(
-            "Clean, {}: {} reaches {} % of {}'s tokens/s: {verdict}.",
+            "Clean, {}: {} reaches {} % of {}'s tokens/s{}: {verdict}.",
             overhead.workload,
             overhead.arm,
-            figure(Some(overhead.ratio.scaled(100.0)), 1, true),
-            report.plan.matrix.baseline
+            percent(Some(overhead.ratio), 1, true),
+            report.plan.matrix.baseline,
+            of_reserved_when_quiet(report, &overhead.workload, &overhead.arm),
         ));
     }
+    lines.extend(yardsticks(report));
     for marks in marks {
         let delay = match (marks.delay_ms_median, marks.delay_ms_max) {
             (Some(median), Some(max)) => {
@@ -256,6 +93,70 @@ pub fn sentences(report: &Report) -> Vec<String> {
 fn no_difference_shown(share: f64) -> String {
     let percent = (share * 100.0).ceil();
     format!("no difference shown, one of up to {percent:.0} % could not be seen")
+}
+
+/// Beside the baseline's the tokens/s of the arm that reserves CPUs.
+fn of_reserved_when_quiet(report: &Report, workload: &str, arm: &str) -> String {
+    let mut rows = report.summary.rows.iter();
+    let row = rows
+        .find(|row| row.workload == workload && row.arm == arm && row.neighbour == Neighbour::None);
+    let over = row.and_then(|row| row.over_isolcpus);
+    match (report.plan.matrix.reserved_arm(), over) {
+        (Some(reserved), Some(_)) if reserved != arm => {
+            format!(", {} % of {reserved}'s", percent(over, 1, true))
+        }
+        _ => String::new(),
+    }
+}
+
+/// What the subject keeps beside each neighbour and what it leaves them, by every yardstick.
+fn yardsticks(report: &Report) -> Vec<String> {
+    let matrix = &report.plan.matrix;
+    let rows = report.summary.rows.iter();
+    rows.filter(|row| row.arm == matrix.subject && row.neighbour != Neighbour::None)
+        .filter_map(|row| {
+            let mut speed = Vec::new();
+            if row.over_own_quiet.is_some() {
+                speed.push(format!(
+                    "{} % of its own quiet tokens/s",
+                    percent(row.over_own_quiet, 1, true)
+                ));
+            }
+            if let (Some(reserved), Some(over)) = (matrix.reserved_arm(), row.over_isolcpus) {
+                let over = percent(Some(over), 1, true);
+                speed.push(format!("{over} % of {reserved}'s in the same round"));
+            }
+            (!speed.is_empty()).then(|| {
+                format!(
+                    "Beside {}, {}: {} has {}{}.",
+                    row.neighbour,
+                    row.workload,
+                    row.arm,
+                    speed.join(" and "),
+                    work_in_words(row, &matrix.baseline)
+                )
+            })
+        })
+        .collect()
+}
+
+fn work_in_words(row: &Row, baseline: &str) -> String {
+    if row.work_mean.is_none() {
+        return String::new();
+    }
+    let work = percent(row.work_mean, 0, true);
+    let possible = match row.possible {
+        None => {
+            "what is possible is not known, because the launcher's CPU time in the window is not"
+                .to_owned()
+        }
+        possible => format!(
+            "{} % is possible with the CPU time that the launcher leaves, so they get {} % of that",
+            percent(possible, 0, false),
+            percent(row.work_of_possible, 0, true)
+        ),
+    };
+    format!("; the neighbours get {work} % of the work done under {baseline}, {possible}")
 }
 
 /// Cells without figures, those with the same reason in one line.
@@ -335,10 +236,12 @@ pub fn facts(report: &Report) -> Table {
 
 /// How to read the columns.
 pub const LEGEND: &[&str] = &[
-    "% of clean: tokens/s over those of the quiet cells of the same kind of boot in the same round (the baseline's; an arm with a boot of its own has its own).",
-    "p50, p99: latency of a token; no p99 below 459 tokens. sw/1k: context switches of the launching threads per 1,000 launches.",
-    "work %: what the neighbours got done by their own account over what they got done under the baseline, geometric mean of its programs. idle %: CPU time nobody used in the measured window: waste beside cpu and heavy, whose busy loops would use it, not beside neighbours that sleep.",
-    "A server's tok/s is what one stream gets (1 / mean TPOT), its p50 and p99 are of the time between tokens (ITL). TTFT, TPOT in ms as vllm bench serve defines them; × clean: p99 over that of the quiet cells; good %: requests that kept the objectives, of those offered.",
+    "own quiet %: tokens/s over those of the same arm's quiet cells in the same round. isolcpus % (or another arm's name): over those of the arm whose launcher has CPUs to itself, beside the same neighbour in the same round; that arm may have a boot of its own.",
+    "% of clean: tokens/s over those of the baseline's quiet cells in the same round (of an arm with a boot of its own, over its own): an arm that is slower or faster where nothing disturbs shows that here as well.",
+    "p50, p99: latency of a token; no p99 below 459 tokens. p99 ×: over that of the same two references. sw/1k: context switches of the launching threads per 1,000 launches.",
+    "work %: what the neighbours got done by their own account over what they got done under the baseline, geometric mean of its programs. A launcher that is not held up uses CPU time that the neighbours cannot have, under any scheduler: possible % is the CPUs that the launcher left over those that it left under the baseline. of possible %: work over that, paired by round; what is missing there is what the arm itself cost the neighbours.",
+    "idle %: CPU time nobody used in the measured window: waste beside cpu and heavy, whose busy loops would use it, not beside neighbours that sleep.",
+    "A server's tok/s is what one stream gets (1 / mean TPOT), its p50 and p99 are of the time between tokens (ITL). TTFT, TPOT in ms as vllm bench serve defines them; ×: p99 over that of the references; good %: requests that kept the objectives, of those offered. The launcher's CPU time is that of all the server's threads.",
     "Sched/1K: switches off and on of the launching threads per 1,000 launches, by the tracer. The shares are of these threads' time, warm-up included: preempted, yielded, waiting (woken, or new, and not yet running), asleep; interrupts are on top of whatever ran.",
     "n disturbed: rounds during which the machine did something else as well (other processes, a hypervisor, heat) and which stayed so when measured again.",
     "Figures are means over boots, geometric ones but of shares of time; of p50 and p99, each boot's. [a–b]: 95 % interval, Student's over boots (over rounds where there is one boot, as on a host: it holds for that boot). A ratio is paired by round within a boot, and by boot between arms with boots of their own.",

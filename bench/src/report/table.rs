@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+pub const TERMINAL_COLUMNS: usize = 118;
+
 /// Text columns keep left, figures right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
@@ -46,9 +48,9 @@ impl Table {
         starts
     }
 
-    /// For a terminal, aligned by characters, two blanks between columns.
-    pub fn to_text(&self) -> String {
-        let widths: Vec<usize> = (0..self.columns.len())
+    /// Of each column, in letters.
+    fn widths(&self) -> Vec<usize> {
+        (0..self.columns.len())
             .map(|at| {
                 let cells = self.rows.iter().filter_map(|row| row.get(at));
                 cells
@@ -57,7 +59,18 @@ impl Table {
                     .max()
                     .unwrap_or(0)
             })
-            .collect();
+            .collect()
+    }
+
+    /// Of all columns and the blanks between them.
+    pub fn width(&self) -> usize {
+        let widths = self.widths();
+        widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1)
+    }
+
+    /// For a terminal, aligned by characters, two blanks between columns.
+    pub fn to_text(&self) -> String {
+        let widths = self.widths();
         let line = |cells: &mut dyn Iterator<Item = &String>| {
             let mut text = String::new();
             for ((cell, width), (_, align)) in cells.zip(&widths).zip(&self.columns) {

@@ -114,10 +114,9 @@ impl<'a> Cells<'a> {
 
     /// The mean over boots of the geometric means over the kinds of work.
     pub fn mean_work(&self, ratios: &BTreeMap<u32, BTreeMap<Kind, f64>>) -> Option<Estimate> {
-        let means = ratios.iter().filter_map(|(round, kinds)| {
-            let kinds: Vec<f64> = kinds.values().copied().collect();
-            Some((*round, stats::geometric_mean(&kinds)?))
-        });
+        let means = ratios
+            .iter()
+            .filter_map(|(round, kinds)| Some((*round, mean_ratio(kinds)?)));
         self.mean(means, Scale::Log)
     }
 
@@ -169,19 +168,37 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// The ratio of two arms' work a round, by kind.
+/// The ratio of two cells' work, by kind.
+pub fn work_ratio(above: &Measurement, below: &Measurement) -> BTreeMap<Kind, f64> {
+    let ratio = |kind: Kind, rate: f64| {
+        let other = below.neighbours.iter().find(|work| work.kind == kind)?;
+        (other.rate > 0.0).then(|| (kind, rate / other.rate))
+    };
+    above
+        .neighbours
+        .iter()
+        .filter_map(|work| ratio(work.kind, work.rate))
+        .collect()
+}
+
+/// Of two arms, a round.
 pub fn work_ratios(pairs: &Pairs) -> BTreeMap<u32, BTreeMap<Kind, f64>> {
     pairs
         .iter()
-        .map(|(round, (above, below))| {
-            let ratio = |kind: Kind, rate: f64| {
-                let other = below.neighbours.iter().find(|work| work.kind == kind)?;
-                (other.rate > 0.0).then(|| (kind, rate / other.rate))
-            };
-            let rates = above.neighbours.iter();
-            let ratios = rates.filter_map(|work| ratio(work.kind, work.rate));
-            (*round, ratios.collect())
-        })
+        .map(|(round, (above, below))| (*round, work_ratio(above, below)))
+        .collect()
+}
+
+/// The geometric mean over the kinds of work.
+pub fn mean_ratio(ratios: &BTreeMap<Kind, f64>) -> Option<f64> {
+    stats::geometric_mean(&ratios.values().copied().collect::<Vec<_>>())
+}
+
+/// A figure's ratio of two rows, a value a round.
+pub fn quotient(above: &BTreeMap<u32, f64>, below: &BTreeMap<u32, f64>) -> BTreeMap<u32, f64> {
+    above
+        .iter()
+        .filter_map(|(round, value)| Some((*round, value / below.get(round)?)))
         .collect()
 }
 

@@ -106,7 +106,7 @@ fn coverage(boots: u32, seed: u64) -> BTreeMap<&'static str, Covered> {
                 versus.token_p99,
             );
             if own {
-                count("share of other boots", versus.share_of_clean);
+                count("share of other boots", versus.over_own_quiet);
             }
         }
     }

@@ -6,8 +6,10 @@ mod cells;
 pub mod compare;
 mod distribution;
 mod model;
+mod over;
 pub mod overlap;
 pub mod pool;
+mod possible;
 mod rivals;
 mod serving;
 pub mod ticks;
@@ -21,9 +23,11 @@ use crate::stats::{self, Estimate, Scale};
 pub use bpf::{Bpf, OPS};
 use cells::{Cells, measured, token_ms, work_ratios};
 pub use distribution::Distribution;
-pub use model::{DisturbedCell, FailedCell, Marks, Overhead, Row, Summary};
+pub use model::{DisturbedCell, FailedCell, Impossible, Marks, Overhead, Row, Summary};
+use over::Yardsticks;
+use possible::Possible;
 pub use rivals::{FALSE_RATE, Figure, Rivals};
-pub use serving::Serving;
+pub use serving::{Latency, Serving};
 pub use ticks::Ticks;
 #[cfg(test)]
 pub use traced::{TracedRow, TracerCost};
@@ -36,12 +40,14 @@ pub fn study(plan: &Plan, cells: &[Cell]) -> Summary {
     let failed: Vec<FailedCell> = cells.iter().filter_map(failed_cell).collect();
     let disturbed: Vec<DisturbedCell> = cells.iter().filter_map(disturbed_cell).collect();
     let versus = versus::versus(&measured);
+    let rows = rows(&measured, &failed, &disturbed);
     Summary {
         schema: 1,
-        rows: rows(&measured, &failed, &disturbed),
+        impossible: possible::impossible(&rows),
+        rows,
         distributions: distribution::distributions(&measured),
         serving: serving::serving(&measured),
-        rivals: rivals::rivals(&measured, &versus, FALSE_RATE),
+        rivals: rivals::rivals(&versus, FALSE_RATE),
         versus,
         overhead: overheads(&measured),
         marks: marks(&measured),
@@ -133,6 +139,13 @@ fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str) -> Row {
             .filter_map(|(round, kinds)| Some((*round, *kinds.get(kind)?)));
         Some((*kind, cells.mean(values, Scale::Log)?))
     });
+    let yardsticks = Yardsticks::of(cells, workload, neighbour, arm);
+    let p99_over = |below| {
+        let pairs = Cells::pairs(&rounds, below);
+        cells.p99_ratio(&pairs, |m| Some(m.workload.token_ms()))
+    };
+    let possible = Possible::of(cells, workload, neighbour, arm);
+    let mean = |values: BTreeMap<u32, f64>| cells.mean(values, Scale::Log);
     Row {
         workload: workload.to_owned(),
         neighbour,
@@ -141,14 +154,21 @@ fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str) -> Row {
         failed: 0,
         disturbed: 0,
         tokens_per_s: each(Scale::Log, |m| Some(m.workload.tokens_per_s())),
-        share_of_clean: cells.mean(cells.shares(workload, neighbour, arm), Scale::Log),
+        share_of_clean: mean(cells.shares(workload, neighbour, arm)),
+        over_own_quiet: mean(over::speed(&rounds, &yardsticks.own_quiet)),
+        over_isolcpus: mean(over::speed(&rounds, &yardsticks.reserved)),
         token_p50_ms: cells.percentile(&tokens, 50.0),
         token_p99_ms: cells.p99(&tokens),
+        p99_over_own_quiet: p99_over(&yardsticks.own_quiet),
+        p99_over_isolcpus: p99_over(&yardsticks.reserved),
         token_samples: tokens.values().map(Vec::len).sum(),
         switches_per_1000_launches: each(Scale::Plain, switches_per_1000_launches)
             .map(|switches| switches.within(0.0, f64::INFINITY)),
         work: kinds.collect(),
         work_mean: cells.mean_work(&work),
+        launcher_cpus: mean(possible.launcher_cpus),
+        possible: mean(possible.possible),
+        work_of_possible: mean(possible.work_of_possible),
         idle_percent: each(Scale::Plain, |m| Some(m.cpu.idle_percent))
             .map(|percent| percent.within(0.0, 100.0)),
         cpu_s_per_1000_launches: each(Scale::Log, cpu_s_per_1000_launches)
@@ -213,6 +233,8 @@ fn marks(cells: &Cells) -> Vec<Marks> {
 mod coverage;
 #[cfg(test)]
 mod same;
+#[cfg(test)]
+pub mod samples;
 #[cfg(test)]
 mod simulated;
 #[cfg(test)]

@@ -49,6 +49,9 @@ pub struct Summary {
     #[serde(default)]
     pub versions: BTreeMap<String, String>,
     pub failed: Vec<FailedCell>,
+    /// Rows whose neighbours are shown to have got more done than was possible: something is wrong there.
+    #[serde(default)]
+    pub impossible: Vec<Impossible>,
     /// Cells during which the machine did something else as well, kept or measured again.
     #[serde(default)]
     pub disturbed: Vec<DisturbedCell>,
@@ -72,8 +75,19 @@ pub struct Row {
     pub tokens_per_s: Option<Estimate>,
     /// Tokens/s over those of the quiet reference on the same kind of boot, in the same round.
     pub share_of_clean: Option<Estimate>,
+    /// Tokens/s over those of the arm's own quiet cell in the same round.
+    #[serde(default)]
+    pub over_own_quiet: Option<Estimate>,
+    /// Tokens/s over those of the arm that reserves CPUs, beside the same neighbour in the same round.
+    #[serde(default)]
+    pub over_isolcpus: Option<Estimate>,
     pub token_p50_ms: Option<Estimate>,
     pub token_p99_ms: Option<Estimate>,
+    /// The p99 over those two, paired by round.
+    #[serde(default)]
+    pub p99_over_own_quiet: Option<Estimate>,
+    #[serde(default)]
+    pub p99_over_isolcpus: Option<Estimate>,
     /// Tokens of all rounds; below 459 there is no p99.
     pub token_samples: usize,
     pub switches_per_1000_launches: Option<Estimate>,
@@ -81,6 +95,15 @@ pub struct Row {
     pub work: BTreeMap<Kind, Estimate>,
     /// Their geometric mean.
     pub work_mean: Option<Estimate>,
+    /// CPUs that the launcher kept busy: its launching threads, of a server all threads.
+    #[serde(default)]
+    pub launcher_cpus: Option<Estimate>,
+    /// What it left at most: the other CPUs over those that it left under the baseline in the same round.
+    #[serde(default)]
+    pub possible: Option<Estimate>,
+    /// The neighbours' mean work over that.
+    #[serde(default)]
+    pub work_of_possible: Option<Estimate>,
     pub idle_percent: Option<Estimate>,
     pub cpu_s_per_1000_launches: Option<f64>,
 }
@@ -113,6 +136,15 @@ pub struct FailedCell {
     /// Something that the arm needs is not there.
     #[serde(default)]
     pub cannot_run: bool,
+}
+
+/// A row whose neighbours got more done than the launcher left them, beyond the interval.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Impossible {
+    pub workload: String,
+    pub neighbour: Neighbour,
+    pub arm: String,
+    pub work_of_possible: Estimate,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Where other arms beat the subject: on the plane of isolation and waste, and figure by figure. Only what [`Versus`]
-//! shows counts, of all comparisons of a run together: with as many, some intervals miss by chance.
+//! Where other arms beat the subject: figure by figure, and in speed, p99 and neighbours' work together. Only what
+//! [`Versus`] shows counts, of all comparisons of a run together: with as many, some intervals miss by chance.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::cells::Cells;
 use super::versus::Versus;
-use crate::plan::SHARED;
 use crate::record::neighbour::Neighbour;
 use crate::stats::{self, Estimate};
 
@@ -25,7 +23,7 @@ pub const FALSE_RATE: f64 = 0.05;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
-    ShareOfClean,
+    Speed,
     TokenP99,
     TtftP99,
     TpotP99,
@@ -34,8 +32,9 @@ pub enum Figure {
 }
 
 impl Figure {
+    const TAILS: [Self; 3] = [Self::TokenP99, Self::TtftP99, Self::TpotP99];
     pub const ALL: [Self; 6] = [
-        Self::ShareOfClean,
+        Self::Speed,
         Self::TokenP99,
         Self::TtftP99,
         Self::TpotP99,
@@ -46,7 +45,7 @@ impl Figure {
     /// The subject over the other arm; of idle time the subject minus the other.
     pub fn of(self, versus: &Versus) -> Option<Estimate> {
         match self {
-            Self::ShareOfClean => versus.share_of_clean,
+            Self::Speed => versus.speed(),
             Self::TokenP99 => versus.token_p99,
             Self::TtftP99 => versus.ttft_p99,
             Self::TpotP99 => versus.tpot_p99,
@@ -64,7 +63,7 @@ impl Figure {
             _ => (1.0 - RATIO_RESOLUTION, 1.0 + RATIO_RESOLUTION),
         };
         let (above, below) = (estimate.p_above(most)?, estimate.p_below(least)?);
-        let more_is_better = matches!(self, Self::ShareOfClean | Self::Work);
+        let more_is_better = matches!(self, Self::Speed | Self::Work);
         let better = if (above < below) == more_is_better {
             Better::Subject
         } else {
@@ -122,19 +121,19 @@ pub struct Rivals {
     /// Figures of arms that were compared with the subject's.
     #[serde(default)]
     pub compared: usize,
-    /// Arms that keep more of the clean speed and are not shown to waste more, or that waste less and are not shown to
-    /// keep less. Absent: too few boots to say, or no neighbour, beside which idle time is no waste.
+    /// Arms that are not shown to be worse in speed, in any p99 or in the neighbours' work, and are shown to be better
+    /// in one of them. Absent: too few boots to say, or no neighbour, beside which there is no work.
     pub dominated_by: Option<Vec<String>>,
+    /// Arms that were judged by speed and work alone: one side has too few samples for a p99.
+    #[serde(default)]
+    pub without_p99: Vec<String>,
     /// Arms that are ahead in a figure; figures in which nobody is are left out.
     pub ahead: BTreeMap<Figure, Vec<String>>,
 }
 
-pub(super) fn rivals(cells: &Cells, versus: &[Versus], rate: f64) -> Vec<Rivals> {
-    // Quiet cells on boots of their own have no clean reference but themselves.
-    let comparable = |row: &&Versus| {
-        row.neighbour != Neighbour::None
-            || [&row.subject, &row.other].map(|arm| cells.plan.group(arm)) == [SHARED, SHARED]
-    };
+pub(super) fn rivals(versus: &[Versus], rate: f64) -> Vec<Rivals> {
+    // Quiet cells on boots of their own have no reference but themselves.
+    let comparable = |row: &&Versus| row.neighbour != Neighbour::None || row.one_boot;
     let compared: Vec<&Versus> = versus.iter().filter(comparable).collect();
     let mut verdicts = verdicts(&compared, rate).into_iter();
     let mut all: Vec<Rivals> = Vec::new();
@@ -148,6 +147,7 @@ pub(super) fn rivals(cells: &Cells, versus: &[Versus], rate: f64) -> Vec<Rivals>
                 subject: row.subject.clone(),
                 compared: 0,
                 dominated_by: None,
+                without_p99: Vec::new(),
                 ahead: BTreeMap::new(),
             });
         }
@@ -169,13 +169,18 @@ impl Rivals {
             }
         }
         let of = |figure| verdicts.get(&figure).copied();
-        let plane = (of(Figure::ShareOfClean), of(Figure::Idle));
-        let (Some(isolation), Some(waste)) = plane else {
+        let noisy = self.neighbour != Neighbour::None;
+        let (true, Some((speed, work))) = (noisy, of(Figure::Speed).zip(of(Figure::Work))) else {
             return;
         };
+        let tails = Figure::TAILS.map(of);
+        if tails == [None; 3] {
+            self.without_p99.push(row.other.clone());
+        }
+        let mut verdicts = tails.into_iter().flatten().chain([speed, work]);
         let dominating = self.dominated_by.get_or_insert_default();
-        let not_worse = isolation != Better::Subject && waste != Better::Subject;
-        if not_worse && (isolation == Better::Other || waste == Better::Other) {
+        let not_worse = verdicts.clone().all(|better| better != Better::Subject);
+        if not_worse && verdicts.any(|better| better == Better::Other) {
             dominating.push(row.other.clone());
         }
     }
@@ -185,101 +190,223 @@ impl Rivals {
 mod tests {
     use super::*;
     use crate::plan::samples::plan;
-    use crate::record::Cell;
-    use crate::record::samples;
+    use crate::record::neighbour::Kind;
+    use crate::record::samples::cell;
+    use crate::record::{Cell, WorkloadReport};
+    use crate::study::samples::with_work;
     use crate::study::study;
 
-    /// Three rounds beside cpu noise of arms by name, tokens/s and idle CPU time in percent; the clean speed is 100.
-    fn rivals_of(arms: &[(&str, [f64; 3], f64)]) -> Rivals {
-        let mut plan = plan();
-        plan.matrix.arms = vec!["eevdf".to_owned()];
-        plan.matrix.subject = arms[0].0.to_owned();
-        let mut cells: Vec<Cell> = Vec::new();
-        for round in 1..=3 {
-            cells.push(samples::cell(round, "eevdf", Neighbour::None, 100.0));
-            for (arm, speeds, idle) in arms {
-                let speed = speeds[round as usize - 1];
-                let mut cell = samples::cell(round, arm, Neighbour::Cpu, speed);
-                cell.measurement.as_mut().unwrap().cpu.idle_percent = *idle;
-                cells.push(cell);
-            }
-        }
-        let names = arms.iter().map(|(arm, ..)| (*arm).to_owned());
-        plan.matrix.arms.extend(names);
-        let summary = study(&plan, &cells);
-        let found = summary
-            .rivals
-            .into_iter()
-            .find(|r| r.workload == "qwen3" && r.neighbour == Neighbour::Cpu);
-        found.unwrap()
+    /// An arm in three rounds beside cpu noise.
+    #[derive(Clone, Copy)]
+    struct Sample {
+        arm: &'static str,
+        tokens_per_s: [f64; 3],
+        p99_ms: f64,
+        work: [f64; 3],
+        idle: f64,
     }
 
-    const SUBJECT: (&str, [f64; 3], f64) = ("gpuaware", [95.0, 95.0, 95.0], 5.0);
+    const SUBJECT: Sample = Sample {
+        arm: "gpuaware",
+        tokens_per_s: [95.0; 3],
+        p99_ms: 12.0,
+        work: [80.0; 3],
+        idle: 5.0,
+    };
+    const OTHER: Sample = Sample {
+        arm: "other",
+        ..SUBJECT
+    };
 
-    fn dominated_by(other: [f64; 3], idle: f64) -> bool {
-        let rivals = rivals_of(&[SUBJECT, ("other", other, idle)]);
+    impl Sample {
+        /// `tokens` a round, one in twenty of them as long as the p99.
+        fn cell(&self, round: u32, tokens: usize) -> Cell {
+            let at = round as usize - 1;
+            let cell = cell(round, self.arm, Neighbour::Cpu, self.tokens_per_s[at]);
+            let mut cell = with_work(cell, &[(Kind::StressNg, self.work[at])]);
+            let measurement = cell.measurement.as_mut().unwrap();
+            measurement.cpu.idle_percent = self.idle;
+            if let WorkloadReport::GpuLaunch(launch) = &mut measurement.workload {
+                let slow = |at: usize| at.is_multiple_of(20);
+                let us = |at| if slow(at) { self.p99_ms * 1e3 } else { 1e4 };
+                launch.token_us = (0..tokens).map(us).collect();
+            }
+            cell
+        }
+    }
+
+    /// Of the subject, which is the first, and the others.
+    fn rivals_of(arms: &[Sample], tokens: usize) -> Rivals {
+        let mut plan = plan();
+        plan.matrix.arms = vec!["eevdf".to_owned()];
+        plan.matrix.subject = arms[0].arm.to_owned();
+        let names = arms.iter().map(|sample| sample.arm.to_owned());
+        plan.matrix.arms.extend(names);
+        let cells: Vec<Cell> = (1..=3)
+            .flat_map(|round| arms.iter().map(move |sample| sample.cell(round, tokens)))
+            .collect();
+        let mut all = study(&plan, &cells).rivals.into_iter();
+        all.find(|r| r.workload == "qwen3" && r.neighbour == Neighbour::Cpu)
+            .unwrap()
+    }
+
+    fn dominated_by(other: Sample) -> bool {
+        let rivals = rivals_of(&[SUBJECT, other], 200);
+        assert!(rivals.without_p99.is_empty());
         rivals.dominated_by.unwrap() == ["other"]
     }
 
     #[test]
-    fn who_keeps_more_for_no_more_waste_dominates() {
-        assert!(dominated_by([96.9, 97.0, 97.1], 5.0));
-        assert!(dominated_by([96.9, 97.0, 97.1], 0.0));
-        assert!(!dominated_by([96.9, 97.0, 97.1], 20.0), "for more waste");
-        assert!(!dominated_by([94.0, 97.0, 98.0], 5.0), "covers no change");
+    fn who_is_better_in_one_of_three_and_worse_in_none_dominates() {
+        assert!(!dominated_by(OTHER), "the same");
+        let faster = [96.0, 97.0, 98.0];
+        assert!(dominated_by(Sample {
+            tokens_per_s: faster,
+            ..OTHER
+        }));
+        assert!(dominated_by(Sample {
+            p99_ms: 11.0,
+            ..OTHER
+        }));
+        assert!(dominated_by(Sample {
+            work: [84.0, 85.0, 86.0],
+            ..OTHER
+        }));
         assert!(
-            !dominated_by([95.1, 95.2, 95.3], 5.0),
+            dominated_by(Sample {
+                tokens_per_s: faster,
+                work: [60.0, 80.0, 90.0],
+                ..OTHER
+            }),
+            "less work is not shown"
+        );
+        assert!(
+            dominated_by(Sample {
+                tokens_per_s: faster,
+                idle: 40.0,
+                ..OTHER
+            }),
+            "idle time is no verdict"
+        );
+        assert!(
+            !dominated_by(Sample {
+                tokens_per_s: [95.1, 95.2, 95.3],
+                idle: 0.0,
+                ..OTHER
+            }),
             "no more than is shown"
         );
     }
 
     #[test]
-    fn who_wastes_less_and_keeps_as_much_dominates() {
-        assert!(dominated_by([94.0, 95.0, 96.0], 0.0));
-        assert!(!dominated_by([92.9, 93.0, 93.1], 0.0), "keeps less");
-        assert!(!dominated_by([94.0, 95.0, 96.0], 4.6), "a tick's worth");
-        assert!(!dominated_by([95.0, 95.0, 95.0], 5.0), "the same");
+    fn who_is_worse_in_one_of_three_does_not_dominate() {
+        let better = Sample {
+            tokens_per_s: [97.0; 3],
+            p99_ms: 11.0,
+            work: [90.0; 3],
+            ..OTHER
+        };
+        assert!(dominated_by(better));
+        for worse in [
+            Sample {
+                tokens_per_s: [93.0; 3],
+                ..better
+            },
+            Sample {
+                p99_ms: 13.0,
+                ..better
+            },
+            Sample {
+                work: [70.0, 72.0, 74.0],
+                ..better
+            },
+        ] {
+            assert!(!dominated_by(worse));
+        }
+    }
+
+    #[test]
+    fn without_a_p99_speed_and_work_decide_and_that_is_said() {
+        let longer = Sample {
+            tokens_per_s: [97.0; 3],
+            p99_ms: 40.0,
+            ..OTHER
+        };
+        assert!(!dominated_by(longer));
+        // 450 tokens are fewer than 459.
+        let rivals = rivals_of(&[SUBJECT, longer], 150);
+        assert_eq!(rivals.dominated_by.unwrap(), ["other"]);
+        assert_eq!(rivals.without_p99, ["other"]);
+    }
+
+    #[test]
+    fn nobody_is_judged_without_the_neighbours_work() {
+        let mut plan = plan();
+        plan.matrix.arms = ["eevdf", "gpuaware"].map(str::to_owned).to_vec();
+        let cells: Vec<Cell> = (1..=3)
+            .flat_map(|round| {
+                [("eevdf", 99.0), ("gpuaware", 9.0)]
+                    .map(|(arm, speed)| cell(round, arm, Neighbour::Cpu, speed))
+            })
+            .collect();
+        let rivals = &study(&plan, &cells).rivals[1];
+        assert_eq!(rivals.dominated_by, None);
+        assert_eq!(rivals.ahead[&Figure::Speed], ["eevdf"]);
     }
 
     #[test]
     fn figures_are_won_by_whoever_is_shown_to_be_ahead() {
-        let rivals = rivals_of(&[
-            SUBJECT,
-            ("faster", [97.1, 97.0, 96.9], 25.0),
-            ("leaner", [60.0, 61.0, 62.0], 0.0),
-            ("as fast", [94.0, 95.0, 96.0], 5.0),
-        ]);
+        let faster = Sample {
+            arm: "faster",
+            tokens_per_s: [98.0, 97.0, 96.0],
+            p99_ms: 11.0,
+            idle: 25.0,
+            ..SUBJECT
+        };
+        let leaner = Sample {
+            arm: "leaner",
+            tokens_per_s: [60.0, 61.0, 62.0],
+            work: [99.0; 3],
+            idle: 0.0,
+            ..SUBJECT
+        };
+        let as_fast = Sample {
+            arm: "as fast",
+            tokens_per_s: [94.0, 95.0, 96.0],
+            ..SUBJECT
+        };
+        let rivals = rivals_of(&[SUBJECT, faster, leaner, as_fast], 200);
         let one = |arm: &str| vec![arm.to_owned()];
         let expected = BTreeMap::from([
-            (Figure::ShareOfClean, one("faster")),
-            // Tokens all take the same time here: the faster arm's p99 is shorter.
+            (Figure::Speed, one("faster")),
             (Figure::TokenP99, one("faster")),
+            (Figure::Work, one("leaner")),
             (Figure::Idle, one("leaner")),
         ]);
         assert_eq!(rivals.ahead, expected);
-        assert_eq!(rivals.dominated_by, Some(Vec::new()));
+        assert_eq!(rivals.dominated_by, Some(one("faster")));
     }
 
     #[test]
-    fn quiet_cells_have_no_waste_and_boots_of_their_own_no_reference() {
+    fn quiet_cells_have_no_work_and_boots_of_their_own_no_reference() {
         let plan = plan();
         let cells: Vec<Cell> = (1..=3)
             .flat_map(|round| {
                 [("eevdf", 100.0), ("isolcpus", 120.0), ("gpuaware", 98.0)]
-                    .map(|(arm, speed)| samples::cell(round, arm, Neighbour::None, speed))
+                    .map(|(arm, speed)| cell(round, arm, Neighbour::None, speed))
             })
             .collect();
         let rivals = &study(&plan, &cells).rivals[0];
         assert_eq!(rivals.neighbour, Neighbour::None);
         assert_eq!(rivals.dominated_by, None);
-        assert_eq!(rivals.ahead[&Figure::ShareOfClean], ["eevdf"]);
+        assert_eq!(rivals.ahead[&Figure::Speed], ["eevdf"]);
     }
 
     #[test]
     fn two_rounds_say_nothing() {
         let cells: Vec<Cell> = (1..=2)
             .flat_map(|round| {
-                ["eevdf", "gpuaware"].map(|arm| samples::cell(round, arm, Neighbour::Cpu, 9.0))
+                ["eevdf", "gpuaware"].map(|arm| cell(round, arm, Neighbour::Cpu, 9.0))
             })
             .collect();
         let summary = study(&plan(), &cells);

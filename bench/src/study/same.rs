@@ -49,7 +49,7 @@ fn beats_itself(seed: u64, rate: f64) -> bool {
     let plan = plan_of(5);
     let run = run(&plan, seed);
     let measured = cells::measured(&plan, &run);
-    let rivals = rivals(&measured, &versus::versus(&measured), rate);
+    let rivals = rivals(&versus::versus(&measured), rate);
     let compared: usize = rivals.iter().map(|row| row.compared).sum();
     // Share, p99, work and idle beside two neighbours, of two arms; share and p99 of eevdf in the quiet.
     assert_eq!(compared, 2 * 2 * 4 + 2);

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::cells::{Cells, Rounds};
+use super::over::Yardsticks;
 use crate::record::neighbour::Neighbour;
 use crate::record::{LlmClient, Measurement};
 use crate::stats::{Estimate, Scale};
@@ -34,6 +35,11 @@ pub struct Latency {
     /// Absent below 459 samples, as the ratio is.
     pub p99_ms: Option<Estimate>,
     pub p99_of_clean: Option<Estimate>,
+    /// The p99 over that of the arm's own quiet cells, and of the arm that reserves CPUs beside the same neighbour.
+    #[serde(default)]
+    pub p99_over_own_quiet: Option<Estimate>,
+    #[serde(default)]
+    pub p99_over_isolcpus: Option<Estimate>,
     /// Mean over mean of the quiet cells: what studies publish. A mean needs few requests.
     #[serde(default)]
     pub mean_of_clean: Option<Estimate>,
@@ -51,6 +57,8 @@ pub(super) fn serving(cells: &Cells) -> Vec<Serving> {
 fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str) -> Option<Serving> {
     let rounds = cells.rounds(workload, neighbour, arm);
     let clean = cells.reference(workload, arm);
+    let yardsticks = Yardsticks::of(cells, workload, neighbour, arm);
+    let latency = |figure: Figure| latency(cells, &rounds, &clean, &yardsticks, figure);
     let clients: Vec<&LlmClient> = rounds
         .values()
         .filter_map(|m| m.workload.client())
@@ -72,13 +80,19 @@ fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str) -> Option
         good: cells
             .mean(good, Scale::Plain)
             .map(|share| share.within(0.0, 1.0)),
-        ttft: latency(cells, &rounds, &clean, |client| &client.ttfts),
-        tpot: latency(cells, &rounds, &clean, |client| &client.tpots),
-        e2el: latency(cells, &rounds, &clean, |client| &client.e2els),
+        ttft: latency(|client| &client.ttfts),
+        tpot: latency(|client| &client.tpots),
+        e2el: latency(|client| &client.e2els),
     })
 }
 
-fn latency(cells: &Cells, rounds: &Rounds, clean: &Rounds, figure: Figure) -> Latency {
+fn latency(
+    cells: &Cells,
+    rounds: &Rounds,
+    clean: &Rounds,
+    yardsticks: &Yardsticks,
+    figure: Figure,
+) -> Latency {
     let ms = |m: &Measurement| -> Option<Vec<f64>> {
         let seconds = figure(m.workload.client()?);
         Some(seconds.iter().map(|s| s * 1e3).collect())
@@ -91,11 +105,14 @@ fn latency(cells: &Cells, rounds: &Rounds, clean: &Rounds, figure: Figure) -> La
     let means = pairs.iter().filter_map(|(round, (above, below))| {
         Some((*round, mean(&ms(above)?)? / mean(&ms(below)?)?))
     });
+    let over = |below: &Rounds| cells.p99_ratio(&Cells::pairs(rounds, below), ms);
     Latency {
         samples: own.values().map(Vec::len).sum(),
         p50_ms: cells.percentile(&own, 50.0),
         p99_ms: cells.p99(&own),
         p99_of_clean: cells.p99_ratio(&pairs, ms),
+        p99_over_own_quiet: over(&yardsticks.own_quiet),
+        p99_over_isolcpus: over(&yardsticks.reserved),
         mean_of_clean: cells.mean(means, Scale::Log),
     }
 }

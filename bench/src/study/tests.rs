@@ -3,29 +3,12 @@
 
 use super::*;
 use crate::plan::samples::plan;
-use crate::record::neighbour::{Kind, Work};
+use crate::record::neighbour::Kind;
 use crate::record::{Discarded, MarksSeen, Surroundings, WorkloadReport, samples};
+use crate::study::samples::with_work;
 
 fn cell(round: u32, arm: &str, neighbour: Neighbour, tokens_per_s: f64) -> Cell {
     samples::cell(round, arm, neighbour, tokens_per_s)
-}
-
-fn with_work(mut cell: Cell, rates: &[(Kind, f64)]) -> Cell {
-    let measurement = cell.measurement.as_mut().unwrap();
-    measurement.neighbours = rates
-        .iter()
-        .map(|&(kind, rate)| Work {
-            kind,
-            rate,
-            unit: String::new(),
-            own_total: rate,
-            own_seconds: 1.0,
-            window_evidence: 1,
-            total_evidence: 1,
-            evidence_unit: String::new(),
-        })
-        .collect();
-    cell
 }
 
 fn find<'a>(summary: &'a Summary, arm: &str, neighbour: Neighbour) -> &'a Row {
@@ -59,17 +42,53 @@ fn shares_are_paired_by_round_with_their_own_boots_reference() {
     assert!((value(row.share_of_clean) - 0.21_f64.cbrt()).abs() < 1e-12);
     assert!((value(row.tokens_per_s) - 420_000_f64.cbrt()).abs() < 1e-9);
     assert_eq!(row.rounds, 3);
+    // It has no quiet cells of its own; over isolcpus in the same round: 0.625, 1.6667, 0.7778.
+    assert!(row.over_own_quiet.is_none() && row.p99_over_own_quiet.is_none());
+    assert!((value(row.over_isolcpus) - 70.0 / 90.0).abs() < 1e-12);
+    // Tokens that all take the same time: pooled, the slowest one over the slowest one.
+    assert!((value(row.p99_over_isolcpus) - 72.0 / 50.0).abs() < 1e-12);
     // Own reference: 1.0, 0.8, 0.9.
     let row = find(&summary, "isolcpus", Neighbour::Cpu);
     assert!((value(row.share_of_clean) - 0.72_f64.cbrt()).abs() < 1e-12);
-    // The subject against isolcpus: 0.5 / 1.0, 0.6 / 0.8, 0.7 / 0.9.
+    assert_eq!(row.share_of_clean, row.over_own_quiet);
+    assert!((value(row.over_isolcpus) - 1.0).abs() < 1e-12);
     let versus = summary
         .versus
         .iter()
         .find(|v| v.workload == "qwen3" && v.other == "isolcpus" && v.neighbour == Neighbour::Cpu)
         .unwrap();
-    let expected = (0.21_f64 / 0.72).cbrt();
-    assert!((value(versus.share_of_clean) - expected).abs() < 1e-12);
+    assert!((value(versus.tokens_per_s) - 70.0 / 90.0).abs() < 1e-12);
+    assert!(!versus.one_boot && versus.over_own_quiet.is_none());
+}
+
+#[test]
+fn arms_of_one_boot_are_compared_by_their_tokens_and_others_by_their_own_quiet() {
+    let mut cells = Vec::new();
+    for round in 1..=3 {
+        for (arm, quiet, noisy) in [
+            ("eevdf", 100.0, 60.0),
+            ("isolcpus", 120.0, 108.0),
+            ("gpuaware", 80.0, 75.0),
+        ] {
+            cells.push(cell(round, arm, Neighbour::None, quiet));
+            cells.push(cell(round, arm, Neighbour::Cpu, noisy));
+        }
+    }
+    let summary = study(&plan(), &cells);
+    let speed = |other: &str| {
+        let mut all = summary.versus.iter();
+        let row = all
+            .find(|v| v.workload == "qwen3" && v.neighbour == Neighbour::Cpu && v.other == other);
+        value(row.unwrap().speed())
+    };
+    assert!((speed("eevdf") - 75.0 / 60.0).abs() < 1e-12);
+    // 0.9375 of its own quiet over 0.9, not 75 over 108.
+    assert!((speed("isolcpus") - 0.9375 / 0.9).abs() < 1e-12);
+    let row = find(&summary, "gpuaware", Neighbour::Cpu);
+    assert!((value(row.share_of_clean) - 0.75).abs() < 1e-12);
+    assert!((value(row.over_own_quiet) - 0.9375).abs() < 1e-12);
+    assert!((value(row.over_isolcpus) - 75.0 / 108.0).abs() < 1e-12);
+    assert!((value(row.p99_over_own_quiet) - 80.0 / 75.0).abs() < 1e-12);
 }
 
 #[test]
@@ -290,6 +309,11 @@ fn requests_are_set_against_those_of_the_quiet_cells() {
         (603, 3, 600)
     );
     assert!((value(heavy.ttft.p99_of_clean) - 1.5).abs() < 1e-9);
+    assert!((value(heavy.ttft.p99_over_own_quiet) - 1.5).abs() < 1e-9);
+    assert!(
+        heavy.ttft.p99_over_isolcpus.is_none(),
+        "it was not measured"
+    );
     assert!((value(heavy.tpot.p99_of_clean) - 1.0).abs() < 1e-9);
     assert!((value(heavy.ttft.mean_of_clean) - 1.5).abs() < 1e-9);
     // Of the offered ones, failures included: 100 of 201.

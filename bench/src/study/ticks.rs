@@ -47,7 +47,8 @@ pub fn ticks(plan: &Plan, cells: &[Cell], hz: u32) -> Vec<Ticks> {
         .each_row()
         .filter(|&(.., arm)| of_this_kernel(arm))
         .filter_map(|(workload, neighbour, arm)| {
-            let tokens = token_ms(&cells.rounds(workload, neighbour, arm)).concat();
+            let rounds = token_ms(&cells.rounds(workload, neighbour, arm));
+            let tokens: Vec<f64> = rounds.into_values().flatten().collect();
             Some(Ticks {
                 workload: workload.to_owned(),
                 neighbour,

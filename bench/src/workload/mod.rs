@@ -8,6 +8,7 @@ mod gpu_launch;
 mod llm_server;
 mod place;
 mod served;
+mod server_cpu;
 mod threads;
 
 use std::process::Command;
@@ -20,6 +21,7 @@ use crate::matrix::{Program, Workload};
 use crate::record::{LlmServing, ThreadSeen, WorkloadReport};
 use child::Child;
 pub use place::Place;
+use server_cpu::ServerCpu;
 
 /// Processes of the workload that somebody else has started.
 pub fn running_already(workload: &Workload) -> Vec<u32> {
@@ -33,6 +35,7 @@ pub fn running_already(workload: &Workload) -> Vec<u32> {
 #[derive(Debug)]
 pub struct Running {
     programs: Programs,
+    server_cpu: ServerCpu,
     /// After the programs: it must be empty to be removed.
     _cgroup: Option<Cgroup>,
 }
@@ -93,6 +96,7 @@ impl Running {
         };
         Ok(Self {
             programs,
+            server_cpu: ServerCpu::default(),
             _cgroup: cgroup,
         })
     }
@@ -102,9 +106,19 @@ impl Running {
         match &mut self.programs {
             Programs::GpuLaunch(child) => child.wait_for_start(gpu_launch::MEASURING),
             Programs::LlmServer { client, .. } => client.wait_for_start(llm_server::MEASURING),
-            Programs::Served(running) => return running.wait_until_measuring(),
+            Programs::Served(running) => running.wait_until_measuring().map(|()| String::new()),
+        }?;
+        self.server_cpu.window_begins(self.server_pid());
+        Ok(())
+    }
+
+    /// The first process of a server that was started here.
+    fn server_pid(&self) -> Option<u32> {
+        match &self.programs {
+            Programs::GpuLaunch(_) => None,
+            Programs::LlmServer { server, .. } => Some(server.pid()),
+            Programs::Served(running) => running.server_pid(),
         }
-        .map(drop)
     }
 
     /// Waits until it has measured. Its threads are still there then.
@@ -117,7 +131,9 @@ impl Running {
                 client.wait_for_end(seconds, || server.must_live())
             }
             Programs::Served(running) => running.wait_until_measured(seconds),
-        }
+        }?;
+        self.server_cpu.window_ends(self.server_pid());
+        Ok(())
     }
 
     /// How the kernel schedules its threads; none of one that somebody else has started.
@@ -133,7 +149,16 @@ impl Running {
 
     /// Lets it end. Its report, if it is a good one.
     pub fn report(self) -> Result<WorkloadReport> {
-        match self.programs {
+        let window_cpus = self.server_cpu.cpus();
+        let mut report = Self::report_of(self.programs)?;
+        if let WorkloadReport::LlmServing(serving) = &mut report {
+            serving.server.window_cpus = window_cpus;
+        }
+        Ok(report)
+    }
+
+    fn report_of(programs: Programs) -> Result<WorkloadReport> {
+        match programs {
             Programs::GpuLaunch(mut child) => {
                 child.release()?;
                 let report = child.document()?;

@@ -81,11 +81,6 @@ impl Running {
         })
     }
 
-    /// Absent: somebody else has started it.
-    pub fn server_pid(&self) -> Option<u32> {
-        self.server.as_ref().map(Child::pid)
-    }
-
     pub fn wait_until_measuring(&mut self) -> Result<()> {
         let sign = match self.served.client {
             Client::Llm => llm_server::MEASURING,
@@ -95,6 +90,11 @@ impl Running {
         self.client.wait_for_words(sign, START_TIMEOUT)?;
         self.threads = self.server.as_ref().map(|server| Tree::of(server.pid()));
         Ok(())
+    }
+
+    /// Absent: somebody else has started it.
+    pub fn server_pid(&self) -> Option<u32> {
+        self.server.as_ref().map(Child::pid)
     }
 
     pub fn wait_until_measured(&mut self, seconds: f64) -> Result<()> {
@@ -124,6 +124,7 @@ impl Running {
                 context_switches: switches,
                 threads_detail: Vec::new(),
                 pids,
+                window_cpus: None,
                 rest: serde_json::Map::new(),
             },
         };
