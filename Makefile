@@ -15,7 +15,7 @@ DOCUMENTS = docs/*.md scheds/policies/*.toml hints/gpuaware.* packaging/grafana/
 C_FILES   = $(shell git ls-files '*.c' '*.h' '*.cpp' '*.hpp' '*.cu')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo peers test test-full lint deb install uninstall
+.PHONY: help setup build demo peers results test test-full lint deb install uninstall
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,9 @@ demo: build ## Boot the lab, compare with EEVDF, taskset+nice and isolcpus, prin
 
 peers: setup ## Build the sched_ext schedulers that the matrix peers compares with: six minutes, once
 	@bash packaging/peers.sh
+
+results: build ## Write docs/results.md and README's figures anew, from the runs that bench/runs/index.toml lists
+	$(BENCH) results
 
 test: deb ## Run every tier of tests that this machine can
 	@bash tests/run.sh

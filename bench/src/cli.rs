@@ -10,6 +10,7 @@ use crate::exec::ExecOptions;
 use crate::folders::Folders;
 use crate::plan::Where;
 use crate::pool::PoolOptions;
+use crate::results::ResultsOptions;
 use crate::{lab, matrix};
 
 /// Compare ways to protect a GPU launch thread from noisy neighbours.
@@ -53,6 +54,8 @@ pub enum Command {
     Compare(CompareOptions),
     /// Say what an arm costs on a quiet machine, from the quiet cells of many runs together.
     Pool(PoolOptions),
+    /// Write docs/results.md and the generated part of README.md anew, from the runs of bench/runs/index.toml.
+    Results(ResultsOptions),
     /// Run a command in a virtual machine with a sched_ext kernel.
     Lab(lab::Options),
     /// Run a program with a slice of its own: what an arm puts before the workload.

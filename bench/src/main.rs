@@ -36,6 +36,7 @@ mod procstat;
 mod program;
 mod record;
 mod report;
+mod results;
 mod run;
 mod sched_attr;
 mod stats;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
             .map(|()| ExitCode::SUCCESS),
         Command::Compare(options) => compare::main(&options),
         Command::Pool(options) => pool::main(&options).map(|()| ExitCode::SUCCESS),
+        Command::Results(options) => results::main(&options).map(|()| ExitCode::SUCCESS),
         Command::Lab(options) => lab::main(&options),
         Command::Exec(options) => exec::main(&options).map(|()| ExitCode::SUCCESS),
         Command::Watchdog => watchdog::main().map(|()| ExitCode::SUCCESS),

@@ -12,6 +12,26 @@ pub fn in_words(duration: Duration) -> String {
     }
 }
 
+/// A line or more, broken at blanks; later lines begin with `indent`.
+pub fn wrap(text: &str, columns: usize, indent: &str) -> String {
+    let mut wrapped = String::new();
+    let mut used = 0;
+    for word in text.split([' ', '\n']) {
+        let length = word.chars().count() + 1;
+        let first = wrapped.is_empty();
+        if !first && used + length > columns {
+            wrapped += "\n";
+            wrapped += indent;
+            used = indent.len();
+        } else if !first {
+            wrapped.push(' ');
+        }
+        wrapped += word;
+        used += length;
+    }
+    wrapped + "\n"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -20,5 +40,11 @@ mod tests {
     fn says_durations_in_words() {
         assert_eq!(in_words(Duration::from_millis(45_400)), "45 s");
         assert_eq!(in_words(Duration::from_secs(440)), "7 min 20 s");
+    }
+
+    #[test]
+    fn breaks_lines_at_blanks() {
+        assert_eq!(wrap("- one two\nthree", 9, "  "), "- one two\n  three\n");
+        assert_eq!(wrap("unbreakable", 3, ""), "unbreakable\n");
     }
 }

@@ -17,6 +17,7 @@ mod pin;
 mod pipes;
 mod policy;
 mod report;
+mod results;
 mod rules_of_the_house;
 mod serving;
 mod topology;

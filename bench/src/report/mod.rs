@@ -18,7 +18,7 @@ pub mod rivals;
 pub mod scatter;
 pub mod sections;
 pub mod table;
-mod tables;
+pub mod tables;
 mod ticks;
 mod traced;
 
@@ -29,6 +29,7 @@ use crate::plan::Plan;
 use crate::record::facts::Facts;
 use crate::record::{self, RunDir};
 use crate::study;
+use crate::words::wrap;
 use anyhow::{Context, Result, bail};
 use format::Detail;
 pub use format::figure;
@@ -134,25 +135,6 @@ fn text(report: &Report) -> String {
         text += &wrap(&sentence, TERMINAL_COLUMNS, "  ");
     }
     text
-}
-
-/// Breaks at blanks; later lines are indented.
-fn wrap(sentence: &str, columns: usize) -> String {
-    let mut text = String::new();
-    let mut used = 0;
-    for word in sentence.split(' ') {
-        let length = word.chars().count() + 1;
-        let first = text.is_empty();
-        if !first && used + length > columns {
-            text += "\n  ";
-            used = 2;
-        } else if !first {
-            text.push(' ');
-        }
-        text += word;
-        used += length;
-    }
-    text + "\n"
 }
 
 #[cfg(test)]

@@ -250,6 +250,7 @@ pub const LEGEND: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Estimate;
 
     #[test]
     fn figures_carry_their_interval() {

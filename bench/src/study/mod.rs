@@ -16,6 +16,8 @@ pub mod ticks;
 mod traced;
 mod versus;
 
+use std::collections::BTreeMap;
+
 use crate::plan::{Plan, SHARED};
 use crate::record::neighbour::Neighbour;
 use crate::record::{Cell, Measurement};

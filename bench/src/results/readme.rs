@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The generated part of README.md: the table, what it costs, where others are better, the strip's figures. Pure.
+
+use anyhow::{Context, Result};
+
+use super::index::{HeadlineRow, Index};
+use super::strip::Strip;
+use super::verdicts::{self, Dominated};
+use super::{Loaded, cost, page::COLUMNS};
+use crate::report::Report;
+use crate::report::format::{figure, percent};
+use crate::report::table::{Align, Table};
+use crate::stats::Estimate;
+use crate::study::Row;
+use crate::words::wrap;
+
+use Align::{Left, Right};
+
+/// More are no table for one minute.
+const MAX_ROWS: usize = 8;
+
+/// # Errors
+/// The index asks for a row that no run has.
+pub fn block(index: &Index, loaded: &Loaded, strips: &[Strip]) -> Result<String> {
+    let picked = picked(index, loaded)?;
+    let mut paragraphs = vec![table(&picked).to_markdown()];
+    let subject = picked.iter().find(|picked| picked.is_subject());
+    let subject = subject.context("the index shows no arm that is its run's subject in README")?;
+    paragraphs.push(wrap(&how(index, &picked), COLUMNS, ""));
+    paragraphs.push(wrap(&costs(index, loaded, subject), COLUMNS, ""));
+    paragraphs.push(wrap(&others(index, loaded), COLUMNS, ""));
+    paragraphs.push(pictures(index, strips));
+    Ok(paragraphs.join("\n"))
+}
+
+/// An arm that README's table shows.
+struct Picked<'a> {
+    label: String,
+    of: &'a HeadlineRow,
+    report: &'a Report,
+    row: &'a Row,
+}
+
+impl Picked<'_> {
+    fn is_subject(&self) -> bool {
+        self.row.arm == self.report.plan.matrix.subject
+    }
+}
+
+fn picked<'a>(index: &'a Index, loaded: &'a Loaded) -> Result<Vec<Picked<'a>>> {
+    let headline = &index.readme;
+    let pick = |of: &'a HeadlineRow| -> Result<Picked<'a>> {
+        let report = &loaded.reports[&of.run];
+        let rows = report.summary.rows.iter().filter(|row| {
+            (row.workload.as_str(), row.neighbour) == (&headline.workload, headline.neighbour)
+                && of.arms.contains(&row.arm)
+                && row.over_isolcpus.is_some()
+        });
+        let speed = |row: &&Row| row.over_isolcpus.map_or(f64::NAN, |over| over.value);
+        let row = rows.max_by(|a, b| speed(a).total_cmp(&speed(b)));
+        let row = row.with_context(|| {
+            format!(
+                "{}: no arm of {:?} in {} has a speed over the arm that reserves CPUs",
+                super::index::FILE,
+                of.arms,
+                of.run
+            )
+        })?;
+        let label = if of.arms.len() > 1 {
+            format!("{}: {}", of.label, row.arm)
+        } else {
+            of.label.clone()
+        };
+        Ok(Picked {
+            label,
+            of,
+            report,
+            row,
+        })
+    };
+    headline.rows.iter().take(MAX_ROWS - 1).map(pick).collect()
+}
+
+fn table(picked: &[Picked]) -> Table {
+    let mut table = Table::new(&[
+        ("", Left),
+        ("speed", Right),
+        ("p99 latency", Right),
+        ("neighbours' work, % of possible", Right),
+    ]);
+    for (at, picked) in picked.iter().enumerate() {
+        if picked.is_subject() {
+            table.strong.push(at);
+        }
+        table.rows.push(vec![
+            picked.label.clone(),
+            ratio(picked.row.over_isolcpus),
+            ratio(picked.row.p99_over_isolcpus),
+            percent(picked.row.work_of_possible, 0, true),
+        ]);
+    }
+    let possible = ["what is possible", "1.00", "1.00", "100"];
+    table.rows.push(possible.map(str::to_owned).to_vec());
+    table
+}
+
+/// Of a thing over itself there is no interval.
+fn ratio(estimate: Option<Estimate>) -> String {
+    let itself = estimate.is_some_and(|ratio| ratio.interval == Some([1.0, 1.0]));
+    figure(estimate, 2, !itself)
+}
+
+/// What the table is of.
+fn how(index: &Index, picked: &[Picked]) -> String {
+    let headline = &index.readme;
+    let mut runs: Vec<(&str, Vec<&str>)> = Vec::new();
+    for picked in picked {
+        match runs.iter_mut().find(|(run, _)| *run == picked.of.run) {
+            Some((_, labels)) => labels.push(&picked.of.label),
+            None => runs.push((&picked.of.run, vec![&picked.of.label])),
+        }
+    }
+    let mut text = format!(
+        "Launcher *{}*, {}, beside *{}* ({}). Speed and p99 are over those of the arm that reserves CPUs, in brackets \
+         95 % intervals over boots.",
+        headline.workload, headline.shape, headline.neighbour, headline.noise
+    );
+    for (at, (run, labels)) in runs.iter().enumerate() {
+        let Some(report) = picked.iter().find(|p| p.of.run == *run).map(|p| p.report) else {
+            continue;
+        };
+        let which = if at == 0 {
+            String::new()
+        } else {
+            format!("{}: ", labels.join(", "))
+        };
+        text += &format!(
+            " {which}`{}` at {}, {}.",
+            report.plan.command_line,
+            index
+                .kept(run)
+                .map_or("an unknown revision", |kept| &kept.revision),
+            setting(report)
+        );
+    }
+    text
+}
+
+fn setting(report: &Report) -> String {
+    let plan = &report.plan;
+    let blocks = plan.blocks.iter();
+    let boots = blocks
+        .filter(|block| block.group == crate::plan::SHARED)
+        .count();
+    let kernel = report.guest.get("kernel").map_or("unknown", String::as_str);
+    let reserved = plan.matrix.reserved_arm().unwrap_or("nobody");
+    format!(
+        "Linux {kernel}, {} CPUs of which CPU {} is preferred, {} rounds in {boots} boots, over {reserved}",
+        plan.cpus, plan.preferred, plan.matrix.rounds
+    )
+}
+
+fn costs(index: &Index, loaded: &Loaded, subject: &Picked) -> String {
+    let quiet = loaded
+        .pool
+        .iter()
+        .map(cost::sentence)
+        .collect::<Vec<_>>()
+        .join("; ");
+    let mut text = format!(
+        "**What it costs.** On a quiet machine, {quiet} ([command](docs/results.md#what-it-costs-where-nothing-disturbs)). \
+         Beside *{}* the neighbours get {} % of what they do under EEVDF, where {} % is possible.",
+        index.readme.neighbour,
+        percent(subject.row.work_mean, 0, true),
+        percent(subject.row.possible, 0, true),
+    );
+    for workload in &index.readme.also {
+        let rows = &subject.report.summary.rows;
+        let found = rows.iter().find(|row| {
+            (&row.workload, row.neighbour, &row.arm)
+                == (workload, index.readme.neighbour, &subject.row.arm)
+        });
+        if let Some(row) = found {
+            text += &format!(
+                " For *{workload}*: speed {}, p99 {}, work {} % of possible.",
+                ratio(row.over_isolcpus),
+                ratio(row.p99_over_isolcpus),
+                percent(row.work_of_possible, 0, true)
+            );
+        }
+    }
+    text
+}
+
+fn others(index: &Index, loaded: &Loaded) -> String {
+    let mut text = "**Where others beat it.** An arm *dominates* if it is not shown to be worse in speed, p99 and the \
+                    neighbours' work, and is shown to be better in one."
+        .to_owned();
+    for run in &index.readme.verdicts {
+        let Some(report) = loaded.reports.get(run) else {
+            continue;
+        };
+        text += &format!(" {}", verdict(report, &Dominated::of(report)));
+    }
+    text
+}
+
+/// In how many rows, where and by whom.
+fn verdict(report: &Report, found: &Dominated) -> String {
+    let name = &report.plan.name;
+    let rows = found.rows;
+    let shown = match &found.shown[..] {
+        [] => format!("In *{name}* nobody is shown to dominate it in any of {rows} rows"),
+        some => format!(
+            "In *{name}* somebody dominates it in {} of {rows} rows ({}: {})",
+            some.len(),
+            verdicts::places(some),
+            verdicts::by_whom(some)
+        ),
+    };
+    let more = found.by_value.len();
+    if more == 0 || found.by_value == found.shown {
+        return shown + ".";
+    }
+    format!(
+        "{shown}; by the values alone, without their intervals, in {more} ({}: {}).",
+        verdicts::places(&found.by_value),
+        verdicts::by_whom(&found.by_value)
+    )
+}
+
+/// The strip and the scatter, and what the strip shows in figures.
+fn pictures(index: &Index, strips: &[Strip]) -> String {
+    let said: Vec<String> = strips.iter().map(Strip::in_words).collect();
+    format!(
+        "![Who runs on two CPUs for 40 ms, under EEVDF and under scx_gpuaware](docs/pictures/strip.svg)\n\n{}\n\
+         ![Speed against the neighbours' work, every arm](docs/pictures/scatter-{}.svg)\n",
+        wrap(&format!("{}.", said.join("; ")), COLUMNS, ""),
+        index.readme.workload
+    )
+}

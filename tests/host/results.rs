@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! README.md and docs/results.md hold what `gpuaware-bench results` writes, and no figure besides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use regex::Regex;
+
+use crate::process::repository;
+
+const WRITTEN: [&str; 4] = [
+    "README.md",
+    "docs/results.md",
+    "docs/pictures/strip.svg",
+    "docs/pictures/scatter-eager.svg",
+];
+const BEGIN: &str = "<!-- results:begin";
+const END: &str = "<!-- results:end";
+
+fn read(file: &Path) -> String {
+    fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// README's text outside the generated part.
+fn by_hand() -> String {
+    let text = read(&repository().join("README.md"));
+    let (before, rest) = text.split_once(BEGIN).expect("a generated part");
+    let (_, after) = rest.split_once(END).expect("its end");
+    format!("{before}{}", after.split_once('\n').expect("a line").1)
+}
+
+fn results(root: &Path) -> String {
+    let program = repository().join("target/release/gpuaware-bench");
+    let output = Command::new(program)
+        .args(["results", "--root"])
+        .arg(root)
+        .output()
+        .expect("running results");
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+    assert!(output.status.success(), "{text}");
+    text
+}
+
+#[test]
+fn the_command_writes_what_the_repository_holds() {
+    let copy = tempfile::tempdir().expect("a folder");
+    let root = copy.path();
+    fs::create_dir_all(root.join("docs")).expect("a folder");
+    fs::create_dir_all(root.join("bench")).expect("a folder");
+    std::os::unix::fs::symlink(repository().join("bench/runs"), root.join("bench/runs"))
+        .expect("a link");
+    fs::write(root.join("README.md"), "").expect("a file");
+    // What stands between the markers is made anew, not taken over.
+    let text = read(&repository().join("README.md"));
+    let (before, rest) = text.split_once(BEGIN).expect("a generated part");
+    let marker = rest.lines().next().expect("a marker");
+    let (_, after) = rest.split_once(END).expect("its end");
+    fs::write(
+        root.join("README.md"),
+        format!("{before}{BEGIN}{marker}\n{END}{after}"),
+    )
+    .expect("a file");
+    results(root);
+    for file in WRITTEN {
+        let (held, made) = (read(&repository().join(file)), read(&root.join(file)));
+        let differs = held
+            .lines()
+            .zip(made.lines())
+            .find(|(held, made)| held != made);
+        assert!(
+            held == made,
+            "{file}: make results writes something else: {differs:?}"
+        );
+    }
+    let again = results(root);
+    assert!(!again.contains("written"), "{again}");
+}
+
+/// Numbers in prose that are no result, by kind.
+const NO_RESULT: [&str; 8] = [
+    // Versions.
+    r"Linux [67]\.\d+( or newer|; 6\.16 and 7\.3)?",
+    r"Debian 12( (or|and) 13)?",
+    r"Rust 1\.\d+",
+    r"clang \d+",
+    r"GPL-2\.0-only",
+    // The machine.
+    r"\d+ CPUs",
+    // Exit codes, as a list.
+    r"Exit codes: 0 clean\s+end, 1 failure, 2 bad usage",
+    // Names.
+    r"[A-Za-z_]\w*\d\w*",
+];
+
+/// The text without code, addresses and comments.
+fn prose(text: &str) -> String {
+    let no_prose = Regex::new(r"(?s)```.*?```|`[^`]*`|\]\([^)]*\)|<!--.*?-->").expect("a regex");
+    no_prose.replace_all(text, " ").into_owned()
+}
+
+#[test]
+fn readme_has_no_figure_outside_the_generated_part() {
+    let mut text = prose(&by_hand());
+    for kind in NO_RESULT {
+        text = Regex::new(kind)
+            .expect("a regex")
+            .replace_all(&text, " ")
+            .into_owned();
+    }
+    let left: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains(|c: char| c.is_ascii_digit()))
+        .collect();
+    assert!(left.is_empty(), "figures that no command wrote: {left:#?}");
+    assert!(
+        prose("it is 98.5 % of `x 3`").contains("98.5"),
+        "figures are seen"
+    );
+}
+
+#[test]
+fn readme_is_for_somebody_with_one_minute() {
+    let readme = read(&repository().join("README.md"));
+    assert!(
+        readme.lines().count() <= 100,
+        "{} lines",
+        readme.lines().count()
+    );
+    // Tables cannot wrap; README's fits all the same.
+    let results = read(&repository().join("docs/results.md"));
+    let prose = results.lines().filter(|line| !line.starts_with(['|', '#']));
+    for line in readme.lines().chain(prose) {
+        assert!(
+            line.chars().count() <= 120,
+            "longer than 120 characters: {line}"
+        );
+    }
+}
+
+/// Documents and data that may quote a run: all text but the runs themselves.
+fn quoting() -> Vec<PathBuf> {
+    let mut found = vec![
+        repository().join("README.md"),
+        repository().join("CHANGELOG.md"),
+    ];
+    let mut folders: Vec<PathBuf> = [
+        "docs",
+        "scheds",
+        "bench/matrices",
+        "bench/workloads",
+        "bench/fakecuda",
+    ]
+    .iter()
+    .map(|folder| repository().join(folder))
+    .collect();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "md" || e == "toml") {
+                found.push(path);
+            }
+        }
+    }
+    found.push(repository().join("bench/runs/README.md"));
+    found
+}
+
+#[test]
+fn the_index_lists_every_kept_run_and_who_quotes_it() {
+    let index = read(&repository().join("bench/runs/index.toml"));
+    let index: toml::Table = index.parse().expect("TOML");
+    let mut listed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for run in index["run"].as_array().expect("runs") {
+        let quoted = run["quoted"].as_array().expect("files").iter();
+        let quoted = quoted.map(|file| file.as_str().expect("a name").to_owned());
+        listed.insert(
+            run["run"].as_str().expect("a name").to_owned(),
+            quoted.collect(),
+        );
+    }
+    let dated = Regex::new(r"\b20\d\d-\d\d-\d\d-[a-z][a-z0-9-]*[a-z0-9]").expect("a regex");
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for entry in fs::read_dir(repository().join("bench/runs"))
+        .expect("runs")
+        .flatten()
+    {
+        let name = entry.file_name().into_string().expect("UTF-8");
+        if dated.is_match(&name) {
+            found.insert(name, BTreeSet::new());
+        }
+    }
+    for file in quoting() {
+        let place = file
+            .strip_prefix(repository())
+            .expect("inside")
+            .display()
+            .to_string();
+        for name in dated.find_iter(&read(&file)) {
+            let run = found.get_mut(name.as_str());
+            run.unwrap_or_else(|| panic!("{place} quotes {}, which is not kept", name.as_str()))
+                .insert(place.clone());
+        }
+    }
+    assert_eq!(listed, found, "index.toml (left) and who quotes (right)");
+    let unquoted: Vec<_> = found.iter().filter(|(_, files)| files.is_empty()).collect();
+    assert!(unquoted.is_empty(), "nothing quotes {unquoted:?}");
+}
