@@ -19,7 +19,7 @@ pub fn wrap(text: &str, columns: usize, indent: &str) -> String {
     for word in text.split([' ', '\n']) {
         let length = word.chars().count() + 1;
         let first = wrapped.is_empty();
-        if !first && used + length > columns {
+        if !first && used + length > columns + 1 {
             wrapped += "\n";
             wrapped += indent;
             used = indent.len();

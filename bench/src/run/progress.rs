@@ -126,8 +126,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let run = RunDir::create(dir.path()).unwrap();
         let mut progress = Progress::new(&plan(), &run, 0);
-        // 90 cells of 5 s and three more boots of 15 s.
-        assert_eq!(progress.time_left(), Duration::from_secs(495));
+        // 90 cells of 5 s and nine more boots of 15 s.
+        assert_eq!(progress.time_left(), Duration::from_secs(585));
         let cell = samples::cell(1, "eevdf", Neighbour::None, 123.4);
         let disturbed = Cell {
             disturbed: vec!["a compiler".to_owned()],
@@ -139,7 +139,7 @@ mod tests {
         // 29 quiet cells of 3 s now.
         assert_eq!(
             line,
-            "[ 1/90] round 1 eevdf    none  qwen3      123.4 tok/s,  5.0 % idle (3.0 s) · 7 min 12 s left"
+            "[ 1/90] round 1 eevdf    none  qwen3      123.4 tok/s,  5.0 % idle (3.0 s) · 8 min 42 s left"
         );
         let failed = Cell {
             measurement: None,

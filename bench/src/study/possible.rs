@@ -114,17 +114,17 @@ mod tests {
 
     #[test]
     fn work_and_what_is_possible_are_paired_by_round() {
-        // Possible: 0.8, 0.5, 1.0; work: 0.8, 0.25, 0.5; of possible: 1, 0.5, 0.5. Medians would give 0.5 / 0.8.
+        // Possible: 0.8, 0.5, 1.0; of possible: 1, 0.5, 0.5. Means of the rounds are geometric.
         let base = [(0.5, 100.0), (0.0, 200.0), (1.0, 100.0)];
         let (row, _) = row_of(base, [(0.8, 80.0), (1.0, 50.0), (1.0, 50.0)]);
-        close(row.possible, 0.8);
-        close(row.work_of_possible, 0.5);
+        close(row.possible, 0.4_f64.cbrt());
+        close(row.work_of_possible, 0.25_f64.cbrt());
     }
 
     #[test]
     fn a_row_above_the_limit_beyond_its_interval_is_impossible() {
         let base = [(0.5, 100.0); 3];
-        let (row, impossible) = row_of(base, [(0.8, 82.0), (0.8, 88.0), (0.8, 96.0)]);
+        let (row, impossible) = row_of(base, [(0.8, 87.0), (0.8, 88.0), (0.8, 89.0)]);
         let expected = Impossible {
             workload: "qwen3".to_owned(),
             neighbour: Neighbour::Cpu,

@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn who_is_better_in_one_of_three_and_worse_in_none_dominates() {
         assert!(!dominated_by(OTHER), "the same");
-        let faster = [96.0, 97.0, 98.0];
+        let faster = [96.9, 97.0, 97.1];
         assert!(dominated_by(Sample {
             tokens_per_s: faster,
             ..OTHER
@@ -269,7 +269,7 @@ mod tests {
             ..OTHER
         }));
         assert!(dominated_by(Sample {
-            work: [84.0, 85.0, 86.0],
+            work: [84.9, 85.0, 85.1],
             ..OTHER
         }));
         assert!(
@@ -317,7 +317,7 @@ mod tests {
                 ..better
             },
             Sample {
-                work: [70.0, 72.0, 74.0],
+                work: [71.9, 72.0, 72.1],
                 ..better
             },
         ] {
@@ -358,7 +358,7 @@ mod tests {
     fn figures_are_won_by_whoever_is_shown_to_be_ahead() {
         let faster = Sample {
             arm: "faster",
-            tokens_per_s: [98.0, 97.0, 96.0],
+            tokens_per_s: [97.1, 97.0, 96.9],
             p99_ms: 11.0,
             idle: 25.0,
             ..SUBJECT
