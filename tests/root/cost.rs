@@ -143,9 +143,9 @@ fn what_sweeping_costs_after_a_minute() {
     assert!(mean - around > -0.2, "{mean} +-{around}");
 }
 
-/// At 10 us each they would take a hundredth of its time, and that while sweeps are frequent still.
+/// Sweeps are as frequent as they ever are: 10 ms in every 810. At 10 us for each that is probed they take a fiftieth of its time.
 #[test]
-fn of_a_steady_launcher_beside_a_stranger_one_launch_in_a_hundred_is_probed_at_most() {
+fn of_a_steady_launcher_beside_a_stranger_one_launch_in_fifty_is_probed_at_most() {
     const WINDOW: Duration = Duration::from_secs(6);
     let Some(place) = Place::new() else { return };
     let mut object = MaybeUninit::uninit();
@@ -173,7 +173,7 @@ fn of_a_steady_launcher_beside_a_stranger_one_launch_in_a_hundred_is_probed_at_m
         "nobody looks for the stranger: {after:?}"
     );
     assert!(
-        (probed * 100) as f64 <= launches,
+        (probed * 50) as f64 <= launches,
         "{probed} of {launches:.0}"
     );
 }

@@ -270,7 +270,8 @@ impl Crowd {
         let pins = place.pins();
         let mut object = MaybeUninit::uninit();
         let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
-        let seconds = settles + window + 10;
+        // A process takes some twentieth of a second to start.
+        let seconds = settles + window + 3 + self.resting as u64 / 15;
         let (_resting, mut launchers) = self.start(seconds, |time| serve(&mut identify, time));
         serve(&mut identify, Duration::from_secs(settles));
         let stop = AtomicBool::new(false);
