@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use crate::process::{Process, busy_loop, busy_loops, code, eventually, scx_gpuaware};
 use crate::tier;
 
-use super::machine::{Scheduler, loaded};
+use super::machine::{LOAD_LIMIT, Offline, Scheduler, loaded, mark_launch, preferred_cpu};
 
 #[test]
 #[ignore = "runs in the lab: make test"]
@@ -95,22 +95,6 @@ fn of_two_that_start_at_once_one_runs_whole() {
     });
 }
 
-/// A CPU that goes, and is back in any case: the tests that follow need it.
-struct Hotplugged(usize);
-
-impl Hotplugged {
-    fn set(&self, online: &str) -> std::io::Result<()> {
-        let file = format!("/sys/devices/system/cpu/cpu{}/online", self.0);
-        std::fs::write(file, online)
-    }
-}
-
-impl Drop for Hotplugged {
-    fn drop(&mut self) {
-        let _ = self.set("1");
-    }
-}
-
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn restarts_after_cpu_hotplug() {
@@ -118,14 +102,12 @@ fn restarts_after_cpu_hotplug() {
         let mut scheduler = Scheduler::start(&[]);
         let _busy = busy_loops(4);
         let spinner = Process::start(busy_loop());
-        super::machine::mark_launch(spinner.pid());
-        let cpu = Hotplugged(super::machine::preferred_cpu());
-        for state in ["0", "1"] {
-            cpu.set(state).expect("CPU hotplug");
-            scheduler
-                .process
-                .wait_for_line("attached", super::machine::LOAD_LIMIT);
-        }
+        mark_launch(spinner.pid());
+        let cpu = preferred_cpu();
+        let gone = Offline::new(cpu..cpu + 1);
+        scheduler.process.wait_for_line("attached", LOAD_LIMIT);
+        drop(gone);
+        scheduler.process.wait_for_line("attached", LOAD_LIMIT);
         scheduler.assert_starves_nobody(Duration::ZERO);
         scheduler.stop();
     });

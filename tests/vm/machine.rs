@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The scheduler under test, and what the machine says of it.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -218,6 +219,33 @@ pub fn set_affinity(tid: i64, cpus: &[usize]) {
     }
     let tid = nix::unistd::Pid::from_raw(tid as i32);
     nix::sched::sched_setaffinity(tid, &set).expect("affinity");
+}
+
+/// CPUs that are gone, and back when dropped: the tests that follow need them.
+pub struct Offline(Range<usize>);
+
+impl Offline {
+    pub fn new(cpus: Range<usize>) -> Self {
+        let offline = Self(cpus);
+        offline.set("0").expect("CPU hotplug");
+        offline
+    }
+
+    fn set(&self, online: &str) -> std::io::Result<()> {
+        let mut cpus = self.0.clone();
+        cpus.try_for_each(|cpu| {
+            std::fs::write(format!("/sys/devices/system/cpu/cpu{cpu}/online"), online)
+        })
+    }
+}
+
+impl Drop for Offline {
+    fn drop(&mut self) {
+        let back = self.set("1");
+        if !std::thread::panicking() {
+            back.expect("CPU hotplug");
+        }
+    }
 }
 
 /// A cgroup that is removed when dropped; tasks that are in it still are killed.

@@ -234,13 +234,13 @@ fn the_monitor_prints_what_the_scheduler_reports() {
 #[ignore = "runs in the lab: make test"]
 fn a_scrape_under_load_is_cheap() {
     tier::in_lab(|| {
-        const SCRAPES: u32 = 16;
+        const SCRAPES: u32 = 12;
         const INTERVAL: Duration = Duration::from_millis(500);
         let scheduler = Scheduler::start(&["--metrics", ADDRESS]);
         let _noise = busy_loops(2 * nr_cpus());
         // Counts marks, which is no part of a scrape and is done again after half a minute: when all is over.
         scrape();
-        let rest = Duration::from_secs(8);
+        let rest = Duration::from_secs(6);
         let idle = cpu_times_over(&scheduler, || std::thread::sleep(rest));
         let start = Instant::now();
         let loaded = cpu_times_over(&scheduler, || {

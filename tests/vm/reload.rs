@@ -16,9 +16,9 @@ use super::machine::{mark_launch, mark_of, metrics, nr_cpus};
 use super::noise::{BeforeNoise, Noise};
 use super::shared::{LIMIT, Reloadable};
 
-/// Every kind of reload among them: steering begins and ends with the fortieth and the eightieth.
+/// Every kind of reload among them: steering begins with the fortieth and ends with the ninetieth.
 fn nr_reloads() -> u64 {
-    length::of(120, 1000)
+    length::of(100, 1000)
 }
 
 /// CPUs that `tasks` get together, after a moment to settle.

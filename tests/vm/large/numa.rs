@@ -10,7 +10,7 @@ use scx_gpuaware::policy::cpuset::CpuSet;
 use crate::process::{Process, busy_loop, busy_loops, eventually, gpu_launch, scx_gpuaware};
 use crate::tier;
 use crate::vm::machine::{
-    LOAD_LIMIT, Scheduler, cpu_of, launching_threads, mark_launch, metrics, nr_cpus,
+    LOAD_LIMIT, Offline, Scheduler, cpu_of, launching_threads, mark_launch, metrics, nr_cpus,
     preferred_cpus, try_metrics,
 };
 
@@ -74,11 +74,7 @@ fn restarts_after_many_cpus_go_and_come_back() {
         let spinner = Process::start(busy_loop());
         mark_launch(spinner.pid());
         let second_node = all / 2 + 1..all;
-        for (state, nr_online) in [("0", all - second_node.len()), ("1", all)] {
-            for cpu in second_node.clone() {
-                let online = format!("/sys/devices/system/cpu/cpu{cpu}/online");
-                std::fs::write(&online, state).expect("CPU hotplug");
-            }
+        let mut settles_with = |nr_online: usize| {
             // It starts anew, more than once if some come or go meanwhile.
             let settled = eventually(LOAD_LIMIT, || {
                 let seen = try_metrics().ok()?.cpus.len();
@@ -86,7 +82,11 @@ fn restarts_after_many_cpus_go_and_come_back() {
             });
             scheduler.assert_loaded();
             assert!(settled.is_some(), "{:#?}", metrics().cpus);
-        }
+        };
+        let gone = Offline::new(second_node.clone());
+        settles_with(all - second_node.len());
+        drop(gone);
+        settles_with(all);
         scheduler.assert_starves_nobody(Duration::ZERO);
         scheduler.stop();
     });

@@ -7,9 +7,9 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::process::{lab_folder, repository};
+use crate::process::{eventually, lab_folder, repository};
 use crate::tier;
-use crate::vm::machine::Scheduler;
+use crate::vm::shared::Reloadable;
 
 /// Loading, starting and finding threads takes a while under emulation.
 const LIMIT: Duration = Duration::from_secs(40);
@@ -88,10 +88,8 @@ fn wrong(second: &Second, expected: &[&str; 8]) -> Vec<String> {
     wrong
 }
 
-fn check(strategy: &str, expected: &[&str; 8]) {
-    let policy = repository().join(format!("scheds/policies/windflow-{strategy}.toml"));
-    let mut scheduler = Scheduler::start(&["--policy", policy.to_str().unwrap()]);
-    let mut pipeline = Pipeline::start();
+/// Every thread of the pipeline works where `strategy` says.
+fn assert_works(strategy: &str, expected: &[&str; 8], pipeline: &mut Pipeline) {
     let end = Instant::now() + LIMIT;
     let mut nr_right = 0;
     while nr_right < NR_SECONDS {
@@ -99,27 +97,44 @@ fn check(strategy: &str, expected: &[&str; 8]) {
         nr_right = if wrong.is_empty() { nr_right + 1 } else { 0 };
         assert!(Instant::now() < end, "{strategy}: {wrong:#?}");
     }
-    scheduler.assert_loaded();
-    scheduler.stop();
-    let pid = pipeline.child.id();
-    for task in std::fs::read_dir(format!("/proc/{pid}/task"))
-        .unwrap()
-        .flatten()
-    {
-        let status = std::fs::read_to_string(task.path().join("status")).unwrap();
-        let list = status
-            .lines()
-            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-        assert_eq!(list.map(str::trim), Some("0-7"), "{strategy}: not restored");
-    }
+}
+
+/// Every thread of the pipeline may run everywhere, again within `limit`.
+fn assert_restored(strategy: &str, pipeline: &Pipeline, limit: Duration) {
+    let tasks = format!("/proc/{}/task", pipeline.child.id());
+    let confined = || -> Vec<String> {
+        let tasks = std::fs::read_dir(&tasks).unwrap().flatten();
+        let status = tasks.map(|task| std::fs::read_to_string(task.path().join("status")).unwrap());
+        let is_confined = |status: &String| !status.contains("Cpus_allowed_list:\t0-7\n");
+        status.filter(is_confined).collect()
+    };
+    let restored = eventually(limit, || confined().is_empty().then_some(()));
+    assert!(
+        restored.is_some(),
+        "before {strategy}: not restored: {:#?}",
+        confined()
+    );
 }
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn threads_work_where_the_strategies_of_windflow_say() {
     tier::in_large_lab(|| {
-        for (strategy, expected) in &STRATEGIES {
-            check(strategy, expected);
+        let mut reloadable = Reloadable::start("");
+        let mut pipeline = Pipeline::start();
+        for (number, (strategy, expected)) in STRATEGIES.iter().enumerate() {
+            let path = repository().join(format!("scheds/policies/windflow-{strategy}.toml"));
+            let policy = std::fs::read_to_string(path).unwrap();
+            // All threads are free in between, so that each strategy has to pin each of them.
+            if number > 0 {
+                reloadable.change("", "is in force");
+                assert_restored(strategy, &pipeline, LIMIT);
+            }
+            reloadable.change(&policy, "is in force");
+            assert_works(strategy, expected, &mut pipeline);
         }
+        reloadable.assert_never_unloaded();
+        reloadable.scheduler.stop();
+        assert_restored("the end", &pipeline, Duration::ZERO);
     });
 }
