@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The user namespace of this process: whose root it is. BPF is for the root of the host, and a rootless
-//! container has a root of its own.
+//! The namespaces of this process that decide what BPF is to it: whose root it is, for the kernel loads programs of
+//! the host's root only, and whether its numbers of processes are the kernel's.
 
 use std::path::Path;
 

@@ -416,6 +416,16 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_pinned_where_no_bpffs_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let pins = Pins::at(&folder.path().join("pins"));
+        let error = format!("{:#}", pins.prepare().unwrap_err());
+        assert!(error.contains("no BPF file system"), "{error}");
+        assert!(error.contains("mount -t bpf"), "{error}");
+        assert!(!pins.dir().exists());
+    }
+
+    #[test]
     fn says_that_no_scheduler_runs() {
         let pins = Pins::at(Path::new("/nonexistent/pins"));
         let error = format!("{:#}", pins.list().unwrap_err());

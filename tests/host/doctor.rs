@@ -2,6 +2,7 @@
 //! `scx_gpuaware doctor` on this machine and on recorded ones.
 
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -63,6 +64,37 @@ fn isolated_cpus_are_found_on_the_command_line_by_their_flags() {
         std::fs::write(root.path().join("proc/cmdline"), line).unwrap();
         let found = doctor(Some(root.path())).1;
         assert_eq!(verdict(&found, "isolcpus"), expected, "{parameter}");
+    }
+}
+
+#[test]
+fn the_root_of_a_user_namespace_is_told_that_it_is_no_root_of_the_host() {
+    let inside = |args: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user"]);
+        command.arg(scx_gpuaware(&[]).get_program()).args(args);
+        command.output().expect("unshare")
+    };
+    if !inside(&["--version"]).status.success() {
+        crate::tier::skip("no user namespaces here");
+        return;
+    }
+    let findings: Vec<Value> =
+        serde_json::from_slice(&inside(&["doctor", "--json"]).stdout).unwrap();
+    assert_eq!(verdict(&findings, "privileges"), "problem");
+    let map = ["--map", "/sys/fs/bpf/x"];
+    for args in [
+        &["trace", "--duration", "1"][..],
+        &["feed", map[0], map[1]],
+        &[],
+    ] {
+        let output = inside(args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(code(output.status), 1, "{said}");
+        assert!(
+            said.contains("error: ") && said.contains("a user namespace"),
+            "{said}"
+        );
     }
 }
 

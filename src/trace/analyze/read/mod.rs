@@ -29,6 +29,9 @@ const MAX_NAMED: usize = 5;
 const MAX_CONTINUATIONS: usize = 4;
 /// So few bad lines are never a reason to give up.
 const TOLERATED: u64 = 20;
+/// Of a whole file no more than this part may be bad: a tool that writes numbers in another way spoils one kind of
+/// row, and what is left looks like a trace.
+const MOST_BAD_ONE_IN: u64 = 10;
 /// Rows that follow one another are closer than that.
 const FARTHEST_NS: u64 = 86_400_000_000_000;
 
@@ -287,11 +290,13 @@ impl<R: BufRead> Reader<R> {
     }
 
     fn finish(&self) -> Result<(), InputError> {
+        let bad = self.facts.malformed;
+        let too_many = bad > TOLERATED && bad > self.rows / MOST_BAD_ONE_IN;
+        if too_many || self.rows == 0 && bad > 0 {
+            return Err(self.mostly_malformed());
+        }
         if self.rows > 0 {
             return Ok(());
-        }
-        if self.facts.malformed > 0 {
-            return Err(self.mostly_malformed());
         }
         Err(InputError::Empty {
             file: self.file.clone(),
@@ -390,6 +395,23 @@ mod tests {
         let found = error(&text);
         assert!(found.starts_with("t.csv:3: expected 16"), "{found}");
         assert!(found.contains("21 of 23 lines"), "{found}");
+    }
+
+    #[test]
+    fn a_file_of_which_one_kind_of_row_is_spoilt_is_refused() {
+        let of = |bad: usize, good: usize| {
+            let text = format!(
+                "{LEGACY_HEADER}\n{}{}",
+                ROW.repeat(good),
+                "9,x\n".repeat(bad)
+            );
+            read(&text).map(|(rows, _)| rows)
+        };
+        assert_eq!(of(20, 100).unwrap(), 100);
+        assert_eq!(of(25, 300).unwrap(), 300);
+        let found = of(40, 300).unwrap_err().to_string();
+        assert!(found.starts_with("t.csv:302: expected 16"), "{found}");
+        assert!(found.contains("40 of 341 lines"), "{found}");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub enum InputError {
     Empty { file: String },
     /// Most of it is malformed.
     #[error(
-        "{file}:{line}: {reason}; {bad} of {lines} lines are malformed: not a trace of the format that its first lines promise"
+        "{file}:{line}: {reason}; {bad} of {lines} lines are malformed: not a trace as its first lines promise it"
     )]
     Malformed {
         file: String,
