@@ -29,11 +29,20 @@ pub fn figure(estimate: Option<Estimate>, decimals: usize, with_interval: bool) 
     }
 }
 
-/// A ratio in percent. Of a thing over itself there is no interval.
+/// A ratio in percent.
 pub fn percent(ratio: Option<Estimate>, decimals: usize, with_interval: bool) -> String {
-    let itself = ratio.is_some_and(|ratio| ratio.interval == Some([1.0, 1.0]));
     let percent = ratio.map(|ratio| ratio.scaled(100.0));
-    figure(percent, decimals, with_interval && !itself)
+    figure(percent, decimals, with_interval && !of_itself(ratio))
+}
+
+/// A ratio.
+pub fn times(ratio: Option<Estimate>, with_interval: bool) -> String {
+    figure(ratio, 2, with_interval && !of_itself(ratio))
+}
+
+/// Of a thing over itself there is no interval.
+fn of_itself(ratio: Option<Estimate>) -> bool {
+    ratio.is_some_and(|ratio| ratio.interval == Some([1.0, 1.0]))
 }
 
 /// Milliseconds with three digits that say something.
@@ -44,4 +53,25 @@ pub fn latency(estimate: Option<Estimate>, with_interval: bool) -> String {
         2
     };
     figure(estimate, decimals, with_interval)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_carry_their_interval() {
+        let estimate = Some(Estimate::new(98.34, Some([97.5, 99.14])));
+        assert_eq!(figure(estimate, 1, true), "98.3 [97.5–99.1]");
+        assert_eq!(figure(estimate, 0, false), "98");
+        assert_eq!(figure(Some(Estimate::new(2.0, None)), 1, true), "2.0");
+        assert_eq!(figure(None, 1, true), "–");
+    }
+
+    #[test]
+    fn nothing_is_gained_from_itself() {
+        let ratio = |low, high| Some(Estimate::new(1.0, Some([low, high])));
+        assert_eq!(percent(ratio(1.0, 1.0), 1, true), "100.0");
+        assert_eq!(percent(ratio(0.99, 1.0), 0, true), "100 [99–100]");
+    }
 }

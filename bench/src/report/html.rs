@@ -97,7 +97,7 @@ fn explained(page: &mut String, heading: &str, sentence: &str, table: &Table, cl
 
 fn pictures(page: &mut String, report: &Report) {
     *page += "<h2>Speed against the neighbours' work</h2>\n<p>Up is a faster launcher, right are neighbours that get more done: the upper right corner is where to be. \
-              The broken line is the limit: with the CPU time that the launcher leaves, nobody's neighbours get more done. \
+              The broken line, where the launcher's CPU time is known, is the limit: with what it leaves, nobody's neighbours get more done. \
               Colours are arms, marks are neighbours; lines are 95 % intervals. Of neighbours that are always runnable (<em>cpu</em>, <em>heavy</em>) CPU time is the limit; \
               the others sleep as well, and get more or less done by when they run, too: hollow marks.</p>\n<div class=\"pair\">\n";
     for workload in &report.plan.matrix.workloads {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the report says, once, for all its forms: sentences from the study's figures, what the arms are, the machine.
 
-use super::format::{SHOWN, figure, percent};
+use super::format::{SHOWN, percent};
 use super::model::Report;
 use crate::record::facts::Facts;
 use crate::record::neighbour::Neighbour;
@@ -250,16 +250,6 @@ pub const LEGEND: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::Estimate;
-
-    #[test]
-    fn figures_carry_their_interval() {
-        let estimate = Some(Estimate::new(98.34, Some([97.5, 99.14])));
-        assert_eq!(figure(estimate, 1, true), "98.3 [97.5–99.1]");
-        assert_eq!(figure(estimate, 0, false), "98");
-        assert_eq!(figure(Some(Estimate::new(2.0, None)), 1, true), "2.0");
-        assert_eq!(figure(None, 1, true), "–");
-    }
 
     #[test]
     fn failures_with_the_same_reason_share_a_line() {

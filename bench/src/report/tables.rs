@@ -2,7 +2,7 @@
 //! The tables of figures, once for all forms of the report: what the launcher gets, what a server's users see, what
 //! is left for the neighbours, and the subject against every other arm.
 
-use super::format::{Detail, figure, latency, percent};
+use super::format::{Detail, figure, latency, percent, times};
 use super::model::Report;
 use super::table::{Align, TERMINAL_COLUMNS, Table};
 use crate::record::neighbour::{Kind, Neighbour};
@@ -21,12 +21,14 @@ enum Shown {
     Full,
 }
 
+type Text<'a, T> = Box<dyn Fn(&T, Detail) -> String + 'a>;
+
 /// A column of figures: its name, a shorter one for a terminal, and what stands in it.
 struct Column<'a, T> {
     name: String,
     short: Option<&'static str>,
     shown: Shown,
-    cell: Box<dyn Fn(&T, Detail) -> String + 'a>,
+    cell: Text<'a, T>,
 }
 
 impl<'a, T> Column<'a, T> {
@@ -117,8 +119,8 @@ fn roomy(name: &str, of: Of) -> Column<'static, Row> {
 }
 
 /// How many times as long.
-fn times(name: impl Into<String>, of: Of) -> Column<'static, Row> {
-    Column::full(name, move |row: &Row| figure(of(row), 2, true))
+fn tail(name: impl Into<String>, of: Of) -> Column<'static, Row> {
+    Column::full(name, move |row: &Row| times(of(row), true))
 }
 
 /// What the neighbours got done, and what was possible.
@@ -152,9 +154,9 @@ pub fn headline(report: &Report, workload: &str, detail: Detail) -> Table {
         }),
         Column::full("p50 ms", |row: &Row| latency(row.token_p50_ms, true)),
         Column::new("p99 ms", p99),
-        times("p99 × own quiet", |row| row.p99_over_own_quiet),
+        tail("p99 × own quiet", |row| row.p99_over_own_quiet),
     ]);
-    columns.extend(reserved.map(|arm| times(format!("p99 × {arm}"), |row| row.p99_over_isolcpus)));
+    columns.extend(reserved.map(|arm| tail(format!("p99 × {arm}"), |row| row.p99_over_isolcpus)));
     columns.push(Column::full("sw/1k", |row: &Row| {
         figure(row.switches_per_1000_launches, 1, true)
     }));
@@ -192,11 +194,12 @@ fn p99(row: &Row, detail: Detail) -> String {
     latency(row.token_p99_ms, detail == Detail::Full)
 }
 
+type LatencyOf = fn(&Serving) -> &Latency;
+
 /// What the users of one workload's server see; `None`: it is no server.
 pub fn serving(report: &Report, workload: &str, detail: Detail) -> Option<Table> {
     let mut columns: Vec<Column<Serving>> = Vec::new();
-    let of: [(&str, fn(&Serving) -> &Latency); 2] =
-        [("TTFT", |row| &row.ttft), ("TPOT", |row| &row.tpot)];
+    let of: [(&str, LatencyOf); 2] = [("TTFT", |row| &row.ttft), ("TPOT", |row| &row.tpot)];
     for (name, of) in of {
         columns.extend([
             Column::full(format!("{name} p50"), move |row: &Serving| {
@@ -212,14 +215,14 @@ pub fn serving(report: &Report, workload: &str, detail: Detail) -> Option<Table>
                 }
             }),
             Column::new("× own quiet", move |row: &Serving, detail| {
-                figure(of(row).p99_over_own_quiet, 2, detail == Detail::Full)
+                times(of(row).p99_over_own_quiet, detail == Detail::Full)
             })
             .short("× own"),
         ]);
         let reserved = report.plan.matrix.reserved_arm();
         columns.extend(reserved.map(|reserved| {
             Column::new(format!("× {reserved}"), move |row: &Serving, detail| {
-                figure(of(row).p99_over_isolcpus, 2, detail == Detail::Full)
+                times(of(row).p99_over_isolcpus, detail == Detail::Full)
             })
         }));
     }
