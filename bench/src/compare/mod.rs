@@ -160,10 +160,10 @@ fn table(changes: &[Change]) -> Table {
             (None, _) => "–".to_owned(),
         };
         let verdict = match change.verdict {
-            Verdict::Better => "better",
-            Verdict::Worse => "WORSE",
-            Verdict::NoDifference => "no difference shown",
-            Verdict::TooFewBoots => "too few boots or tokens",
+            Verdict::Better => "better".to_owned(),
+            Verdict::Worse => "WORSE".to_owned(),
+            Verdict::NoDifference => change.difference().to_string(),
+            Verdict::TooFewBoots => "too few boots or tokens".to_owned(),
         };
         table.rows.push(vec![
             change.workload.clone(),
@@ -172,7 +172,7 @@ fn table(changes: &[Change]) -> Table {
             change.figure.name(),
             ratio,
             change.count.to_string(),
-            verdict.to_owned(),
+            verdict,
         ]);
     }
     table

@@ -52,11 +52,9 @@ pub fn sentences(report: &Report) -> Vec<String> {
         .filter(|o| o.arm == report.plan.matrix.subject)
     {
         let verdict = match overhead.ratio.difference(SPEED_MARGIN) {
-            Difference::Unknown => "too few boots for an interval".to_owned(),
             Difference::Less => "it costs something".to_owned(),
             Difference::More => "it is faster".to_owned(),
-            Difference::SameWithin(margin) => format!("the same within {:.0} %", margin * 100.0),
-            Difference::UpTo(share) => no_difference_shown(share),
+            other => other.to_string(),
         };
         lines.push(format!(
             "Clean, {}: {} reaches {} % of {}'s tokens/s{}: {verdict}.",
@@ -87,12 +85,6 @@ pub fn sentences(report: &Report) -> Vec<String> {
     lines.extend(failures(failed));
     lines.extend(super::quiet::sentences(report));
     lines
-}
-
-/// That nothing was found does not say that nothing is there.
-fn no_difference_shown(share: f64) -> String {
-    let percent = (share * 100.0).ceil();
-    format!("no difference shown, one of up to {percent:.0} % could not be seen")
 }
 
 /// Beside the baseline's the tokens/s of the arm that reserves CPUs.

@@ -6,6 +6,7 @@
 //! with as many degrees of freedom as there are boots, less one.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -70,6 +71,23 @@ pub enum Difference {
     UpTo(f64),
     /// There is no interval.
     Unknown,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::More => write!(f, "more"),
+            Self::Less => write!(f, "less"),
+            Self::SameWithin(margin) => write!(f, "the same within {:.0} %", margin * 100.0),
+            // That nothing was found does not say that nothing is there.
+            Self::UpTo(share) => write!(
+                f,
+                "no difference shown, one of up to {:.0} % could not be seen",
+                (share * 100.0).ceil()
+            ),
+            Self::Unknown => write!(f, "too few boots for an interval"),
+        }
+    }
 }
 
 impl Estimate {
@@ -380,6 +398,10 @@ mod tests {
             panic!("neither")
         };
         assert!((share - 0.04).abs() < 1e-12);
+        let words = ratio(0.963, 1.03).difference(0.02).to_string();
+        let expected = "no difference shown, one of up to 4 % could not be seen";
+        assert_eq!(words, expected);
+        assert_eq!(within.to_string(), "the same within 2 %");
         assert_eq!(
             Estimate::new(1.0, None).difference(0.02),
             Difference::Unknown

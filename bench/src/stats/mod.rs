@@ -20,6 +20,8 @@ pub const P99_MIN_SAMPLES: usize = 459;
 /// Tokens/s that are nearer than this are the same to whoever reads a report: twice what two cells of one boot differ
 /// by, and what a fleet would not notice.
 pub const SPEED_MARGIN: f64 = 0.02;
+/// The same of a p99: half of what two boots of one kernel may differ by.
+pub const TAIL_MARGIN: f64 = 0.1;
 
 /// The middle value, or the mean of the two middle ones.
 pub fn median(values: &[f64]) -> Option<f64> {

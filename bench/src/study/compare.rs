@@ -12,7 +12,7 @@ use crate::plan::{Plan, Where};
 use crate::record::Cell;
 use crate::record::Measurement;
 use crate::record::neighbour::Neighbour;
-use crate::stats::{self, Estimate, P99_MIN_SAMPLES};
+use crate::stats::{self, Difference, Estimate, P99_MIN_SAMPLES, SPEED_MARGIN, TAIL_MARGIN};
 
 /// The chance that any of all verdicts is wrong when nothing has changed, unless another is asked for. Not 5 %: a
 /// gate that runs with every change would cry wolf once in twenty.
@@ -67,6 +67,17 @@ pub struct Change {
     /// At the corrected level.
     pub interval: Option<[f64; 2]>,
     pub verdict: Verdict,
+}
+
+impl Change {
+    /// What the interval at the corrected level says, where it covers no change.
+    pub fn difference(&self) -> Difference {
+        let margin = match self.figure {
+            Figure::Tail(..) => TAIL_MARGIN,
+            _ => SPEED_MARGIN,
+        };
+        Estimate::new(self.ratio.unwrap_or(1.0), self.interval).difference(margin)
+    }
 }
 
 impl Figure {
@@ -488,6 +499,8 @@ mod tests {
                 "{judged:?}"
             );
             assert_eq!(judged.verdict, verdict);
+            let unsure = matches!(judged.difference(), Difference::UpTo(_));
+            assert_eq!(unsure, verdict == Verdict::NoDifference);
         }
         let thin = Change { count: 2, ..row };
         assert_eq!(judge(thin, ratio, 0.05).verdict, Verdict::TooFewBoots);
