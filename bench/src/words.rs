@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn breaks_lines_at_blanks() {
-        assert_eq!(wrap("- one two\nthree", 9, "  "), "- one two\n  three\n");
+        assert_eq!(wrap("- one two\nthree", 10, "  "), "- one two\n  three\n");
         assert_eq!(wrap("unbreakable", 3, ""), "unbreakable\n");
     }
 }

@@ -2,7 +2,7 @@
 //! What the subject costs where nothing disturbs: all runs together. Pure.
 
 use super::index::Index;
-use super::page::COLUMNS;
+use super::markers::COLUMNS;
 use crate::report::format::percent;
 use crate::report::table::{Align, Table};
 use crate::study::pool::Pool;

@@ -65,7 +65,6 @@ pub struct Pooled {
 #[serde(deny_unknown_fields)]
 pub struct StripNote {
     pub revision: String,
-    pub kernel: String,
 }
 
 /// A run that the repository keeps.
@@ -201,7 +200,6 @@ arm = "gpuaware"
 runs = ["a"]
 [strip]
 revision = "r"
-kernel = "6.18"
 "#;
     const RUN: &str = r#"
 [[run]]

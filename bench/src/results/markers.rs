@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The parts of a Markdown file that are generated: what stands between `<!-- NAME:begin … -->` and
-//! `<!-- NAME:end -->`, each on a line of its own. Pure.
+//! `<!-- NAME:end -->`, each on a line of its own; and how wide its lines are. Pure.
 
 use std::path::Path;
 
 use crate::datafile::DataError;
+
+/// No line of prose is longer.
+pub const COLUMNS: usize = 118;
 
 /// `text` with `block` between the markers of `name`.
 ///

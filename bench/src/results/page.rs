@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! docs/results.md: what each run that is quoted found, with its command, revision and kernel. Pure.
 
+use super::cost;
 use super::index::{Index, Kept};
-use super::{Loaded, cost};
+use super::loaded::Loaded;
+use super::markers::COLUMNS;
 use crate::report::format::{Detail, figure, latency, percent};
 use crate::report::table::{Align, Table};
 use crate::report::{Report, checks, rivals, sections, tables};
@@ -10,9 +12,6 @@ use crate::study::Row;
 use crate::words::wrap;
 
 use Align::{Left, Right};
-
-/// No line of prose is longer.
-pub const COLUMNS: usize = 118;
 
 const HEAD: &str = "\
 # Results
@@ -148,18 +147,22 @@ fn kept(index: &Index) -> String {
         ("revision", Left),
         ("kernel", Left),
         ("what it is quoted for", Left),
+        ("by", Left),
     ]);
     let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "–".to_owned());
     table.rows = index
         .runs
         .iter()
         .map(|kept| {
+            let names = kept.quoted.iter().filter(|file| *file != "docs/results.md");
+            let by: Vec<&str> = names.map(String::as_str).collect();
             vec![
                 format!("[{}](../bench/runs/{0})", kept.run),
                 or_none(&kept.matrix),
                 kept.revision.clone(),
                 or_none(&kept.kernel),
                 kept.purpose.clone(),
+                by.join(", "),
             ]
         })
         .collect();

@@ -3,10 +3,12 @@
 
 use anyhow::{Context, Result};
 
+use super::cost;
 use super::index::{HeadlineRow, Index};
+use super::loaded::Loaded;
+use super::markers::COLUMNS;
 use super::strip::Strip;
 use super::verdicts::{self, Dominated};
-use super::{Loaded, cost, page::COLUMNS};
 use crate::report::Report;
 use crate::report::format::{figure, percent};
 use crate::report::table::{Align, Table};
@@ -232,10 +234,16 @@ fn verdict(report: &Report, found: &Dominated) -> String {
 /// The strip and the scatter, and what the strip shows in figures.
 fn pictures(index: &Index, strips: &[Strip]) -> String {
     let said: Vec<String> = strips.iter().map(Strip::in_words).collect();
+    let what = format!(
+        "40 ms beside *{}* by our own tracer, at {}: {}",
+        index.readme.neighbour,
+        index.strip.revision,
+        said.join("; ")
+    );
     format!(
         "![Who runs on two CPUs for 40 ms, under EEVDF and under scx_gpuaware](docs/pictures/strip.svg)\n\n{}\n\
          ![Speed against the neighbours' work, every arm](docs/pictures/scatter-{}.svg)\n",
-        wrap(&format!("{}.", said.join("; ")), COLUMNS, ""),
+        wrap(&format!("{what}."), COLUMNS, ""),
         index.readme.workload
     )
 }

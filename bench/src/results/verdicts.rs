@@ -144,9 +144,13 @@ mod tests {
                     ("gpuaware", subject),
                     ("isolcpus", other),
                 ]
-                .map(|(arm, (speed, work))| {
+                .into_iter()
+                .flat_map(move |(arm, (speed, work))| {
                     let beside = cell(round, arm, Neighbour::Cpu, speed);
-                    with_work(beside, &[(Kind::StressNg, work)])
+                    [
+                        cell(round, arm, Neighbour::None, 100.0),
+                        with_work(beside, &[(Kind::StressNg, work)]),
+                    ]
                 })
             })
             .collect();

@@ -11,7 +11,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::percentile;
+use super::percentile::percentile;
 
 /// What an interval covers of all that could be measured.
 const LEVEL: f64 = 0.95;

@@ -5,6 +5,7 @@ mod bpf;
 mod cells;
 pub mod compare;
 mod distribution;
+mod limit;
 mod model;
 mod over;
 pub mod overlap;
@@ -45,7 +46,7 @@ pub fn study(plan: &Plan, cells: &[Cell]) -> Summary {
     let rows = rows(&measured, &failed, &disturbed);
     Summary {
         schema: 1,
-        impossible: possible::impossible(&rows),
+        impossible: limit::impossible(&rows),
         rows,
         distributions: distribution::distributions(&measured),
         serving: serving::serving(&measured),
