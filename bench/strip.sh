@@ -22,13 +22,15 @@ noise() {
 	sleep 3
 }
 
-# Starts the launcher, waits until it is known, traces all threads of the machine.
+# Starts the launcher, waits until it is known, traces all threads of the machine. Beside the noise the tracer takes as
+# long to start as it likes: the launcher goes on until it is done.
 record() {
-	LD_LIBRARY_PATH=$target/lab "$target/lab/gpu_launch" --profile eager --duration 20 >"$out/$1.json" &
+	LD_LIBRARY_PATH=$target/lab "$target/lab/gpu_launch" --profile eager --duration 300 >"$out/$1.json" &
 	local launcher=$!
 	sleep 6
 	"$target/release/scx_gpuaware" trace --cgroup /sys/fs/cgroup --format csv --window-ms 45 --every-ms 500 \
 		--duration 8 -o "$out/$1.csv"
+	kill -INT "$launcher"
 	wait "$launcher"
 }
 

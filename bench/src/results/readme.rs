@@ -20,6 +20,8 @@ use Align::{Left, Right};
 
 /// More are no table for one minute.
 const MAX_ROWS: usize = 8;
+/// With fewer, intervals are wide.
+const ENOUGH_BOOTS: usize = 5;
 
 /// # Errors
 /// The index asks for a row that no run has.
@@ -28,7 +30,7 @@ pub fn block(index: &Index, loaded: &Loaded, strips: &[Strip]) -> Result<String>
     let mut paragraphs = vec![table(&picked).to_markdown()];
     let subject = picked.iter().find(|picked| picked.is_subject());
     let subject = subject.context("the index shows no arm that is its run's subject in README")?;
-    paragraphs.push(wrap(&how(index, &picked), COLUMNS, ""));
+    paragraphs.push(wrap(&how(index, &picked, subject), COLUMNS, ""));
     paragraphs.push(wrap(&costs(index, loaded, subject), COLUMNS, ""));
     paragraphs.push(wrap(&others(index, loaded), COLUMNS, ""));
     paragraphs.push(pictures(index, strips));
@@ -113,53 +115,48 @@ fn ratio(estimate: Option<Estimate>) -> String {
 }
 
 /// What the table is of.
-fn how(index: &Index, picked: &[Picked]) -> String {
+fn how(index: &Index, picked: &[Picked], main: &Picked) -> String {
     let headline = &index.readme;
-    let mut runs: Vec<(&str, Vec<&str>)> = Vec::new();
-    for picked in picked {
-        match runs.iter_mut().find(|(run, _)| *run == picked.of.run) {
-            Some((_, labels)) => labels.push(&picked.of.label),
-            None => runs.push((&picked.of.run, vec![&picked.of.label])),
-        }
-    }
+    let reserved = |picked: &Picked| {
+        let arm = picked.report.plan.matrix.reserved_arm();
+        arm.unwrap_or("nobody").to_owned()
+    };
+    let plan = &main.report.plan;
+    let kernel = main.report.guest.get("kernel");
+    let boots = plan.boots();
     let mut text = format!(
-        "Launcher *{}*, {}, beside *{}* ({}). Speed and p99 are over those of the arm that reserves CPUs, in brackets \
-         95 % intervals over boots.",
-        headline.workload, headline.shape, headline.neighbour, headline.noise
-    );
-    for (at, (run, labels)) in runs.iter().enumerate() {
-        let Some(report) = picked.iter().find(|p| p.of.run == *run).map(|p| p.report) else {
-            continue;
-        };
-        let which = if at == 0 {
-            String::new()
+        "Launcher *{}*, {}, beside *{}*: {}. Speed and p99 are over {}'s; in brackets 95 % intervals over boots{}. {};          Linux {}, {} CPUs, {} rounds in {boots} boots",
+        headline.workload,
+        headline.shape,
+        headline.neighbour,
+        headline.noise,
+        reserved(main),
+        if boots < ENOUGH_BOOTS {
+            ", wide because these are few"
         } else {
-            format!("{}: ", labels.join(", "))
-        };
+            ""
+        },
+        made(index, main),
+        kernel.map_or("unknown", String::as_str),
+        plan.cpus,
+        plan.matrix.rounds,
+    );
+    for other in picked.iter().filter(|picked| picked.of.run != main.of.run) {
         text += &format!(
-            " {which}`{}` at {}, {}.",
-            report.plan.command_line,
-            index
-                .kept(run)
-                .map_or("an unknown revision", |kept| &kept.revision),
-            setting(report)
+            "; {}: {}, over {}",
+            other.of.label,
+            made(index, other),
+            reserved(other)
         );
     }
-    text
+    text + "."
 }
 
-fn setting(report: &Report) -> String {
-    let plan = &report.plan;
-    let blocks = plan.blocks.iter();
-    let boots = blocks
-        .filter(|block| block.group == crate::plan::SHARED)
-        .count();
-    let kernel = report.guest.get("kernel").map_or("unknown", String::as_str);
-    let reserved = plan.matrix.reserved_arm().unwrap_or("nobody");
-    format!(
-        "Linux {kernel}, {} CPUs of which CPU {} is preferred, {} rounds in {boots} boots, over {reserved}",
-        plan.cpus, plan.preferred, plan.matrix.rounds
-    )
+fn made(index: &Index, picked: &Picked) -> String {
+    let revision = index
+        .kept(&picked.of.run)
+        .map_or("?", |kept| &kept.revision);
+    format!("`{}` at {revision}", picked.report.plan.command_line)
 }
 
 fn costs(index: &Index, loaded: &Loaded, subject: &Picked) -> String {
@@ -169,9 +166,10 @@ fn costs(index: &Index, loaded: &Loaded, subject: &Picked) -> String {
         .map(cost::sentence)
         .collect::<Vec<_>>()
         .join("; ");
+    let runs = loaded.pool.first().map_or(0, |pool| pool.runs);
     let mut text = format!(
-        "**What it costs.** On a quiet machine, {quiet} ([command](docs/results.md#what-it-costs-where-nothing-disturbs)). \
-         Beside *{}* the neighbours get {} % of what they do under EEVDF, where {} % is possible.",
+        "**What it costs.** On a quiet machine, pooled over {runs} runs \
+         ([command](docs/results.md#what-it-costs-where-nothing-disturbs)): {quiet}. Beside *{}* the neighbours get {} % of what they do under EEVDF, where {} % is possible.",
         index.readme.neighbour,
         percent(subject.row.work_mean, 0, true),
         percent(subject.row.possible, 0, true),

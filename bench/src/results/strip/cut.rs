@@ -58,6 +58,9 @@ pub fn typical(mut trace: impl BufRead) -> Result<Strip> {
         .filter(|row| row.event == "launch")
         .map(|row| row.time_ns)
         .collect();
+    if launches.is_empty() {
+        bail!("no launch was recorded");
+    }
     let mut stretches: Vec<(usize, u64)> = stretches(&rows)
         .into_iter()
         .map(|from| (within(&launches, from).count(), from))

@@ -177,7 +177,10 @@ impl Strip {
 
     /// "under EEVDF the launcher has a CPU for 12.0 of 40 ms, is preempted 5 times and launches 380 kernels".
     pub fn in_words(&self) -> String {
-        let ran: f64 = self.launcher().map(|span| span.to_us - span.from_us).sum();
+        // An empty sum is -0.
+        let ran = self
+            .launcher()
+            .fold(0.0, |ran, span| ran + span.to_us - span.from_us);
         let times = match self.launcher().filter(|span| span.preempted).count() {
             0 => "is never preempted".to_owned(),
             1 => "is preempted once".to_owned(),
