@@ -7,50 +7,9 @@
 #define __GPUAWARE_BACKGROUND_BPF_H
 
 #include "cgroup.bpf.h"
+#include "clock.bpf.h"
 #include "guard.bpf.h"
 #include "overdue.bpf.h"
-
-/*
- * How far behind the clock one may be, in slices. One that never sleeps has all that it can use by
- * then. One that sleeps keeps that much of what it did not use: who serves in bursts, and uses less
- * than its share on the whole, has what a burst takes.
- */
-#define MAX_LAG_SLICES 64
-
-static __always_inline void bound_lag(struct task_struct *p, u64 now)
-{
-	u64 earliest = now - MAX_LAG_SLICES * tunables.background_slice_ns;
-
-	if (time_before(p->scx.dsq_vtime, earliest))
-		scx_bpf_task_set_dsq_vtime(p, earliest);
-}
-
-/* @p wakes up. If it finds an idle CPU it is in no queue, where its lag would be bounded. */
-static __always_inline void forget_sleep(struct task_struct *p, struct task_ctx *tctx)
-{
-	if (tctx->vtime_dsq >= DSQ_BACKGROUND)
-		bound_lag(p, queue_clock(tctx->vtime_dsq));
-}
-
-/* @p's place in @dsq. One from another queue starts at the clock. */
-static __always_inline u64 background_vtime(struct task_struct *p, struct task_ctx *tctx, u64 dsq)
-{
-	u64 now = queue_clock(dsq);
-
-	if (tctx)
-		end_overdue(p, tctx);
-	if (tctx && tctx->vtime_dsq != dsq) {
-		/*
-		 * A new task pays half a slice in advance: tasks that come and go all the time
-		 * would else stop the clock, and with it everybody who is ahead of it.
-		 */
-		scx_bpf_task_set_dsq_vtime(
-			p, tctx->vtime_dsq ? now : now + tunables.background_slice_ns / 2);
-		tctx->vtime_dsq = dsq;
-	}
-	bound_lag(p, now);
-	return p->scx.dsq_vtime;
-}
 
 /*
  * When a queue that @nr_cpus CPUs serve is owed its next turn, having run for @ran_ns: that puts it
@@ -116,7 +75,7 @@ static __always_inline bool makes_way(struct cpu_ctx *cctx, u64 dsq, u64 vtime, 
 	    time_before(now, cctx->made_way_ns + MAKE_WAY_NS))
 		return false;
 	if (cctx->runs_dsq == dsq)
-		return time_before(vtime + slice, cctx->runs_vtime);
+		return is_behind(cctx, vtime);
 	if (dsq >= DSQ_PINNED)
 		return time_before(cctx->pinned_share_ns + slice, cctx->shared_share_ns);
 	return cctx->runs_dsq >= DSQ_PINNED &&
@@ -161,7 +120,7 @@ static __always_inline void enqueue_at_cpu(struct task_struct *p, struct task_ct
 	s32 idle = is_pinned(p) ? -1 : pick_idle(p->cpus_ptr);
 	s32 cpu = idle >= 0 ? idle : scx_bpf_task_cpu(p);
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
-	u64 dsq = pinned_dsq(cpu), vtime = background_vtime(p, tctx, dsq);
+	u64 dsq = pinned_dsq(cpu), vtime = enter_clock(p, tctx, dsq);
 
 	if (cctx && !dsq_waiting(dsq))
 		cctx->pinned_due_ns = start_waiting(cctx->pinned_due_ns, 1, enq_flags, now);
@@ -187,7 +146,7 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 	if (llcx && !dsq_waiting(dsq))
 		llcx->background_due_ns =
 			start_waiting(llcx->background_due_ns, nr_cpus_of(llc), enq_flags, now);
-	vtime = background_vtime(p, tctx, dsq);
+	vtime = enter_clock(p, tctx, dsq);
 	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns, vtime, enq_flags);
 	watch_holds(now);
 	/* A woken task just saw in select_cpu() that nobody is idle. */
@@ -213,8 +172,7 @@ static __always_inline void charge_background(struct task_struct *p, struct task
 	struct llc_ctx *llcx;
 
 	count_run(GPUAWARE_CLASS_BACKGROUND, is_preferred(cpu), ran_ns);
-	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime +
-					      ran_ns * SHARE_OF_NICE_0 / share_of(p, tctx, now));
+	charge_vtime(p, ran_ns * SHARE_OF_NICE_0 / share_of(p, tctx, now));
 	if (pinned) {
 		cctx->pinned_share_ns += ran_ns / nr;
 		charge_pinned(cctx, ran_ns, now);
@@ -254,9 +212,12 @@ static __always_inline bool keeps_running(struct task_struct *prev, struct task_
 
 	charge_background(prev, tctx, cctx, cpu, llc, now);
 	tctx->run_start_ns = now;
-	if (dsq_waiting(other) && pinned_goes_first(cctx) != pinned)
+	if ((dsq_waiting(other) && pinned_goes_first(cctx) != pinned) ||
+	    (dsq_waiting(own) && !time_before(vtime_on(prev, tctx, own), dsq_head_vtime(own))))
 		return false;
-	return !dsq_waiting(own) || time_before(prev->scx.dsq_vtime, dsq_head_vtime(own));
+	/* The kernel does not call running(). */
+	start_on_clock(prev, tctx, cctx, own);
+	return true;
 }
 
 /* What waits for this CPU: tasks that can only run here, and everybody. */

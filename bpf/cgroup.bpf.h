@@ -13,7 +13,7 @@
 #ifndef __GPUAWARE_CGROUP_BPF_H
 #define __GPUAWARE_CGROUP_BPF_H
 
-#include "dsq.bpf.h"
+#include "clock.bpf.h"
 #include "pick.bpf.h"
 
 /* A weight of 1, in shares. In whole weights, 45.5 and 4.5 would become 11 to 1. */
@@ -222,10 +222,7 @@ static __always_inline void release_by(u64 at, u64 now)
 	bpf_timer_start(&timer->timer, time_after(at, now) ? at - now : 1, 0);
 }
 
-/*
- * Puts off @p, whose cgroup has used up its quota until @until. Its virtual time is a time of day
- * meanwhile: whatever queue it comes to next, it comes from another one.
- */
+/* Puts off @p, whose cgroup has used up its quota until @until: its vtime there. */
 static __always_inline void enqueue_capped(struct task_struct *p, struct task_ctx *tctx, u64 until,
 					   u64 enq_flags, u64 now)
 {
@@ -233,12 +230,12 @@ static __always_inline void enqueue_capped(struct task_struct *p, struct task_ct
 
 	stat_inc(GPUAWARE_STAT_CAPPED);
 	put_off_ns = now;
-	tctx->vtime_dsq = dsq;
+	leave_clock(tctx);
 	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns, until, enq_flags);
 	release_by(until, now);
 }
 
-/* Lets what may go on go to its background queue, to the place of a newcomer. */
+/* Lets what may go on go to its background queue. */
 static __always_inline u64 release_due(u32 llc, u64 now)
 {
 	struct task_struct *p;
@@ -253,10 +250,11 @@ static __always_inline u64 release_due(u32 llc, u64 now)
 			next = until;
 			break;
 		}
-		dsq = queues_at_cpu(p) ? pinned_dsq(cpu) : background_dsq(llc);
-		if (tctx)
-			tctx->vtime_dsq = dsq;
-		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, queue_clock(dsq));
+		dsq = background_queue(p, cpu);
+		if (!tctx)
+			continue;
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, vtime_on(p, tctx, dsq));
+		tctx->vtime_dsq = dsq;
 		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0);
 		if (dsq >= DSQ_PINNED)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);

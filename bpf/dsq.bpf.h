@@ -103,54 +103,6 @@ static __always_inline bool launcher_waits_for(s32 cpu)
 	return false;
 }
 
-/* The smallest vtime in @dsq, or all ones when it is empty. */
-static __always_inline u64 dsq_head_vtime(u64 dsq)
-{
-	struct task_struct *p;
-	u64 vtime = ~0ULL;
-
-	bpf_for_each (scx_dsq, p, dsq, 0) {
-		vtime = p->scx.dsq_vtime;
-		break;
-	}
-	return vtime;
-}
-
-/*
- * The clock of a background queue: the vtime of the last task that it started. Each queue has its
- * own. With one for all, tasks that share one crowded CPU would fall behind those that do not, be
- * pulled up to the clock again and again, and lose their weights on the way.
- */
-static __always_inline u64 queue_clock(u64 dsq)
-{
-	struct llc_ctx *llcx;
-	struct cpu_ctx *cctx;
-
-	if (dsq >= DSQ_PINNED) {
-		cctx = cpu_ctx(dsq - DSQ_PINNED);
-		return cctx ? cctx->pinned_vtime : 0;
-	}
-	llcx = dsq >= DSQ_BACKGROUND ? llc_ctx(dsq - DSQ_BACKGROUND) : NULL;
-	return llcx ? llcx->vtime : 0;
-}
-
-/* Lost updates are tolerated: the next start of a task makes them good. */
-static __always_inline void advance_queue_clock(u64 dsq, u64 vtime)
-{
-	struct llc_ctx *llcx;
-	struct cpu_ctx *cctx;
-
-	if (dsq >= DSQ_PINNED) {
-		cctx = cpu_ctx(dsq - DSQ_PINNED);
-		if (cctx && time_after(vtime, cctx->pinned_vtime))
-			cctx->pinned_vtime = vtime;
-	} else if (dsq >= DSQ_BACKGROUND) {
-		llcx = llc_ctx(dsq - DSQ_BACKGROUND);
-		if (llcx && time_after(vtime, llcx->vtime))
-			llcx->vtime = vtime;
-	}
-}
-
 static s32 create_dsqs(void)
 {
 	s32 ret, i;

@@ -181,7 +181,7 @@ void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	if (!tctx) {
-		enqueue_background(p, tctx, enq_flags, now);
+		scx_bpf_error("task %d has no context", p->pid);
 		return;
 	}
 	decide_class(p, tctx, now);
@@ -302,10 +302,8 @@ void BPF_STRUCT_OPS(gpuaware_runnable, struct task_struct *p, u64 enq_flags)
 	if (!tctx->waiting_since_ns)
 		tctx->waiting_since_ns = now;
 	tctx->woken = enq_flags & SCX_ENQ_WAKEUP;
-	if (tctx->woken) {
+	if (tctx->woken)
 		learn_sleep(tctx, now);
-		forget_sleep(p, tctx);
-	}
 	cctx = tctx->is_softirqd ? cpu_ctx(scx_bpf_task_cpu(p)) : NULL;
 	if (cctx)
 		cctx->softirqd_runnable = true;
@@ -343,12 +341,8 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 	}
 	cctx->occupant = OCCUPANT_BACKGROUND;
 	cctx->runs_dsq = 0;
-	if (!is_boosted(tctx->class)) {
-		end_overdue(p, tctx);
-		cctx->runs_vtime = p->scx.dsq_vtime;
-		cctx->runs_dsq = tctx->vtime_dsq;
-		advance_queue_clock(tctx->vtime_dsq, p->scx.dsq_vtime);
-	}
+	if (!is_boosted(tctx->class))
+		start_on_clock(p, tctx, cctx, background_queue(p, cpu));
 	if (time_before(now, cctx->turn_until_ns)) {
 		scx_bpf_task_set_slice(p, cctx->turn_until_ns - now);
 		return;

@@ -7,13 +7,11 @@
 #ifndef __GPUAWARE_OVERDUE_BPF_H
 #define __GPUAWARE_OVERDUE_BPF_H
 
-#include "dsq.bpf.h"
+#include "clock.bpf.h"
 #include "stats.bpf.h"
 
 #define OVERDUE_NS	 400000000ULL
 #define OVERDUE_SWEEP_NS 100000000ULL
-/* How far behind the clock one that was overdue goes on from: it gets so much more than others. */
-#define OVERDUE_LAG_SLICES 2
 /*
  * Of a queue, a sweep looks at so many tasks for each CPU, from the tail, and takes so many to the
  * head: where hundreds of tasks share a CPU, all are overdue, and weights should still count.
@@ -37,19 +35,6 @@ static __always_inline void owe_turn_to(struct task_struct *p)
 	scx_bpf_kick_cpu(scx_bpf_task_cpu(p), SCX_KICK_IDLE);
 }
 
-/*
- * @p runs or is enqueued anew. If it was taken to the head of its queue, where it was in front of
- * those that are behind the clock by many slices, too, it has its place among the others again.
- */
-static __always_inline void end_overdue(struct task_struct *p, struct task_ctx *tctx)
-{
-	if (!tctx->is_overdue)
-		return;
-	tctx->is_overdue = false;
-	scx_bpf_task_set_dsq_vtime(p, queue_clock(tctx->vtime_dsq) -
-					      OVERDUE_LAG_SLICES * tunables.background_slice_ns);
-}
-
 static __always_inline void sweep_queue(u64 dsq, u32 nr_cpus, u64 now)
 {
 	u64 clock = queue_clock(dsq);
@@ -65,7 +50,6 @@ static __always_inline void sweep_queue(u64 dsq, u32 nr_cpus, u64 now)
 		    time_before(now, tctx->waiting_since_ns + OVERDUE_NS))
 			continue;
 		to_take--;
-		tctx->vtime_dsq = dsq;
 		tctx->is_overdue = true;
 		owe_turn_to(p);
 		/* Nobody else is so far behind the clock, and who waits longest goes first. */

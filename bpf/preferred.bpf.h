@@ -65,6 +65,12 @@ static __always_inline bool queues_at_cpu(struct task_struct *p)
 	return is_pinned(p) || is_confined(p);
 }
 
+/* Where background task @p waits for @cpu, and whom it competes with there. */
+static __always_inline u64 background_queue(struct task_struct *p, s32 cpu)
+{
+	return queues_at_cpu(p) ? pinned_dsq(cpu) : background_dsq(llc_of(cpu));
+}
+
 static __always_inline bool is_requested(s32 cpu)
 {
 	u32 i;

@@ -34,7 +34,7 @@ struct gpuaware_tunables tunables __attribute__((aligned(64))) = {
 
 struct task_ctx {
 	u64 class_generation; /* of the cached class */
-	u64 vtime_dsq;	      /* the background queue whose clock its vtime is of */
+	u64 vtime_dsq;	      /* the queue whose clock its vtime is of: clock.bpf.h; 0: none yet */
 	u64 cgroup_id;
 	u64 cpu_cgroup;	    /* whose cpu.weight counts for it while it is runnable; 0: the root's */
 	u32 counted_weight; /* what it counts there for */
@@ -80,8 +80,8 @@ struct cpu_ctx {
 	bool giving_back; /* who waited here is enqueued anew, inside another program */
 	u64 taken_ns;	  /* when a real-time task last took it, as far as we were told; 0: never */
 	s32 claimed_by;	  /* TID of the launcher that was sent here; 0: none */
-	u64 runs_dsq;	  /* whose clock the vtime of the background that runs is of; 0: none */
-	u64 runs_vtime;	  /* what that was when it started */
+	u64 runs_dsq;	  /* the queue of the background that runs; 0: none */
+	u64 runs_vtime;	  /* its vtime there when its slice began */
 	u64 made_way_ns;  /* when it was last to make way for one that woke up */
 	u64 launched_ns;  /* when a launcher last left; 0: never */
 	u64 hold_until_ns; /* 0: not held */
@@ -89,7 +89,7 @@ struct cpu_ctx {
 	u64 declined_since_ns; /* 0: no background has been declined in this hold */
 	u64 turn_until_ns;     /* background runs its minimum share and is not preempted */
 	u64 pinned_due_ns;     /* when tasks that can only run here are owed a turn */
-	u64 pinned_vtime;      /* clock of the pinned queue */
+	u64 pinned_clock;      /* see clock.bpf.h */
 	u64 swept_ns;	       /* when the pinned queue was last searched for overdue tasks */
 	bool owes_overdue;     /* to an overdue task that may not run everywhere */
 	/* CPU time of the pinned and of the shared queue here, each by its number of tasks. */
@@ -106,7 +106,7 @@ struct {
 } cpu_ctxs SEC(".maps");
 
 struct llc_ctx {
-	u64 vtime;	       /* clock of the shared background queue */
+	u64 clock;	       /* of the shared background queue: see clock.bpf.h */
 	u64 background_due_ns; /* when shared background is owed a turn */
 	u64 handoff_served_ns; /* since when handoff waits */
 	u64 swept_ns;	       /* when the background queue was last searched for overdue tasks */
