@@ -165,7 +165,7 @@ static __always_inline bool is_in_turn(struct cpu_ctx *cctx, u64 at)
 static __always_inline void charge_background(struct task_struct *p, struct task_ctx *tctx,
 					      struct cpu_ctx *cctx, s32 cpu, u32 llc, u64 now)
 {
-	u64 ran_ns = now - tctx->run_start_ns;
+	u64 ran_ns = time_delta(now, tctx->run_start_ns);
 	bool pinned = queues_at_cpu(p);
 	u64 dsq = pinned ? pinned_dsq(cpu) : background_dsq(llc);
 	u64 nr = scx_bpf_dsq_nr_queued(dsq) / (pinned ? 1 : nr_cpus_of(llc)) + 1;

@@ -152,7 +152,7 @@ static __always_inline void refill(struct cgroup_ctx *cgc, u64 now)
 
 	if (time_before(now, start + cgc->period_ns))
 		return;
-	periods = (now - start) / (cgc->period_ns ?: 1);
+	periods = time_delta(now, start) / (cgc->period_ns ?: 1);
 	if (__sync_val_compare_and_swap(&cgc->period_start_ns, start,
 					start + periods * cgc->period_ns) != start)
 		return;

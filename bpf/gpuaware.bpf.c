@@ -318,9 +318,9 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 
 	if (!tctx || !cctx)
 		return;
-	if (tctx->waiting_since_ns && time_after(now, tctx->waiting_since_ns))
+	if (tctx->waiting_since_ns)
 		count_wait(p, tctx->run_as ?: GPUAWARE_CLASS_BACKGROUND,
-			   now - tctx->waiting_since_ns, tctx->woken);
+			   time_delta(now, tctx->waiting_since_ns), tctx->woken);
 	tctx->waiting_since_ns = 0;
 	tctx->woken = false;
 	tctx->run_start_ns = now;
@@ -360,7 +360,7 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 /* What @p ran since the last time counts for the guard and for the limits of its cgroups. */
 static __always_inline void charge_run(struct task_ctx *tctx, s32 cpu, u64 now)
 {
-	u64 ran_ns = now - tctx->charged_ns;
+	u64 ran_ns = time_delta(now, tctx->charged_ns);
 
 	tctx->charged_ns = now;
 	charge_limits(tctx, ran_ns, now);
@@ -397,7 +397,7 @@ void BPF_STRUCT_OPS(gpuaware_stopping, struct task_struct *p, bool runnable)
 
 	if (!tctx || !cctx)
 		return;
-	ran_ns = now - tctx->run_start_ns;
+	ran_ns = time_delta(now, tctx->run_start_ns);
 	if (runnable)
 		tctx->waiting_since_ns = now;
 	cctx->occupant = OCCUPANT_OTHER;

@@ -21,7 +21,7 @@ static u64 guard_nr_tasks;
 
 static __always_inline void guard_next_window(u64 now)
 {
-	u64 start = guard_start_ns, elapsed = now - start, allowed, used, debt = 0;
+	u64 start = guard_start_ns, elapsed = time_delta(now, start), allowed, used, debt = 0;
 
 	if (time_before(now, start + GUARD_WINDOW_NS) ||
 	    __sync_val_compare_and_swap(&guard_start_ns, start, now) != start)

@@ -67,18 +67,18 @@ static __always_inline bool is_reserved(s32 cpu, struct cpu_ctx *cctx, u64 now)
 /* Is there budget for one more hold? */
 static __always_inline bool hold_is_affordable(u64 now)
 {
-	u64 elapsed = now - hold_saved_ns;
+	u64 elapsed = time_delta(now, hold_saved_ns);
 	s64 savings;
 
 	if (tunables.hold_us_per_s == GPUAWARE_HOLD_UNBOUNDED)
 		return true;
 	if (time_before(now, hold_saving_until_ns))
 		return false;
+	hold_saved_ns += elapsed;
 	if (elapsed > 1000000000ULL)
 		elapsed = 1000000000ULL;
 	savings = hold_savings_ns + (s64)(elapsed * tunables.hold_us_per_s / 1000000);
 	hold_savings_ns = savings < HOLD_SAVINGS_NS ? savings : HOLD_SAVINGS_NS;
-	hold_saved_ns = now;
 	if (savings > 0)
 		return true;
 	hold_saving_until_ns = now + HOLD_SAVINGS_NS * 1000000ULL / tunables.hold_us_per_s;
@@ -88,16 +88,17 @@ static __always_inline bool hold_is_affordable(u64 now)
 /* Nothing is declined after @hold_until_ns: a hold that is ended late costs no more than that. */
 static __always_inline void end_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 {
-	u64 until = cctx->hold_until_ns, declined = cctx->declined_since_ns, end;
+	u64 until = cctx->hold_until_ns, declined = cctx->declined_since_ns, end, wasted;
 
 	/* The launcher's CPU and one that finds the hold overdue may get here at once. */
 	if (!until || __sync_val_compare_and_swap(&cctx->hold_until_ns, until, 0) != until)
 		return;
 	end = time_before(now, until) ? now : until;
-	stat_add(GPUAWARE_STAT_HOLD_NS, end - cctx->hold_start_ns);
-	if (declined && time_before(declined, end)) {
-		stat_add(GPUAWARE_STAT_HOLD_WASTE_NS, end - declined);
-		__sync_fetch_and_sub(&hold_savings_ns, end - declined);
+	stat_add(GPUAWARE_STAT_HOLD_NS, time_delta(end, cctx->hold_start_ns));
+	wasted = declined ? time_delta(end, declined) : 0;
+	if (wasted) {
+		stat_add(GPUAWARE_STAT_HOLD_WASTE_NS, wasted);
+		__sync_fetch_and_sub(&hold_savings_ns, wasted);
 	}
 	if (is_preferred(cpu))
 		set_lendable(cpu, true);
@@ -192,7 +193,7 @@ static __always_inline void learn_sleep(struct task_ctx *tctx, u64 now)
 
 	if (!tctx->sleep_start_ns)
 		return;
-	slept = now - tctx->sleep_start_ns;
+	slept = time_delta(now, tctx->sleep_start_ns);
 	tctx->sleep_start_ns = 0;
 	if (!tctx->sleep_avg_ns) {
 		tctx->sleep_avg_ns = slept ?: 1;

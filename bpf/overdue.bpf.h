@@ -54,7 +54,7 @@ static __always_inline void sweep_queue(u64 dsq, u32 nr_cpus, u64 now)
 		owe_turn_to(p);
 		/* Nobody else is so far behind the clock, and who waits longest goes first. */
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER,
-					   clock - (now - tctx->waiting_since_ns));
+					   clock - time_delta(now, tctx->waiting_since_ns));
 		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0);
 		stat_inc(GPUAWARE_STAT_OVERDUE);
 	}

@@ -207,3 +207,22 @@ fn every_source_file_names_its_licence() {
         }
     }
 }
+
+/// `scx_bpf_now()` goes backwards from one CPU to the next: a plain difference of what two of them read may be
+/// 2^64 less a little. Interrupts stay on their CPU, the tracer and identification read another clock.
+#[test]
+fn the_scheduler_takes_differences_of_times_that_cannot_wrap() {
+    let other_clocks = ["irq", "identify", "observe", "trace"];
+    let folder = repository().join("bpf");
+    let headers = files(&folder, "h").into_iter().chain(files(&folder, "c"));
+    let found: Vec<_> = headers
+        .filter(|file| {
+            let name = file.file_name().expect("a name").to_string_lossy();
+            !other_clocks.iter().any(|other| name.starts_with(other))
+        })
+        .flat_map(|file| uses(&file, &["now - ", "end - "]))
+        // A time that is asked of, not how long ago it was.
+        .filter(|line| !line.contains("now - tunables.") && !line.contains("now - interval"))
+        .collect();
+    assert!(found.is_empty(), "use time_delta(): {found:#?}");
+}
