@@ -26,8 +26,9 @@
 
 struct cgroup_ctx {
 	u64 parent; /* id */
+	struct bpf_spin_lock lock;
 	u32 weight;
-	s32 counted_weight;  /* what the parent counts for it; 0: nothing runnable */
+	s64 counted_weight;  /* what the parent counts for it; 0: nothing runnable. Under lock */
 	s64 runnable_weight; /* tasks and cgroups in it */
 	u64 quota_ns;	     /* 0: no limit */
 	u64 period_ns;
@@ -78,44 +79,56 @@ static __always_inline u64 cpu_cgroup_id(struct task_struct *p)
 	return p->sched_task_group->css.cgroup->kn->id;
 }
 
-static __always_inline void count_sleeping(struct task_ctx *tctx)
+/*
+ * By how much what @cgc's parent counts for it changes. Whoever wakes as the first in it, sleeps as
+ * the last, or changes its weight comes here afterwards: the last to come sees what all have done,
+ * so nothing is left over.
+ */
+static __always_inline s64 recount(struct cgroup_ctx *cgc)
 {
-	u64 id = tctx->cpu_cgroup;
-	s64 weight = tctx->counted_weight;
+	s64 before, weight;
+
+	bpf_spin_lock(&cgc->lock);
+	before = cgc->counted_weight;
+	weight = cgc->runnable_weight > 0 ? cgc->weight : 0;
+	cgc->counted_weight = weight;
+	bpf_spin_unlock(&cgc->lock);
+	return weight - before;
+}
+
+/* Adds @weight to what is runnable in cgroup @id, and above it where that makes a difference. */
+static __always_inline void count_in(u64 id, s64 weight)
+{
 	u32 level;
 
-	tctx->counted_weight = 0;
 	bpf_for (level, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
 		struct cgroup_ctx *cgc = cgroup_ctx(id);
+		s64 before;
 
-		if (!cgc || __sync_fetch_and_sub(&cgc->runnable_weight, weight) != weight)
+		if (!cgc)
 			break;
-		weight = cgc->counted_weight;
-		cgc->counted_weight = 0;
+		before = __sync_fetch_and_add(&cgc->runnable_weight, weight);
+		if ((before > 0) == (before + weight > 0))
+			break;
+		weight = recount(cgc);
 		id = cgc->parent;
 	}
 }
 
+static __always_inline void count_sleeping(struct task_ctx *tctx)
+{
+	count_in(tctx->cpu_cgroup, -(s64)tctx->counted_weight);
+	tctx->counted_weight = 0;
+}
+
 static __always_inline void count_runnable(struct task_struct *p, struct task_ctx *tctx)
 {
-	u64 id = cpu_cgroup_id(p);
-	s64 weight = p->scx.weight;
-	u32 level;
-
 	if (tctx->counted_weight)
 		count_sleeping(tctx);
-	tctx->cpu_cgroup = id;
-	tctx->counted_weight = weight;
+	tctx->cpu_cgroup = cpu_cgroup_id(p);
+	tctx->counted_weight = p->scx.weight;
 	tctx->share_until_ns = 0;
-	bpf_for (level, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
-		struct cgroup_ctx *cgc = cgroup_ctx(id);
-
-		if (!cgc || __sync_fetch_and_add(&cgc->runnable_weight, weight))
-			break;
-		weight = cgc->weight;
-		cgc->counted_weight = weight;
-		id = cgc->parent;
-	}
+	count_in(tctx->cpu_cgroup, tctx->counted_weight);
 }
 
 /* @p's share in competition with everybody: its weight times the shares of the cgroups above it. */
@@ -345,26 +358,24 @@ static __always_inline void remove_cgroup(u64 id)
 {
 	struct cgroup_ctx *cgc = cgroup_ctx(id);
 
-	if (cgc && cgc->quota_ns)
+	if (!cgc)
+		return;
+	if (cgc->quota_ns)
 		__sync_fetch_and_sub(&nr_limited_cgroups, 1);
+	/* Who died in it may still be running. */
+	cgc->weight = 0;
+	count_in(cgc->parent, recount(cgc));
 	bpf_map_delete_elem(&cgroup_ctxs, &id);
 }
 
-/* A cgroup that counts in its parent counts anew. */
 static __always_inline void set_cgroup_weight(u64 id, u32 weight)
 {
-	struct cgroup_ctx *cgc = cgroup_ctx(id), *parent;
-	s32 counted;
+	struct cgroup_ctx *cgc = cgroup_ctx(id);
 
 	if (!cgc || !weight)
 		return;
 	cgc->weight = weight;
-	counted = cgc->counted_weight;
-	parent = counted ? cgroup_ctx(cgc->parent) : NULL;
-	if (!parent)
-		return;
-	cgc->counted_weight = weight;
-	__sync_fetch_and_add(&parent->runnable_weight, (s64)weight - counted);
+	count_in(cgc->parent, recount(cgc));
 }
 
 #endif /* __GPUAWARE_CGROUP_BPF_H */
