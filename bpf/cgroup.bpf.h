@@ -25,7 +25,7 @@
 #define RELEASE_AGAIN_NS 10000000ULL
 
 struct cgroup_ctx {
-	u64 parent; /* id */
+	u64 parent; /* id of the nearest one above that has a context; 0: the root */
 	struct bpf_spin_lock lock;
 	u32 weight;
 	s64 counted_weight;  /* what the parent counts for it; 0: nothing runnable. Under lock */
@@ -37,7 +37,12 @@ struct cgroup_ctx {
 	s64 used_ns; /* of the quota; negative: saved for a burst */
 };
 
-/* The root is not in it: nothing is above. */
+/*
+ * The root is not in it: nothing is above. Nor are those that are nested deeper than we look, and
+ * those that are too many: what is in them counts as in the nearest one above that is, so no
+ * nesting and no number of cgroups leaves a weight or a limit. Not local storage of cgroups: that
+ * is not found while another program, or the end of another cgroup, has it locked on the same CPU.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -70,13 +75,39 @@ static __always_inline struct cgroup_ctx *cgroup_ctx(u64 id)
 	return bpf_map_lookup_elem(&cgroup_ctxs, &id);
 }
 
-/*
- * The cgroup of @p's CPU controller: that of the nearest ancestor where it is enabled. Plain loads
- * instead of BPF_CORE_READ: this runs on every wakeup.
- */
-static __always_inline u64 cpu_cgroup_id(struct task_struct *p)
+/* The nearest cgroup at or above @cgrp that has a context; 0: the root. */
+static __always_inline u64 nearest_counted(struct cgroup *cgrp)
 {
-	return p->sched_task_group->css.cgroup->kn->id;
+	u32 level, i;
+
+	cgrp = nearest_seen(cgrp);
+	level = BPF_CORE_READ(cgrp, level);
+	bpf_for (i, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
+		u64 id;
+
+		if (i >= level)
+			break;
+		id = BPF_CORE_READ(cgroup_above(cgrp, level - i), kn, id);
+		if (cgroup_ctx(id))
+			return id;
+	}
+	return 0;
+}
+
+/*
+ * The cgroup of @p's CPU controller, that of the nearest ancestor where it is enabled, or the
+ * nearest one above that has a context. Plain loads instead of BPF_CORE_READ: this runs on every
+ * wakeup.
+ */
+static __always_inline u64 cpu_cgroup_id(struct task_struct *p, struct task_ctx *tctx)
+{
+	u64 id = p->sched_task_group->css.cgroup->kn->id;
+
+	if (tctx->group_id != id) {
+		tctx->group_id = id;
+		tctx->cpu_cgroup = nearest_counted(BPF_CORE_READ(p, sched_task_group, css.cgroup));
+	}
+	return tctx->cpu_cgroup;
 }
 
 /*
@@ -125,10 +156,9 @@ static __always_inline void count_runnable(struct task_struct *p, struct task_ct
 {
 	if (tctx->counted_weight)
 		count_sleeping(tctx);
-	tctx->cpu_cgroup = cpu_cgroup_id(p);
 	tctx->counted_weight = p->scx.weight;
 	tctx->share_until_ns = 0;
-	count_in(tctx->cpu_cgroup, tctx->counted_weight);
+	count_in(cpu_cgroup_id(p, tctx), tctx->counted_weight);
 }
 
 /* @p's share in competition with everybody: its weight times the shares of the cgroups above it. */
@@ -341,12 +371,11 @@ static __always_inline s32 add_cgroup(struct cgroup *cgrp, struct scx_cgroup_ini
 	struct cgroup_ctx fresh = {.weight = args->weight ?: 100}, *cgc;
 	u64 id = cgrp->kn->id;
 
-	if (!cgrp->level)
+	if (!cgrp->level || cgrp->level > GPUAWARE_MAX_CGROUP_DEPTH)
 		return 0;
-	/* A cgroup's own css is its first member: the parent css is the parent cgroup. */
-	fresh.parent = BPF_CORE_READ((struct cgroup *)cgrp->self.parent, kn, id);
+	fresh.parent = nearest_counted(cgrp); /* not itself: it has none yet */
 	if (bpf_map_update_elem(&cgroup_ctxs, &id, &fresh, BPF_ANY))
-		return 0; /* too many: this one's tasks count as the root's */
+		return 0;
 	cgc = cgroup_ctx(id);
 	if (cgc && bpf_core_field_exists(args->bw_quota_us))
 		set_cgroup_limit(cgc, args->bw_period_us, args->bw_quota_us, args->bw_burst_us,

@@ -83,10 +83,31 @@ static __always_inline u64 *class_generation_ptr(void)
 	return bpf_map_lookup_elem(&class_generation, &zero);
 }
 
+/* The cgroup at @level above @cgrp, or @cgrp itself if that is its level. */
+static __always_inline struct cgroup *cgroup_above(struct cgroup *cgrp, u32 level)
+{
+	u64 at = (u64)cgrp + bpf_core_field_offset(struct cgroup, ancestors);
+	struct cgroup *above = NULL;
+
+	bpf_probe_read_kernel(&above, sizeof(above), (void *)(at + level * sizeof(above)));
+	return above;
+}
+
 /* The id of the cgroup v2 folder that @p is in. */
 static __always_inline u64 task_cgroup_id(struct task_struct *p)
 {
 	return BPF_CORE_READ(p, cgroups, dfl_cgrp, kn, id);
+}
+
+/*
+ * @cgrp, or the cgroup above it that is the last one looked at: what is nested deeper counts as
+ * that, so that nobody leaves what is said of those above by nesting.
+ */
+static __always_inline struct cgroup *nearest_seen(struct cgroup *cgrp)
+{
+	if (BPF_CORE_READ(cgrp, level) > GPUAWARE_MAX_CGROUP_DEPTH)
+		return cgroup_above(cgrp, GPUAWARE_MAX_CGROUP_DEPTH);
+	return cgrp;
 }
 
 /*
@@ -95,7 +116,7 @@ static __always_inline u64 task_cgroup_id(struct task_struct *p)
  */
 static __always_inline u64 judge_cgroup(struct task_struct *p, struct class_verdict *verdict)
 {
-	struct cgroup *cgrp = BPF_CORE_READ(p, cgroups, dfl_cgrp);
+	struct cgroup *cgrp = nearest_seen(BPF_CORE_READ(p, cgroups, dfl_cgrp));
 	u64 rules = 0;
 	int level;
 

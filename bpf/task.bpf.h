@@ -36,7 +36,8 @@ struct task_ctx {
 	u64 class_generation; /* of the cached class */
 	u64 vtime_dsq;	      /* the queue whose clock its vtime is of: clock.bpf.h; 0: none yet */
 	u64 cgroup_id;
-	u64 cpu_cgroup;	    /* whose cpu.weight counts for it while it is runnable; 0: the root's */
+	u64 group_id;	    /* of the CPU controller, when it woke up last */
+	u64 cpu_cgroup;	    /* whose weight and limit count for it there; 0: the root's */
 	u32 counted_weight; /* what it counts there for */
 	u64 share;	    /* see share_of() */
 	u64 share_until_ns; /* until when it is good enough */
