@@ -8,7 +8,8 @@
  * and sleeps; a cgroup counts in its parent while it has something runnable.
  *
  * cpu.max. Run time is charged to every cgroup above that has a limit. Tasks of one that has used
- * up its quota wait in a queue ordered by release time, and a timer lets them go.
+ * up its quota wait in a queue ordered by release time. At the next period a timer lets as many go
+ * as the quota covers, each of which pays for a slice in advance; the others wait on.
  */
 #ifndef __GPUAWARE_CGROUP_BPF_H
 #define __GPUAWARE_CGROUP_BPF_H
@@ -21,6 +22,11 @@
 #define SHARE_OF_NICE_0	  (100 * SHARE_OF_WEIGHT_1)
 /* How long a task's share is good for: others come and go, and nobody can tell a millisecond. */
 #define SHARE_VALID_NS 2000000ULL
+/*
+ * Nobody is put off for longer, well before the kernel's watchdog would throw us out: who has no
+ * quota even then runs for an instant.
+ */
+#define PUT_OFF_MOST_NS 10000000000ULL
 /* Until the timer looks once more for what was just being put off. */
 #define RELEASE_AGAIN_NS 10000000ULL
 
@@ -191,7 +197,7 @@ static __always_inline u64 share_of(struct task_struct *p, struct task_ctx *tctx
 static __always_inline void refill(struct cgroup_ctx *cgc, u64 now)
 {
 	u64 start = cgc->period_start_ns, periods;
-	s64 used, floor = -(s64)cgc->burst_ns;
+	s64 used, quota, floor = -(s64)cgc->burst_ns;
 
 	if (time_before(now, start + cgc->period_ns))
 		return;
@@ -201,12 +207,14 @@ static __always_inline void refill(struct cgroup_ctx *cgc, u64 now)
 		return;
 	if (periods > 1000)
 		periods = 1000;
-	used = cgc->used_ns - (s64)(periods * cgc->quota_ns);
-	cgc->used_ns = used > floor ? used : floor;
+	quota = periods * cgc->quota_ns;
+	used = __sync_fetch_and_sub(&cgc->used_ns, quota) - quota;
+	if (used < floor)
+		cgc->used_ns = floor;
 }
 
-/* Charges @ran_ns to every limited cgroup of the task. */
-static __always_inline void charge_limits(struct task_ctx *tctx, u64 ran_ns, u64 now)
+/* Charges @ns to every limited cgroup of the task; gives it back if that is negative. */
+static __always_inline void charge_limits(struct task_ctx *tctx, s64 ns, u64 now)
 {
 	u64 id = tctx->cpu_cgroup;
 	u32 level;
@@ -220,10 +228,28 @@ static __always_inline void charge_limits(struct task_ctx *tctx, u64 ran_ns, u64
 			break;
 		if (cgc->quota_ns) {
 			refill(cgc, now);
-			__sync_fetch_and_add(&cgc->used_ns, ran_ns);
+			__sync_fetch_and_add(&cgc->used_ns, ns);
 		}
 		id = cgc->parent;
 	}
+}
+
+/* @tctx's task has run for @ran_ns, some of which it has paid for. */
+static __always_inline void charge_limited_run(struct task_ctx *tctx, u64 ran_ns, u64 now)
+{
+	u64 paid = tctx->prepaid_ns < ran_ns ? tctx->prepaid_ns : ran_ns;
+
+	tctx->prepaid_ns -= paid;
+	charge_limits(tctx, ran_ns - paid, now);
+}
+
+/* It goes to sleep, or to another cgroup. */
+static __always_inline void return_prepaid(struct task_ctx *tctx, u64 now)
+{
+	if (!tctx->prepaid_ns)
+		return;
+	charge_limits(tctx, -(s64)tctx->prepaid_ns, now);
+	tctx->prepaid_ns = 0;
 }
 
 /* Until when the task must wait for its cgroups' quota; 0: not at all. */
@@ -232,7 +258,7 @@ static __always_inline u64 capped_until(struct task_ctx *tctx, u64 now)
 	u64 id = tctx->cpu_cgroup, until = 0;
 	u32 level;
 
-	if (!nr_limited_cgroups)
+	if (!nr_limited_cgroups || tctx->prepaid_ns)
 		return 0;
 	bpf_for (level, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
 		struct cgroup_ctx *cgc = cgroup_ctx(id);
@@ -278,7 +304,10 @@ static __always_inline void enqueue_capped(struct task_struct *p, struct task_ct
 	release_by(until, now);
 }
 
-/* Lets what may go on go to its background queue. */
+/*
+ * Lets those of @llc who may go on go to their background queues, in the order in which they were
+ * put off. Returns when to look again; 0: nobody is left.
+ */
 static __always_inline u64 release_due(u32 llc, u64 now)
 {
 	struct task_struct *p;
@@ -288,14 +317,24 @@ static __always_inline u64 release_due(u32 llc, u64 now)
 		u64 until = p->scx.dsq_vtime, dsq;
 		s32 cpu = scx_bpf_task_cpu(p);
 		struct task_ctx *tctx = task_ctx(p);
+		bool due = time_before_eq(until, now);
 
-		if (time_after(until, now)) {
-			next = until;
-			break;
-		}
-		dsq = background_queue(p, cpu);
 		if (!tctx)
 			continue;
+		if (due)
+			until = capped_until(tctx, now);
+		if (until && time_delta(now, tctx->waiting_since_ns) < PUT_OFF_MOST_NS) {
+			if (!next || time_before(until, next))
+				next = until;
+			if (due)
+				continue;
+			break;
+		}
+		if (!until) {
+			charge_limits(tctx, tunables.background_slice_ns, now);
+			tctx->prepaid_ns = tunables.background_slice_ns;
+		}
+		dsq = background_queue(p, cpu);
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, vtime_on(p, tctx, dsq));
 		tctx->vtime_dsq = dsq;
 		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0);

@@ -330,6 +330,9 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 		cctx->kthread_waiting = false;
 		return;
 	}
+	/* Others of its cgroup have used the quota up since it was queued. */
+	if (capped_until(tctx, now))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	if (is_boosted(tctx->run_as)) {
 		drop_claim(p, tctx);
 		cctx->occupant = OCCUPANT_HANDOFF;
@@ -363,7 +366,7 @@ static __always_inline void charge_run(struct task_ctx *tctx, s32 cpu, u64 now)
 	u64 ran_ns = time_delta(now, tctx->charged_ns);
 
 	tctx->charged_ns = now;
-	charge_limits(tctx, ran_ns, now);
+	charge_limited_run(tctx, ran_ns, now);
 	if (is_boosted(tctx->class))
 		guard_charge(tctx, cpu, ran_ns, now);
 }
@@ -424,6 +427,7 @@ void BPF_STRUCT_OPS(gpuaware_quiescent, struct task_struct *p, u64 deq_flags)
 		return;
 	if (deq_flags & SCX_DEQ_SLEEP)
 		tctx->waiting_since_ns = 0;
+	return_prepaid(tctx, now);
 	count_sleeping(tctx);
 	uncount_demand(tctx);
 	if (tctx->is_softirqd)

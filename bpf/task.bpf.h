@@ -42,6 +42,7 @@ struct task_ctx {
 	u64 share;	    /* see share_of() */
 	u64 share_until_ns; /* until when it is good enough */
 	u64 charged_ns;	    /* up to when its cgroups have been charged for this run */
+	u64 prepaid_ns;	    /* what their limits have been charged for that it has not run yet */
 	u64 guard_window;   /* start of the window that guard_used_ns is of */
 	u64 guard_used_ns;
 	u32 class;
