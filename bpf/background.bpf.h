@@ -94,15 +94,19 @@ static __always_inline bool try_take(s32 cpu, u64 dsq, u64 vtime, u64 now)
 }
 
 /*
- * @p woke up, nobody is idle, and it waits in the shared queue @dsq at @vtime. A global function:
- * see search_overdue().
+ * @p woke up, and waits in the shared queue @dsq at @vtime: for a CPU that has become idle since
+ * select_cpu() looked, or for one whose background makes way. A global function: see
+ * search_overdue().
  */
-__noinline int take_from_background(struct task_struct *p __arg_trusted, u64 dsq, u64 vtime,
-				    u64 now)
+__noinline int find_cpu(struct task_struct *p __arg_trusted, u64 dsq, u64 vtime, u64 now)
 {
-	s32 cpu = scx_bpf_task_cpu(p);
+	s32 cpu = scx_bpf_task_cpu(p), idle = pick_background_cpu(p, cpu);
 	u32 llc = llc_of(cpu), i;
 
+	if (idle >= 0) {
+		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+		return 0;
+	}
 	bpf_for (i, 0, CPUS_ASKED) {
 		if (llc_of(cpu) == llc && bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
 		    try_take(cpu, dsq, vtime, now))
@@ -149,9 +153,8 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 	vtime = enter_clock(p, tctx, dsq);
 	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns, vtime, enq_flags);
 	watch_holds(now);
-	/* A woken task just saw in select_cpu() that nobody is idle. */
 	if (enq_flags & SCX_ENQ_WAKEUP)
-		take_from_background(p, dsq, vtime, now);
+		find_cpu(p, dsq, vtime, now);
 	else
 		kick_idle_for_background();
 }
@@ -294,6 +297,19 @@ static __always_inline bool dispatch_boosted(u32 llc, struct llc_ctx *llcx, u64 
 		return false;
 	llcx->handoff_served_ns = now;
 	return true;
+}
+
+/* Does another LLC have work for an idle CPU of @llc? */
+static __always_inline bool others_have_work(u32 llc, u64 now)
+{
+	u32 i;
+
+	bpf_for (i, 0, nr_llcs) {
+		if (i != llc &&
+		    (dsq_waiting(background_dsq(i)) || boosted_wait(i, llc_ctx(i), now)))
+			return true;
+	}
+	return false;
 }
 
 /* Other LLCs have work and this one has none: capacity before locality. */

@@ -458,7 +458,10 @@ bool BPF_STRUCT_OPS(gpuaware_yield, struct task_struct *from, struct task_struct
 	return false;
 }
 
-/* Work may have been queued between this CPU's last look and its becoming visibly idle. */
+/*
+ * Work may have been queued, in any LLC, between this CPU's last look and its becoming visibly
+ * idle: who queues it sees that, or it is seen here.
+ */
 void BPF_STRUCT_OPS(gpuaware_update_idle, s32 cpu, bool idle)
 {
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
@@ -471,7 +474,8 @@ void BPF_STRUCT_OPS(gpuaware_update_idle, s32 cpu, bool idle)
 	boosted = boosted_wait(llc, llc_ctx(llc), now);
 	closed = is_reserved(cpu, cctx, now);
 	if ((boosted && (!closed || launcher_waits_for(cpu) || dsq_waiting(handoff_dsq(llc)))) ||
-	    dsq_waiting(pinned_dsq(cpu)) || (!closed && dsq_waiting(background_dsq(llc))))
+	    dsq_waiting(pinned_dsq(cpu)) ||
+	    (!closed && (dsq_waiting(background_dsq(llc)) || others_have_work(llc, now))))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
