@@ -174,6 +174,7 @@ static __always_inline void charge_background(struct task_struct *p, struct task
 	u64 nr = scx_bpf_dsq_nr_queued(dsq) / (pinned ? 1 : nr_cpus_of(llc)) + 1;
 	struct llc_ctx *llcx;
 
+	tctx->burst_ns += ran_ns;
 	count_run(GPUAWARE_CLASS_BACKGROUND, is_preferred(cpu), ran_ns);
 	charge_vtime(p, ran_ns * SHARE_OF_NICE_0 / share_of(p, tctx, now));
 	if (pinned) {

@@ -112,6 +112,7 @@ static __always_inline void start_on_clock(struct task_struct *p, struct task_ct
 {
 	u64 *clock = clock_of(dsq), vtime = enter_clock(p, tctx, dsq);
 
+	cctx->occupant = OCCUPANT_BACKGROUND;
 	cctx->runs_dsq = dsq;
 	cctx->runs_vtime = vtime;
 	if (clock && time_after(vtime, *clock))

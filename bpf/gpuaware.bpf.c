@@ -176,12 +176,12 @@ void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 	struct task_ctx *tctx = task_ctx(p);
 	u64 now = scx_bpf_now(), until;
 
-	if (is_percpu_kthread(p)) {
-		enqueue_percpu_kthread(p, enq_flags);
-		return;
-	}
 	if (!tctx) {
 		scx_bpf_error("task %d has no context", p->pid);
+		return;
+	}
+	if (is_short_kthread(p, tctx, tctx->burst_ns)) {
+		enqueue_percpu_kthread(p, enq_flags);
 		return;
 	}
 	decide_class(p, tctx, now);
@@ -204,7 +204,7 @@ static __always_inline bool prev_goes_on(struct task_struct *prev, struct task_c
 {
 	if (capped_until(tctx, now))
 		return false;
-	if (is_percpu_kthread(prev)) {
+	if (is_short_kthread(prev, tctx, tctx->burst_ns + time_delta(now, tctx->run_start_ns))) {
 		scx_bpf_task_set_slice(prev, tunables.lent_slice_ns);
 		return true;
 	}
@@ -302,8 +302,10 @@ void BPF_STRUCT_OPS(gpuaware_runnable, struct task_struct *p, u64 enq_flags)
 	if (!tctx->waiting_since_ns)
 		tctx->waiting_since_ns = now;
 	tctx->woken = enq_flags & SCX_ENQ_WAKEUP;
-	if (tctx->woken)
+	if (tctx->woken) {
+		tctx->burst_ns = 0;
 		learn_sleep(tctx, now);
+	}
 	cctx = tctx->is_softirqd ? cpu_ctx(scx_bpf_task_cpu(p)) : NULL;
 	if (cctx)
 		cctx->softirqd_runnable = true;
@@ -325,9 +327,10 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 	tctx->woken = false;
 	tctx->run_start_ns = now;
 	tctx->charged_ns = now;
-	if (is_percpu_kthread(p)) {
-		cctx->occupant = OCCUPANT_KTHREAD;
+	if (is_percpu_kthread(p))
 		cctx->kthread_waiting = false;
+	if (is_short_kthread(p, tctx, tctx->burst_ns)) {
+		cctx->occupant = OCCUPANT_KTHREAD;
 		return;
 	}
 	/* Others of its cgroup have used the quota up since it was queued. */
@@ -397,15 +400,19 @@ void BPF_STRUCT_OPS(gpuaware_stopping, struct task_struct *p, bool runnable)
 	struct task_ctx *tctx = task_ctx(p);
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
 	u64 now = scx_bpf_now(), ran_ns;
+	bool short_kthread;
 
 	if (!tctx || !cctx)
 		return;
 	ran_ns = time_delta(now, tctx->run_start_ns);
 	if (runnable)
 		tctx->waiting_since_ns = now;
+	short_kthread = cctx->occupant == OCCUPANT_KTHREAD;
 	cctx->occupant = OCCUPANT_OTHER;
-	if (is_percpu_kthread(p))
+	if (short_kthread) {
+		tctx->burst_ns += ran_ns;
 		return;
+	}
 	charge_run(tctx, cpu, now);
 	if (tctx->run_as == GPUAWARE_CLASS_LAUNCH)
 		cctx->launched_ns = now;

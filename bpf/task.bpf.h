@@ -53,6 +53,7 @@ struct task_ctx {
 	bool woken;	 /* runnable since a wakeup, has not run yet */
 	s32 claimed_cpu; /* chosen for a launcher that does not run yet; -1: none */
 	u64 run_start_ns;
+	u64 burst_ns;	      /* that it ran since it woke up, until run_start_ns */
 	u64 waiting_since_ns; /* runnable, not running; 0: asleep, running, or of another class */
 	u64 sleep_start_ns;
 	u64 sleep_avg_ns; /* EWMA of how long a launcher sleeps */
@@ -69,7 +70,7 @@ struct {
 /* What runs on a CPU. Written by the CPU itself, read by others that tolerate a stale answer. */
 enum occupant {
 	OCCUPANT_OTHER,	  /* idle, another scheduling class */
-	OCCUPANT_KTHREAD, /* a per-CPU kthread: soon done */
+	OCCUPANT_KTHREAD, /* a per-CPU kthread that is soon done */
 	OCCUPANT_BACKGROUND,
 	OCCUPANT_HANDOFF,
 	OCCUPANT_LAUNCH,
@@ -181,6 +182,17 @@ static __always_inline bool is_pinned(const struct task_struct *p)
 static __always_inline bool is_percpu_kthread(const struct task_struct *p)
 {
 	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
+}
+
+/*
+ * A per-CPU kthread that has run for less than a slice since it woke up: most are done by then. One
+ * that is not (encryption, checksums) competes with background. Softirqs are everybody's.
+ */
+static __always_inline bool is_short_kthread(const struct task_struct *p,
+					     const struct task_ctx *tctx, u64 burst_ns)
+{
+	return is_percpu_kthread(p) &&
+	       (tctx->is_softirqd || burst_ns < tunables.background_slice_ns);
 }
 
 /*
