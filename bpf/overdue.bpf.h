@@ -25,7 +25,7 @@ static __always_inline void owe_turn_to(struct task_struct *p)
 {
 	struct cpu_ctx *cctx;
 
-	if (p->nr_cpus_allowed >= nr_cpu_ids)
+	if (!is_restricted(p))
 		return;
 	cctx = cpu_ctx(scx_bpf_task_cpu(p));
 	if (!cctx)

@@ -313,7 +313,7 @@ static __always_inline s32 pick_idle_in(struct task_struct *p, s32 prev_cpu,
 
 	if (!mask)
 		return -1;
-	if (p->nr_cpus_allowed < nr_cpu_ids) {
+	if (is_restricted(p)) {
 		scratch = bpf_map_lookup_elem(&scratches, &zero);
 		if (!scratch)
 			return -1;

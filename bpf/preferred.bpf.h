@@ -55,7 +55,7 @@ static __always_inline bool is_confined(struct task_struct *p)
 {
 	struct bpf_cpumask *other = other_cpumask;
 
-	return !tunables.lend && p->nr_cpus_allowed < nr_cpu_ids && other &&
+	return !tunables.lend && is_restricted(p) && other &&
 	       !bpf_cpumask_intersects((const struct cpumask *)other, p->cpus_ptr);
 }
 

@@ -179,6 +179,23 @@ static __always_inline bool is_pinned(const struct task_struct *p)
 	       (is_migration_disabled(p) && !is_disabled_by_programs_only(p));
 }
 
+/*
+ * Are there CPUs that @p may not run on? An affinity counts those that may be plugged in one day: a
+ * cpuset of all that are there is no restriction.
+ */
+static __always_inline bool is_restricted(struct task_struct *p)
+{
+	const struct cpumask *online;
+	bool restricted;
+
+	if (p->nr_cpus_allowed >= nr_cpu_ids)
+		return false;
+	online = scx_bpf_get_online_cpumask();
+	restricted = !bpf_cpumask_subset(online, p->cpus_ptr);
+	scx_bpf_put_cpumask(online);
+	return restricted;
+}
+
 static __always_inline bool is_percpu_kthread(const struct task_struct *p)
 {
 	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
