@@ -27,6 +27,9 @@
  * quota even then runs for an instant.
  */
 #define PUT_OFF_MOST_NS 10000000000ULL
+/* cpu.weight's default, which the kernel goes back to, and the least, for cpu.idle. */
+#define DEFAULT_WEIGHT 100
+#define IDLE_WEIGHT    1
 /* Until the timer looks once more for what was just being put off. */
 #define RELEASE_AGAIN_NS 10000000ULL
 
@@ -407,11 +410,13 @@ static __always_inline void set_cgroup_limit(struct cgroup_ctx *cgc, u64 period_
 static __always_inline s32 add_cgroup(struct cgroup *cgrp, struct scx_cgroup_init_args *args,
 				      u64 now)
 {
-	struct cgroup_ctx fresh = {.weight = args->weight ?: 100}, *cgc;
+	struct cgroup_ctx fresh = {.weight = args->weight ?: DEFAULT_WEIGHT}, *cgc;
 	u64 id = cgrp->kn->id;
 
 	if (!cgrp->level || cgrp->level > GPUAWARE_MAX_CGROUP_DEPTH)
 		return 0;
+	if (bpf_core_field_exists(args->sched_idle) && args->sched_idle)
+		fresh.weight = IDLE_WEIGHT;
 	fresh.parent = nearest_counted(cgrp); /* not itself: it has none yet */
 	if (bpf_map_update_elem(&cgroup_ctxs, &id, &fresh, BPF_ANY))
 		return 0;

@@ -550,6 +550,12 @@ void BPF_STRUCT_OPS(gpuaware_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 	set_cgroup_weight(cgrp->kn->id, weight);
 }
 
+/* cpu.idle: whoever is in it weighs next to nothing. */
+void BPF_STRUCT_OPS(gpuaware_cgroup_set_idle, struct cgroup *cgrp, bool idle)
+{
+	set_cgroup_weight(cgrp->kn->id, idle ? IDLE_WEIGHT : DEFAULT_WEIGHT);
+}
+
 void BPF_STRUCT_OPS(gpuaware_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quota_us,
 		    u64 burst_us)
 {
@@ -616,6 +622,7 @@ SCX_OPS_DEFINE(gpuaware_ops, .select_cpu = (void *)gpuaware_select_cpu,
 	       .enable = (void *)gpuaware_enable, .cgroup_init = (void *)gpuaware_cgroup_init,
 	       .cgroup_exit = (void *)gpuaware_cgroup_exit,
 	       .cgroup_set_weight = (void *)gpuaware_cgroup_set_weight,
+	       .cgroup_set_idle = (void *)gpuaware_cgroup_set_idle,
 	       .cgroup_set_bandwidth = (void *)gpuaware_cgroup_set_bandwidth,
 	       .init = (void *)gpuaware_init, .exit = (void *)gpuaware_exit, .timeout_ms = 20000,
 	       .name = "gpuaware");

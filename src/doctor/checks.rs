@@ -5,10 +5,11 @@ use crate::policy::cpuset::MAX_CPU;
 
 use super::{Facts, Finding, Verdict, cmdline, config, libraries};
 
-/// The oldest kernel with sched_ext, the oldest that the lab tries, the first with a hook for cpu.max.
+/// The oldest kernel with sched_ext, the oldest that the lab tries, the first with a hook for cpu.max, for cpu.idle.
 const FIRST: (u32, u32) = (6, 12);
 const TRIED: (u32, u32) = (6, 18);
 const CPU_MAX: (u32, u32) = (6, 17);
+const CPU_IDLE: (u32, u32) = (6, 19);
 /// The first kernel that takes the memory of maps from the cgroup's, not from what may be locked.
 const MEMORY_BY_CGROUP: (u32, u32) = (5, 11);
 
@@ -26,7 +27,7 @@ const LISTED: usize = 4;
 
 /// What every check finds, in the order in which a newcomer should mend it.
 pub fn examine(facts: &Facts) -> Vec<Finding> {
-    let checks: [Check; 17] = [
+    let checks: [Check; 18] = [
         ("kernel", kernel),
         ("sched_ext", sched_ext),
         ("config", config),
@@ -40,6 +41,7 @@ pub fn examine(facts: &Facts) -> Vec<Finding> {
         ("cpus", cpus),
         ("cgroup2", cgroup2),
         ("cpu_max", cpu_max),
+        ("cpu_idle", cpu_idle),
         ("libcuda", libcuda),
         ("gpus", gpus),
         ("irqbalance", irqbalance),
@@ -265,18 +267,24 @@ fn cgroup2(facts: &Facts) -> Judgement {
 }
 
 fn cpu_max(facts: &Facts) -> Judgement {
-    if facts.cpu_max.is_empty() {
-        return ok("no cgroup has a cpu.max");
+    holds_since(facts, "cpu.max", &facts.cpu_max, CPU_MAX)
+}
+
+fn cpu_idle(facts: &Facts) -> Judgement {
+    holds_since(facts, "cpu.idle", &facts.cpu_idle, CPU_IDLE)
+}
+
+/// What `file` says of `cgroups` reaches a scheduler from the kernel `first` on.
+fn holds_since(facts: &Facts, file: &str, cgroups: &[String], first: (u32, u32)) -> Judgement {
+    if cgroups.is_empty() {
+        return ok(format!("no cgroup sets {file}"));
     }
-    let found = format!("cgroups with a cpu.max: {}", listed(&facts.cpu_max));
+    let found = format!("cgroups that set {file}: {}", listed(cgroups));
     match version(&facts.kernel) {
-        Some(version) if version >= CPU_MAX => ok(format!("{found}; their limits hold")),
+        Some(version) if version >= first => ok(format!("{found}; it holds")),
         _ => warning(
-            format!("{found}; a sched_ext scheduler does not see them on this kernel"),
-            format!(
-                "boot Linux {}.{} or newer if these limits matter",
-                CPU_MAX.0, CPU_MAX.1
-            ),
+            format!("{found}; a sched_ext scheduler does not see that on this kernel"),
+            format!("boot Linux {}.{} or newer if it matters", first.0, first.1),
         ),
     }
 }

@@ -52,6 +52,10 @@ pub fn gather(root: &Path) -> Facts {
             .as_deref()
             .map(|place| cgroups::limited(&below(root, place)))
             .unwrap_or_default(),
+        cpu_idle: cgroup2
+            .as_deref()
+            .map(|place| cgroups::idle(&below(root, place)))
+            .unwrap_or_default(),
         cgroup2: cgroup2.map(|path| path.display().to_string()),
         libcuda: libraries::gather(root, &processes),
         gpus: gpus(root),

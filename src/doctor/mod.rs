@@ -61,6 +61,8 @@ pub struct Facts {
     pub cpu_on_cgroup1: bool,
     /// Cgroups with a limit in cpu.max.
     pub cpu_max: Vec<String>,
+    /// Cgroups that cpu.idle makes idle.
+    pub cpu_idle: Vec<String>,
     /// libcuda files that the loader or a process knows.
     pub libcuda: Vec<Libcuda>,
     /// GPUs on PCI.

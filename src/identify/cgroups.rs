@@ -115,9 +115,19 @@ fn tag_of(folder: &str, rules: &Rules) -> Tag {
     tag
 }
 
-/// Paths of the cgroups at and below `root` whose `cpu.max` is a limit, relative to it, sorted. A folder
-/// that vanishes meanwhile has no limit.
+/// The cgroups at and below `root` whose `cpu.max` is a limit.
 pub fn limited(root: &Path) -> Vec<String> {
+    those_where(root, "cpu.max", |limit| !limit.starts_with("max"))
+}
+
+/// The cgroups at and below `root` that `cpu.idle` makes idle.
+pub fn idle(root: &Path) -> Vec<String> {
+    those_where(root, "cpu.idle", |idle| idle.trim() == "1")
+}
+
+/// Paths of the cgroups at and below `root` whose `file` holds what `is_meant` says, relative to it, sorted.
+/// A folder that vanishes meanwhile is none.
+fn those_where(root: &Path, file: &str, is_meant: impl Fn(&str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_path_buf()];
     let mut nr_looked_at = 0;
@@ -126,8 +136,7 @@ pub fn limited(root: &Path) -> Vec<String> {
         if nr_looked_at > MAX_LOOKED_AT {
             break;
         }
-        let limit = std::fs::read_to_string(folder.join("cpu.max"));
-        if limit.is_ok_and(|limit| !limit.starts_with("max")) {
+        if std::fs::read_to_string(folder.join(file)).is_ok_and(|text| is_meant(&text)) {
             let relative = folder.strip_prefix(root).unwrap_or(&folder);
             found.push(relative.display().to_string());
         }
@@ -243,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cgroups_with_a_limit_and_no_others() {
+    fn names_cgroups_with_a_limit_or_idle_and_no_others() {
         let root = tempfile::tempdir().unwrap();
         for (folder, limit) in [
             ("a", "max 100000\n"),
@@ -255,5 +264,8 @@ mod tests {
         }
         std::fs::create_dir(root.path().join("without_cpu_controller")).unwrap();
         assert_eq!(limited(root.path()), ["a/limited", "b"]);
+        std::fs::write(root.path().join("a/cpu.idle"), "0\n").unwrap();
+        std::fs::write(root.path().join("b/cpu.idle"), "1\n").unwrap();
+        assert_eq!(idle(root.path()), ["b"]);
     }
 }

@@ -37,6 +37,11 @@ pub fn kernel_tells_limits() -> bool {
     compat::struct_has_field("sched_ext_ops", "cgroup_set_bandwidth").unwrap_or(false)
 }
 
+/// Does the kernel tell a scheduler of `cpu.idle`?
+pub fn kernel_tells_idle() -> bool {
+    compat::struct_has_field("sched_ext_ops", "cgroup_set_idle").unwrap_or(false)
+}
+
 /// May any program take tasks back from a CPU's own queue, not only `ops.cpu_release`? Kernels where it may
 /// call that operation out of date.
 fn kernel_takes_tasks_back_anywhere() -> bool {
@@ -57,6 +62,10 @@ fn open<'obj>(
     if !kernel_tells_limits() {
         ops.cgroup_set_bandwidth = std::ptr::null_mut();
         open.progs.gpuaware_cgroup_set_bandwidth.set_autoload(false);
+    }
+    if !kernel_tells_idle() {
+        open.struct_ops.gpuaware_ops_mut().cgroup_set_idle = std::ptr::null_mut();
+        open.progs.gpuaware_cgroup_set_idle.set_autoload(false);
     }
     let takes_back_anywhere = kernel_takes_tasks_back_anywhere();
     rodata(&mut open)?.takes_back_anywhere = takes_back_anywhere;

@@ -230,9 +230,7 @@ impl<'obj> Scheduler<'obj> {
         let topology = Topology::read(Path::new(SYSFS))?.within(&allowed_cpus());
         let placement = Placement::new(policy, topology);
         let (skel, link) = load::load(config, policy, &placement, identify, object)?;
-        if !load::kernel_tells_limits() {
-            warn_of_limits(identify.cgroup_root());
-        }
+        warn_of_cgroups(identify.cgroup_root());
         Ok(Self {
             link: Some(link),
             steer: policy.irq.steer.then(start_steering).flatten(),
@@ -383,16 +381,28 @@ impl<'obj> Scheduler<'obj> {
     }
 }
 
-/// Operators count on `cpu.max`: they are told where it will not hold.
-fn warn_of_limits(cgroup_root: Option<&Path>) {
-    let limited = cgroup_root.map(cgroups::limited).unwrap_or_default();
-    if !limited.is_empty() {
-        warn!(
-            "this kernel does not tell schedulers of cpu.max (Linux 6.17 does): it is not enforced for {}",
-            limited.join(", ")
-        );
+/// Operators count on `cpu.max` and `cpu.idle`: they are told where these will not hold.
+fn warn_of_cgroups(cgroup_root: Option<&Path>) {
+    let (limits, idle) = (load::kernel_tells_limits(), load::kernel_tells_idle());
+    for (is_told, file, since, find) in [
+        (limits, "cpu.max", "6.17", cgroups::limited as Find),
+        (idle, "cpu.idle", "6.19", cgroups::idle),
+    ] {
+        if is_told {
+            continue;
+        }
+        let found = cgroup_root.map(find).unwrap_or_default();
+        if !found.is_empty() {
+            warn!(
+                "this kernel does not tell schedulers of {file} (Linux {since} does): it is not enforced for {}",
+                found.join(", ")
+            );
+        }
     }
 }
+
+/// The cgroups below a root of which something holds.
+type Find = fn(&Path) -> Vec<String>;
 
 /// Not being able to steer is no reason not to schedule.
 fn start_steering() -> Option<Steering> {

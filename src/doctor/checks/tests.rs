@@ -198,7 +198,9 @@ fn what_only_works_less_well_is_a_warning() {
 #[test]
 fn limits_of_cgroups_hold_from_the_kernel_on_that_tells_of_them() {
     let mut facts = good();
+    facts.kernel = "6.19.0".to_owned();
     facts.cpu_max = vec!["user.slice".to_owned()];
+    facts.cpu_idle = vec!["batch.slice".to_owned()];
     assert!(
         examine(&facts)
             .iter()
@@ -206,12 +208,11 @@ fn limits_of_cgroups_hold_from_the_kernel_on_that_tells_of_them() {
     );
     facts.kernel = "6.14.2".to_owned();
     let found = examine(&facts);
-    let limit = found
-        .iter()
-        .find(|finding| finding.check == "cpu_max")
-        .unwrap();
-    assert_eq!(limit.verdict, Verdict::Warning);
-    assert!(limit.found.contains("user.slice"));
+    for (check, cgroup) in [("cpu_max", "user.slice"), ("cpu_idle", "batch.slice")] {
+        let finding = found.iter().find(|finding| finding.check == check).unwrap();
+        assert_eq!(finding.verdict, Verdict::Warning);
+        assert!(finding.found.contains(cgroup));
+    }
 }
 
 #[test]
