@@ -53,6 +53,29 @@ fn first_mark(place: &Place, process: &Process) -> Option<Mark> {
 }
 
 #[test]
+fn no_nesting_leaves_the_class_of_a_cgroup() {
+    let Some(place) = Place::new() else { return };
+    let name = format!("gpuaware-test-deep-{}", std::process::id());
+    let mut nest = vec![Folder::new(hierarchy().join(name))];
+    for _ in 0..40 {
+        let inner = nest[nest.len() - 1].0.join("n");
+        nest.push(Folder::new(inner));
+    }
+    xattr::set(&nest[0].0, XATTR, b"background").unwrap();
+    let process = Process::start(busy_loop());
+    nest[nest.len() - 1].add(&process);
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), place.pins(), &mut object).unwrap();
+    let class = || first_mark(&place, &process).map(|mark| mark.class);
+    let reached = identify_until(&mut identify, IN_TIME, |_| {
+        class() == Some(Class::Background)
+    });
+    assert!(reached, "{:?}", class());
+    drop(process);
+    while nest.pop().is_some() {}
+}
+
+#[test]
 fn an_xattr_classifies_children_follows_moves_and_can_be_taken_away() {
     let Some(place) = Place::new() else { return };
     let root = hierarchy();

@@ -4,6 +4,8 @@
 
 mod background;
 mod bench;
+mod cgroups;
+mod clocks;
 mod doctor;
 mod everything;
 mod hold;
@@ -14,6 +16,7 @@ mod irq_load;
 mod irq_storm;
 mod killed;
 mod known;
+mod kthreads;
 mod large;
 mod launchers;
 mod lifecycle;

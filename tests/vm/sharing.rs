@@ -200,12 +200,21 @@ fn cpu_max_limits_a_cgroup() {
     });
 }
 
-/// Linux 6.17 and newer.
-fn has_cgroup_set_bandwidth() -> bool {
+/// Does the kernel tell schedulers of `cpu.max`?
+pub(super) fn has_cgroup_set_bandwidth() -> bool {
+    is_at_least(6, 17)
+}
+
+/// Does the kernel tell schedulers of `cpu.idle`?
+pub(super) fn has_cgroup_set_idle() -> bool {
+    is_at_least(6, 19)
+}
+
+fn is_at_least(major: u32, minor: u32) -> bool {
     let release = nix::sys::utsname::uname().expect("uname");
     let release = release.release().to_string_lossy().into_owned();
     let mut numbers = release
         .split('.')
         .map_while(|part| part.parse::<u32>().ok());
-    (numbers.next(), numbers.next()) >= (Some(6), Some(17))
+    (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
 }

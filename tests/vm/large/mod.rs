@@ -2,6 +2,7 @@
 //! What needs a larger machine, which all tests of this folder share: eight CPUs, two hardware threads a core, two NUMA nodes
 //! and a GPU on the first of them (`tier::large`).
 
+mod llcs;
 mod numa;
 mod pins;
 mod smt;

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Weights and limits of cgroups that somebody tries to leave, or that come and go all the time.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::process::{Process, busy_loops, eventually};
+use crate::tier;
+
+use super::machine::{Cgroup, Scheduler, sleeper};
+use super::sharing::{has_cgroup_set_bandwidth, has_cgroup_set_idle, shares};
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn cpu_max_limits_a_cgroup_of_many_threads() {
+    tier::in_lab(|| {
+        if !has_cgroup_set_bandwidth() {
+            tier::skip("this kernel does not tell schedulers of cpu.max");
+            return;
+        }
+        let limited = Cgroup::new("limited");
+        limited.set("cpu.max", "20000 100000");
+        let mut scheduler = Scheduler::start(&[]);
+        let processes = busy_loops(60);
+        for process in &processes {
+            limited.add(process);
+        }
+        let [got] = shares([&processes]);
+        let served = |process: &&Process| !process.cpu_time().is_zero();
+        let nr_served = processes.iter().filter(served).count();
+        println!("20 % of a CPU became {:.1} %", got * 100.0);
+        assert!(
+            (0.15..0.27).contains(&got),
+            "20 % of a CPU became {:.1} %",
+            got * 100.0
+        );
+        assert_eq!(nr_served, processes.len(), "the others never ran");
+        scheduler.assert_loaded();
+        // Who is killed dies when it is its turn to run.
+        limited.set("cpu.max", "max");
+        drop(processes);
+        scheduler.stop();
+    });
+}
+
+/// Cgroups one in the other, with the cpu controller in each. Removed innermost first.
+struct Nest(Vec<Cgroup>);
+
+impl Nest {
+    fn new(top: &str, depth: usize) -> Self {
+        let mut path = top.to_owned();
+        let mut nest = vec![Cgroup::new(&path)];
+        for _ in 1..depth {
+            nest[nest.len() - 1].set("cgroup.subtree_control", "+cpu");
+            path.push_str("/n");
+            nest.push(Cgroup::new(&path));
+        }
+        Self(nest)
+    }
+
+    fn top(&self) -> &Cgroup {
+        &self.0[0]
+    }
+
+    fn innermost(&self) -> &Cgroup {
+        &self.0[self.0.len() - 1]
+    }
+}
+
+impl Drop for Nest {
+    fn drop(&mut self) {
+        while self.0.pop().is_some() {}
+    }
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn no_nesting_leaves_the_weight_or_the_limit_of_a_cgroup() {
+    tier::in_lab(|| {
+        let mut scheduler = Scheduler::start(&[]);
+        let (deep, other) = (Nest::new("deep", 40), Cgroup::new("other"));
+        deep.top().set("cpu.weight", "25");
+        let groups = [busy_loops(2), busy_loops(2)];
+        for (processes, cgroup) in groups.iter().zip([deep.innermost(), &other]) {
+            for process in processes {
+                cgroup.add(process);
+            }
+        }
+        let [nested, beside] = shares([&groups[0], &groups[1]]);
+        println!("25:100 became {nested:.3}:{beside:.3}");
+        assert!(
+            (3.5..4.5).contains(&(beside / nested)),
+            "25:100 became {nested:.3}:{beside:.3}"
+        );
+        if has_cgroup_set_bandwidth() {
+            deep.top().set("cpu.max", "20000 100000");
+            let [got, _] = shares([&groups[0], &groups[1]]);
+            assert!(
+                (0.15..0.27).contains(&got),
+                "20 % of a CPU became {:.1} %",
+                got * 100.0
+            );
+        }
+        scheduler.assert_loaded();
+        deep.top().set("cpu.max", "max");
+        drop(groups);
+        drop((deep, other));
+        scheduler.stop();
+    });
+}
+
+/// The contexts of all cgroups but the root, as bpftool prints them.
+fn contexts() -> Vec<(u64, serde_json::Value)> {
+    let dump = ["--json", "map", "dump", "name", "cgroup_ctxs"];
+    let output = Command::new("bpftool")
+        .args(dump)
+        .output()
+        .expect("bpftool");
+    let entries: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    let entry = |entry: serde_json::Value| {
+        let formatted = &entry["formatted"];
+        (
+            formatted["key"].as_u64().expect("an id"),
+            formatted["value"].clone(),
+        )
+    };
+    entries.into_iter().map(entry).collect()
+}
+
+/// What is runnable in the cgroup with the inode of `path`.
+fn runnable_in(path: &Path) -> i64 {
+    use std::os::unix::fs::MetadataExt;
+    let id = std::fs::metadata(path).expect("a folder").ino();
+    let contexts = contexts();
+    let of = contexts.iter().find(|(key, _)| *key == id);
+    let (_, context) = of.unwrap_or_else(|| panic!("{} has no context", path.display()));
+    context["runnable_weight"].as_i64().expect("a weight")
+}
+
+/// Two in each cgroup sleep and wake all the time, and the cgroups' weights change: the last that goes to sleep
+/// and the first that wakes meet. When all are gone nothing may be left of them.
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn cgroups_that_sleep_and_wake_leave_nothing_counted() {
+    tier::in_lab(|| {
+        let scheduler = Scheduler::start(&[]);
+        let above = Cgroup::new("above");
+        above.set("cgroup.subtree_control", "+cpu");
+        let cgroups: Vec<_> = (0..8)
+            .map(|nr| Cgroup::new(&format!("above/{nr}")))
+            .collect();
+        let nap = || sleeper("while :; do read -t 0.0001 -u 4; done");
+        let sleepers: Vec<_> = cgroups
+            .iter()
+            .flat_map(|cgroup| {
+                let both = [nap(), nap()];
+                both.iter().for_each(|process| cgroup.add(process));
+                both
+            })
+            .collect();
+        let end = Instant::now() + Duration::from_secs(20);
+        for weight in [50, 100, 300, 1000].iter().cycle() {
+            if Instant::now() > end {
+                break;
+            }
+            for cgroup in &cgroups {
+                cgroup.set("cpu.weight", &weight.to_string());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop(sleepers);
+        let left = || runnable_in(above.path());
+        let empty = eventually(Duration::from_secs(5), || (left() == 0).then_some(()));
+        assert!(empty.is_some(), "a weight of {} is left of nobody", left());
+        drop(cgroups);
+        drop(above);
+        scheduler.stop();
+    });
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn an_idle_cgroup_gets_next_to_nothing_or_a_warning_names_it() {
+    tier::in_lab(|| {
+        let idle = Cgroup::new("batch");
+        idle.set("cpu.idle", "1");
+        let scheduler = Scheduler::start(&[]);
+        let log = &scheduler.process.log;
+        let warns = |line: &String| line.contains("cpu.idle") && line.contains("batch");
+        assert_eq!(log.iter().any(warns), !has_cgroup_set_idle(), "{log:#?}");
+        if has_cgroup_set_idle() {
+            let other = Cgroup::new("other");
+            let groups = [busy_loops(2), busy_loops(2)];
+            for (processes, cgroup) in groups.iter().zip([&idle, &other]) {
+                for process in processes {
+                    cgroup.add(process);
+                }
+            }
+            let [left, got] = shares([&groups[0], &groups[1]]);
+            assert!(left < got / 8.0, "idle {left:.3}, the other {got:.3}");
+            idle.set("cpu.idle", "0");
+            let [left, got] = shares([&groups[0], &groups[1]]);
+            assert!(
+                (0.85..1.15).contains(&(left / got)),
+                "{left:.3} and {got:.3}"
+            );
+        }
+        scheduler.stop();
+    });
+}
