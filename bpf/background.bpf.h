@@ -205,15 +205,20 @@ static __always_inline bool pinned_goes_first(struct cpu_ctx *cctx)
 
 /*
  * Does background task @prev go on, its slice used up? It is in no queue now, so taking the first
- * of the queue instead would make two tasks take turns, whatever they weigh.
+ * of the queue instead would make two tasks take turns, whatever they weigh. A global function: see
+ * search_overdue().
  */
-static __always_inline bool keeps_running(struct task_struct *prev, struct task_ctx *tctx, s32 cpu,
-					  struct cpu_ctx *cctx, u32 llc, u64 now)
+__noinline int keeps_running(struct task_struct *prev __arg_trusted, s32 cpu, u64 now)
 {
+	struct task_ctx *tctx = task_ctx(prev);
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
 	bool pinned = queues_at_cpu(prev);
+	u32 llc = llc_of(cpu);
 	u64 own = pinned ? pinned_dsq(cpu) : background_dsq(llc);
 	u64 other = pinned ? background_dsq(llc) : pinned_dsq(cpu);
 
+	if (!tctx || !cctx)
+		return false;
 	charge_background(prev, tctx, cctx, cpu, llc, now);
 	tctx->run_start_ns = now;
 	if ((dsq_waiting(other) && pinned_goes_first(cctx) != pinned) ||

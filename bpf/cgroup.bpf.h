@@ -216,14 +216,16 @@ static __always_inline void refill(struct cgroup_ctx *cgc, u64 now)
 		cgc->used_ns = floor;
 }
 
-/* Charges @ns to every limited cgroup of the task; gives it back if that is negative. */
-static __always_inline void charge_limits(struct task_ctx *tctx, s64 ns, u64 now)
+/*
+ * Charges @ns to the cgroups at and above @id that have a limit; gives it back if that is negative.
+ * A global function: see search_overdue().
+ */
+__noinline int charge_limits(u64 id, s64 ns, u64 now)
 {
-	u64 id = tctx->cpu_cgroup;
 	u32 level;
 
 	if (!nr_limited_cgroups)
-		return;
+		return 0;
 	bpf_for (level, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
 		struct cgroup_ctx *cgc = cgroup_ctx(id);
 
@@ -235,6 +237,7 @@ static __always_inline void charge_limits(struct task_ctx *tctx, s64 ns, u64 now
 		}
 		id = cgc->parent;
 	}
+	return 0;
 }
 
 /* @tctx's task has run for @ran_ns, some of which it has paid for. */
@@ -243,7 +246,7 @@ static __always_inline void charge_limited_run(struct task_ctx *tctx, u64 ran_ns
 	u64 paid = tctx->prepaid_ns < ran_ns ? tctx->prepaid_ns : ran_ns;
 
 	tctx->prepaid_ns -= paid;
-	charge_limits(tctx, ran_ns - paid, now);
+	charge_limits(tctx->cpu_cgroup, ran_ns - paid, now);
 }
 
 /* It goes to sleep, or to another cgroup. */
@@ -251,18 +254,16 @@ static __always_inline void return_prepaid(struct task_ctx *tctx, u64 now)
 {
 	if (!tctx->prepaid_ns)
 		return;
-	charge_limits(tctx, -(s64)tctx->prepaid_ns, now);
+	charge_limits(tctx->cpu_cgroup, -(s64)tctx->prepaid_ns, now);
 	tctx->prepaid_ns = 0;
 }
 
-/* Until when the task must wait for its cgroups' quota; 0: not at all. */
-static __always_inline u64 capped_until(struct task_ctx *tctx, u64 now)
+/* When all cgroups at and above @id have quota again; 0: they have some. */
+static __always_inline u64 quota_used_until(u64 id, u64 now)
 {
-	u64 id = tctx->cpu_cgroup, until = 0;
+	u64 until = 0;
 	u32 level;
 
-	if (!nr_limited_cgroups || tctx->prepaid_ns)
-		return 0;
 	bpf_for (level, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
 		struct cgroup_ctx *cgc = cgroup_ctx(id);
 
@@ -277,6 +278,14 @@ static __always_inline u64 capped_until(struct task_ctx *tctx, u64 now)
 		id = cgc->parent;
 	}
 	return until;
+}
+
+/* Until when the task must wait for its cgroups' quota; 0: not at all. */
+static __always_inline u64 capped_until(struct task_ctx *tctx, u64 now)
+{
+	if (!nr_limited_cgroups || tctx->prepaid_ns)
+		return 0;
+	return quota_used_until(tctx->cpu_cgroup, now);
 }
 
 /* Has the timer fire at @at or earlier. */
@@ -307,6 +316,12 @@ static __always_inline void enqueue_capped(struct task_struct *p, struct task_ct
 	release_by(until, now);
 }
 
+/* The same for the timer, as a global function: see search_overdue(). */
+__noinline u64 quota_still_used_until(u64 id, u64 now)
+{
+	return quota_used_until(id, now);
+}
+
 /*
  * Lets those of @llc who may go on go to their background queues, in the order in which they were
  * put off. Returns when to look again; 0: nobody is left.
@@ -325,7 +340,7 @@ static __always_inline u64 release_due(u32 llc, u64 now)
 		if (!tctx)
 			continue;
 		if (due)
-			until = capped_until(tctx, now);
+			until = quota_still_used_until(tctx->cpu_cgroup, now);
 		if (until && time_delta(now, tctx->waiting_since_ns) < PUT_OFF_MOST_NS) {
 			if (!next || time_before(until, next))
 				next = until;
@@ -334,7 +349,7 @@ static __always_inline u64 release_due(u32 llc, u64 now)
 			break;
 		}
 		if (!until) {
-			charge_limits(tctx, tunables.background_slice_ns, now);
+			charge_limits(tctx->cpu_cgroup, tunables.background_slice_ns, now);
 			tctx->prepaid_ns = tunables.background_slice_ns;
 		}
 		dsq = background_queue(p, cpu);

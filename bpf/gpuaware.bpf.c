@@ -200,7 +200,7 @@ void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 
 /* Does @prev, which was running here and still could, go on? Gives it its next slice. */
 static __always_inline bool prev_goes_on(struct task_struct *prev, struct task_ctx *tctx, s32 cpu,
-					 struct cpu_ctx *cctx, u32 llc, u64 now)
+					 struct cpu_ctx *cctx, u64 now)
 {
 	if (capped_until(tctx, now))
 		return false;
@@ -215,7 +215,7 @@ static __always_inline bool prev_goes_on(struct task_struct *prev, struct task_c
 		return true;
 	}
 	if (is_boosted(tctx->class) || (!queues_at_cpu(prev) && is_reserved(cpu, cctx, now)) ||
-	    !keeps_running(prev, tctx, cpu, cctx, llc, now))
+	    !keeps_running(prev, cpu, now))
 		return false;
 	scx_bpf_task_set_slice(prev, is_preferred(cpu) ? tunables.lent_slice_ns
 						       : tunables.background_slice_ns);
@@ -259,13 +259,13 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	/* A launcher gives way to launchers only. */
 	if (tctx && tctx->run_as == GPUAWARE_CLASS_LAUNCH &&
-	    !(boosted && launcher_waits_for(cpu)) && prev_goes_on(prev, tctx, cpu, cctx, llc, now))
+	    !(boosted && launcher_waits_for(cpu)) && prev_goes_on(prev, tctx, cpu, cctx, now))
 		return;
 	if (boosted && dispatch_boosted(llc, llcx, now))
 		return;
 	if (boosted && guard_releases(now) && scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
 		return;
-	if (tctx && prev_goes_on(prev, tctx, cpu, cctx, llc, now))
+	if (tctx && prev_goes_on(prev, tctx, cpu, cctx, now))
 		return;
 	if (is_reserved(cpu, cctx, now)) {
 		/* Somebody woke this CPU for work that it declines: another one takes it. */

@@ -9,7 +9,7 @@ use nix::time::{ClockId, clock_gettime};
 use crate::process::busy_loops;
 use crate::tier;
 
-use crate::vm::machine::{Scheduler, mark_launch, nr_cpus, pin, pin_to, set_affinity};
+use crate::vm::machine::{Offline, Scheduler, mark_launch, nr_cpus, pin, pin_to, set_affinity};
 use crate::vm::sharing::shares;
 
 /// Keeps this thread on `cpus`.
@@ -84,8 +84,7 @@ fn who_comes_from_a_crowded_llc_is_not_before_everybody_in_another() {
 fn a_cpuset_of_all_cpus_that_are_there_earns_no_turns() {
     tier::in_large_lab(|| {
         let last = nr_cpus() - 1;
-        let online = format!("/sys/devices/system/cpu/cpu{last}/online");
-        std::fs::write(&online, "0").expect("taking a CPU away");
+        let _offline = Offline::new(last..last + 1);
         let there: Vec<usize> = (0..last).collect();
         let scheduler = Scheduler::with_policy("[guard]\nmax_share = \"100%\"\n");
         let launchers = busy_loops(last);
@@ -102,7 +101,6 @@ fn a_cpuset_of_all_cpus_that_are_there_earns_no_turns() {
         println!("they got {share:.3} of the CPUs");
         drop((background, launchers));
         scheduler.stop();
-        std::fs::write(&online, "1").expect("bringing a CPU back");
         // min_share is 5 %.
         assert!(
             (0.035..0.07).contains(&share),
