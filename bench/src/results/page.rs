@@ -5,7 +5,7 @@ use super::cost;
 use super::index::{Index, Kept};
 use super::loaded::Loaded;
 use super::markers::COLUMNS;
-use crate::report::format::{Detail, figure, latency, percent};
+use crate::report::format::{Detail, figure, latency, percent, times};
 use crate::report::table::{Align, Table};
 use crate::report::{Report, checks, rivals, sections, tables};
 use crate::study::Row;
@@ -127,10 +127,10 @@ fn cells(row: &Row, beside: &str, reserved: bool) -> Vec<String> {
         row.arm.clone(),
         figure(row.tokens_per_s, 0, false),
     ];
-    cells.extend(reserved.then(|| figure(row.over_isolcpus, 2, true)));
-    cells.push(figure(row.over_own_quiet, 2, true));
+    cells.extend(reserved.then(|| times(row.over_isolcpus, true)));
+    cells.push(times(row.over_own_quiet, true));
     cells.push(latency(row.token_p99_ms, false));
-    cells.extend(reserved.then(|| figure(row.p99_over_isolcpus, 2, true)));
+    cells.extend(reserved.then(|| times(row.p99_over_isolcpus, true)));
     cells.extend([
         percent(row.work_mean, 0, true),
         percent(row.work_of_possible, 0, true),

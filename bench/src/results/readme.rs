@@ -10,9 +10,8 @@ use super::markers::COLUMNS;
 use super::strip::Strip;
 use super::verdicts::{self, Dominated};
 use crate::report::Report;
-use crate::report::format::{figure, percent};
+use crate::report::format::{percent, times};
 use crate::report::table::{Align, Table};
-use crate::stats::Estimate;
 use crate::study::Row;
 use crate::words::wrap;
 
@@ -98,20 +97,14 @@ fn table(picked: &[Picked]) -> Table {
         }
         table.rows.push(vec![
             picked.label.clone(),
-            ratio(picked.row.over_isolcpus),
-            ratio(picked.row.p99_over_isolcpus),
+            times(picked.row.over_isolcpus, true),
+            times(picked.row.p99_over_isolcpus, true),
             percent(picked.row.work_of_possible, 0, true),
         ]);
     }
     let possible = ["what is possible", "1.00", "1.00", "100"];
     table.rows.push(possible.map(str::to_owned).to_vec());
     table
-}
-
-/// Of a thing over itself there is no interval.
-fn ratio(estimate: Option<Estimate>) -> String {
-    let itself = estimate.is_some_and(|ratio| ratio.interval == Some([1.0, 1.0]));
-    figure(estimate, 2, !itself)
 }
 
 /// What the table is of.
@@ -183,8 +176,8 @@ fn costs(index: &Index, loaded: &Loaded, subject: &Picked) -> String {
         if let Some(row) = found {
             text += &format!(
                 " For *{workload}*: speed {}, p99 {}, work {} % of possible.",
-                ratio(row.over_isolcpus),
-                ratio(row.p99_over_isolcpus),
+                times(row.over_isolcpus, true),
+                times(row.p99_over_isolcpus, true),
                 percent(row.work_of_possible, 0, true)
             );
         }
@@ -239,7 +232,7 @@ fn pictures(index: &Index, strips: &[Strip]) -> String {
         said.join("; ")
     );
     format!(
-        "![Who runs on two CPUs for 40 ms, under EEVDF and under scx_gpuaware](docs/pictures/strip.svg)\n\n{}\n\
+        "{}\n![Who runs on two CPUs for 40 ms, under EEVDF and under scx_gpuaware](docs/pictures/strip.svg)\n\
          ![Speed against the neighbours' work, every arm](docs/pictures/scatter-{}.svg)\n",
         wrap(&format!("{what}."), COLUMNS, ""),
         index.readme.workload

@@ -162,6 +162,7 @@ impl Estimate {
     }
 
     /// Whether the interval lies wholly on one side of `point`.
+    #[cfg(test)]
     pub fn excludes(&self, point: f64) -> bool {
         self.interval
             .is_some_and(|[low, high]| low > point || high < point)

@@ -272,7 +272,7 @@ fn by_boot<'a>(
     boots
 }
 
-fn boots(values: &Vec<(u32, f64)>) -> usize {
+fn boots(values: &[(u32, f64)]) -> usize {
     let boots: BTreeSet<u32> = values.iter().map(|(boot, _)| *boot).collect();
     boots.len()
 }
