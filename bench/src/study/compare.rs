@@ -126,7 +126,12 @@ pub fn compare(gate: f64, before: &Run, after: &Run, arms: &[String]) -> Vec<Cha
         let row = (workload, neighbour, arm);
         for figure in figures(&a, &b, row) {
             let sides = [&a, &b].map(|cells| values(cells, row, figure));
-            let count = sides.each_ref().map(boots).into_iter().min().unwrap_or(0);
+            let count = sides
+                .each_ref()
+                .map(|side| boots(side))
+                .into_iter()
+                .min()
+                .unwrap_or(0);
             let [before, after] = sides;
             let ratio = stats::welch(&after, &before);
             let row = Change {
