@@ -70,8 +70,8 @@ static __always_inline s32 tgid_for(struct task_struct *p, const struct pids_of 
 }
 
 /*
- * The number in @thread_pid, a struct pid, for the process that loaded these programs. Global, so that it is
- * verified once and not wherever a number is told.
+ * The number in @thread_pid, a struct pid, for the process that loaded these programs. Global, so
+ * that it is verified once and not wherever a number is told.
  */
 __noinline s32 number_in_container(u64 thread_pid)
 {

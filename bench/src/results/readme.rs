@@ -118,7 +118,7 @@ fn how(index: &Index, picked: &[Picked], main: &Picked) -> String {
     let kernel = main.report.guest.get("kernel");
     let boots = plan.boots();
     let mut text = format!(
-        "Launcher *{}*, {}, beside *{}*: {}. Speed and p99 are over {}'s; in brackets 95 % intervals over boots{}. {};          Linux {}, {} CPUs, {} rounds in {boots} boots",
+        "Launcher *{}*, {}, beside *{}*: {}. Speed and p99 are over {}'s; in brackets 95 % intervals over boots{}. {}; Linux {}, {} CPUs, {} rounds in {boots} boots",
         headline.workload,
         headline.shape,
         headline.neighbour,
