@@ -67,7 +67,7 @@ pub fn table(report: &Report) -> Option<Table> {
     (!table.rows.is_empty()).then_some(table)
 }
 
-fn name(figure: Figure) -> &'static str {
+pub fn name(figure: Figure) -> &'static str {
     match figure {
         Figure::Speed => "faster",
         Figure::TokenP99 => "shorter p99",

@@ -16,7 +16,7 @@ use Align::{Left, Right};
 const HEAD: &str = "\
 # Results
 
-<!-- `gpuaware-bench results` writes this file from bench/runs/index.toml and the raw cells of the runs. Do not edit. -->
+<!-- Written by `gpuaware-bench results` from bench/runs/index.toml and the raw cells of the runs: do not edit. -->
 ";
 
 const READING: [&str; 4] = [
@@ -74,10 +74,11 @@ fn section(kept: &Kept, report: &Report) -> String {
             said.push(sentence);
         }
     }
-    text + &format!(
-        "\nAgain: `gpuaware-bench report bench/runs/{}`, or [as kept](../bench/runs/{0}/report.md).\n",
+    let again = format!(
+        "Again: `gpuaware-bench report bench/runs/{}`, or [as kept](../bench/runs/{0}/report.md).",
         kept.run
-    )
+    );
+    text + &format!("\n{}", wrap(&again, COLUMNS, ""))
 }
 
 /// Where, when and how it was measured.

@@ -11,6 +11,7 @@ use super::strip::Strip;
 use super::verdicts::{self, Dominated};
 use crate::report::Report;
 use crate::report::format::{percent, times};
+use crate::report::rivals;
 use crate::report::table::{Align, Table};
 use crate::study::Row;
 use crate::words::wrap;
@@ -31,7 +32,7 @@ pub fn block(index: &Index, loaded: &Loaded, strips: &[Strip]) -> Result<String>
     let subject = subject.context("the index shows no arm that is its run's subject in README")?;
     paragraphs.push(wrap(&how(index, &picked, subject), COLUMNS, ""));
     paragraphs.push(wrap(&costs(index, loaded, subject), COLUMNS, ""));
-    paragraphs.push(wrap(&others(index, loaded), COLUMNS, ""));
+    paragraphs.push(wrap(&others(index, loaded, subject), COLUMNS, ""));
     paragraphs.push(pictures(index, strips));
     Ok(paragraphs.join("\n"))
 }
@@ -118,7 +119,8 @@ fn how(index: &Index, picked: &[Picked], main: &Picked) -> String {
     let kernel = main.report.guest.get("kernel");
     let boots = plan.boots();
     let mut text = format!(
-        "Launcher *{}*, {}, beside *{}*: {}. Speed and p99 are over {}'s; in brackets 95 % intervals over boots{}. {}; Linux {}, {} CPUs, {} rounds in {boots} boots",
+        "Launcher *{}*, {}, beside *{}*: {}. Speed and p99 are over {}'s; in brackets 95 % intervals over boots{}. {}; \
+         Linux {}, {} CPUs, {} rounds in {boots} boots",
         headline.workload,
         headline.shape,
         headline.neighbour,
@@ -185,10 +187,12 @@ fn costs(index: &Index, loaded: &Loaded, subject: &Picked) -> String {
     text
 }
 
-fn others(index: &Index, loaded: &Loaded) -> String {
-    let mut text = "**Where others beat it.** An arm *dominates* if it is not shown to be worse in speed, p99 and the \
-                    neighbours' work, and is shown to be better in one."
-        .to_owned();
+fn others(index: &Index, loaded: &Loaded, subject: &Picked) -> String {
+    let mut text = format!(
+        "**Where others beat it.** In the table's row {}. An arm *dominates* if it is not shown to be worse in speed, p99 \
+         and the neighbours' work, and is shown to be better in one.",
+        ahead(index, subject)
+    );
     for run in &index.readme.verdicts {
         let Some(report) = loaded.reports.get(run) else {
             continue;
@@ -196,6 +200,24 @@ fn others(index: &Index, loaded: &Loaded) -> String {
         text += &format!(" {}", verdict(report, &Dominated::of(report)));
     }
     text
+}
+
+/// Who is shown to be ahead of the subject in README's row, in what.
+fn ahead(index: &Index, subject: &Picked) -> String {
+    let headline = &index.readme;
+    let mut rivals = subject.report.summary.rivals.iter();
+    let here = rivals.find(|row| {
+        (row.workload.as_str(), row.neighbour) == (&headline.workload, headline.neighbour)
+    });
+    let said: Vec<String> = here
+        .into_iter()
+        .flat_map(|row| &row.ahead)
+        .map(|(figure, arms)| format!("{}: {}", rivals::name(*figure), arms.join(", ")))
+        .collect();
+    if said.is_empty() {
+        return "nobody is shown to be ahead of it in any figure".to_owned();
+    }
+    format!("others are shown to be ahead of it ({})", said.join("; "))
 }
 
 /// In how many rows, where and by whom.

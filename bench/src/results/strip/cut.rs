@@ -217,6 +217,7 @@ mod tests {
         let rows = "\
 10,switch_in,1,9,9,launch-0,blocked,0,swapper/1
 50,window_open,,0,0,,,,
+1000,launch,1,9,9,launch-0,,,
 1050,switch_out,1,9,9,launch-0,preempted,5,stress-ng-cpu
 1050,switch_in,1,5,5,stress-ng-cpu,preempted,9,launch-0
 3050,switch_out,1,5,5,stress-ng-cpu,blocked,0,swapper/1
