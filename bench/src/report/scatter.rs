@@ -103,10 +103,13 @@ impl References {
 }
 
 impl Scale {
-    /// Of all values, 100 and a little air.
-    fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
-        let most = values.clone().fold(100.0, f64::max);
-        let least = values.fold(100.0, f64::min);
+    /// Of all intervals, 100 and a little air: an interval that is cut short would say more than is known.
+    fn of<'a>(estimates: impl Iterator<Item = &'a Estimate>) -> Self {
+        let ends = |e: &Estimate| e.interval.unwrap_or([e.value; 2]);
+        let (least, most) = estimates.fold((100.0, 100.0), |(least, most): (f64, f64), e| {
+            let [low, high] = ends(e);
+            (least.min(e.value).min(low), most.max(e.value).max(high))
+        });
         Self {
             least: ((least - 5.0) / STEP).floor().max(0.0) * STEP,
             most: ((most + 4.0) / 10.0).ceil() * 10.0,
@@ -156,8 +159,8 @@ pub fn panel(report: &Report, workload: &str) -> String {
         return String::new();
     }
     let axes = Axes {
-        x: Scale::of(points.iter().map(|point| point.work.value)),
-        y: Scale::of(points.iter().map(|point| point.speed.value)),
+        x: Scale::of(points.iter().map(|point| &point.work)),
+        y: Scale::of(points.iter().map(|point| &point.speed)),
         limit: references.possible,
     };
     let x_name = references.x_name(&report.plan.matrix.baseline);
