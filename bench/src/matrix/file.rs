@@ -79,6 +79,7 @@ impl MatrixFile {
             }),
             (own, base) => own.or(base),
         };
+        let inherits_arms = self.arms.is_none();
         Self {
             include: None,
             description: self.description.or(base.description),
@@ -90,7 +91,8 @@ impl MatrixFile {
             arms: self.arms.or(base.arms),
             baseline: self.baseline.or(base.baseline),
             subject: self.subject.or(base.subject),
-            reserved: self.reserved.or(base.reserved),
+            // It is one of the arms.
+            reserved: self.reserved.or(base.reserved.filter(|_| inherits_arms)),
             preferred: self.preferred.or(base.preferred),
             bpf_stats: self.bpf_stats.or(base.bpf_stats),
             stress_ng: self.stress_ng.or(base.stress_ng),
