@@ -37,7 +37,7 @@ impl Drop for Busy {
 
 /// Has memory that ksmd looks at, all of it different.
 const MERGEABLE: &str = "import mmap, os, sys, time
-memory = mmap.mmap(-1, 64 << 20)
+memory = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 memory.madvise(12)
 for at in range(0, 64 << 20, 4096): memory[at:at + 16] = os.urandom(16)
 print('started', file=sys.stderr, flush=True)

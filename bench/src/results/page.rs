@@ -75,7 +75,7 @@ fn section(kept: &Kept, report: &Report) -> String {
         }
     }
     let again = format!(
-        "Again: `gpuaware-bench report bench/runs/{}`, or [as kept](../bench/runs/{0}/report.md).",
+        "Again: `gpuaware-bench report bench/runs/{}`; as kept: `bench/runs/{0}/report.md`.",
         kept.run
     );
     text + &format!("\n{}", wrap(&again, COLUMNS, ""))
@@ -158,7 +158,7 @@ fn kept(index: &Index) -> String {
             let names = kept.quoted.iter().filter(|file| *file != "docs/results.md");
             let by: Vec<&str> = names.map(String::as_str).collect();
             vec![
-                format!("[{}](../bench/runs/{0})", kept.run),
+                format!("`{}`", kept.run),
                 or_none(&kept.matrix),
                 kept.revision.clone(),
                 or_none(&kept.kernel),

@@ -8,11 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cells::{Cells, measured};
+pub use super::change::{Change, Figure, Latency, Verdict};
 use crate::plan::{Plan, Where};
 use crate::record::Cell;
 use crate::record::Measurement;
 use crate::record::neighbour::Neighbour;
-use crate::stats::{self, Difference, Estimate, P99_MIN_SAMPLES, SPEED_MARGIN, TAIL_MARGIN};
+use crate::stats::{self, Difference, Estimate, P99_MIN_SAMPLES};
 
 /// The chance that any of all verdicts is wrong when nothing has changed, unless another is asked for. Not 5 %: a
 /// gate that runs with every change would cry wolf once in twenty.
@@ -22,87 +23,6 @@ const MIN_BOOTS: usize = 3;
 /// Percentiles, and the samples that each needs in every boot: with fewer, the chance is above 1 % that not one
 /// lies beyond the true one (0.99^459, 0.95^90, 0.9^44 < 0.01).
 const TAILS: [(u32, usize); 3] = [(99, P99_MIN_SAMPLES), (95, 90), (90, 44)];
-
-/// Which figure is compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Figure {
-    /// Tokens/s; beside a neighbour the share of clean, which forgives a host that became slower.
-    Speed,
-    /// The highest percentile that the boots of both runs have the samples for.
-    Tail(Latency, u32),
-    /// Of a server's requests offered, how many were answered.
-    Answered,
-    /// Cells that failed: one more than before is worse, without any statistics.
-    Failures,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Latency {
-    /// A token's; of a server the time since the one before (ITL).
-    Token,
-    /// Of a server's requests.
-    Ttft,
-    Tpot,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    Better,
-    Worse,
-    /// The interval covers no change.
-    NoDifference,
-    TooFewBoots,
-}
-
-/// One figure of one row: the second run over the first.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Change {
-    pub workload: String,
-    pub neighbour: Neighbour,
-    pub arm: String,
-    pub figure: Figure,
-    /// That each of the two runs has of it; of failures, how many.
-    pub count: usize,
-    pub ratio: Option<f64>,
-    /// At the corrected level.
-    pub interval: Option<[f64; 2]>,
-    pub verdict: Verdict,
-}
-
-impl Change {
-    /// What the interval at the corrected level says, where it covers no change.
-    pub fn difference(&self) -> Difference {
-        let margin = match self.figure {
-            Figure::Tail(..) => TAIL_MARGIN,
-            _ => SPEED_MARGIN,
-        };
-        Estimate::new(self.ratio.unwrap_or(1.0), self.interval).difference(margin)
-    }
-}
-
-impl Figure {
-    pub fn name(self) -> String {
-        let (latency, percent) = match self {
-            Self::Speed => return "tokens/s".to_owned(),
-            Self::Answered => return "answered".to_owned(),
-            Self::Failures => return "failed cells".to_owned(),
-            Self::Tail(latency, percent) => (latency, percent),
-        };
-        let of = match latency {
-            Latency::Token => "latency",
-            Latency::Ttft => "TTFT",
-            Latency::Tpot => "TPOT",
-        };
-        format!("p{percent} {of}")
-    }
-
-    fn is_better(self, ratio: f64) -> bool {
-        match self {
-            Self::Speed | Self::Answered => ratio > 1.0,
-            Self::Tail(..) | Self::Failures => ratio < 1.0,
-        }
-    }
-}
 
 /// A run as it was read.
 pub struct Run<'a> {

@@ -3,6 +3,7 @@
 
 mod bpf;
 mod cells;
+mod change;
 pub mod compare;
 mod distribution;
 mod limit;
