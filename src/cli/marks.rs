@@ -61,8 +61,11 @@ pub fn mark(target: &Target, class: Option<Class>) -> Result<()> {
         bail!("process {pid} ended meanwhile");
     }
     let mut summary = match class {
-        Some(class) => format!("process {pid}: {marked} threads are {} now", class.name()),
-        None => format!("process {pid}: {marked} threads have no mark now"),
+        Some(class) => format!(
+            "process {pid}: {marked} of its threads are {} now",
+            class.name()
+        ),
+        None => format!("process {pid}: {marked} of its threads have no mark now"),
     };
     if ended > 0 {
         summary += &format!("; {ended} ended meanwhile");

@@ -16,7 +16,7 @@ fn inside(script: &str) -> String {
     let map = bpffs.pins();
     other_scheduler(&map);
     let setup = "mount -t tmpfs run /run && mount -t bpf bpf /sys/fs/bpf || exit\n\
-         feed() { \"$SCX\" feed --map \"$MAP\" 2>\"$1\" & until grep -q 'feeding\\|error' \"$1\"; do sleep 0.1; done; }\n";
+         feed() { \"$SCX\" feed --map \"$MAP\" 2>\"$1\" & until grep -qs 'feeding\\|error' \"$1\"; do sleep 0.1; done; }\n";
     let output = Command::new("unshare")
         .args(["--mount", "--propagation", "private", "bash", "-c"])
         .arg(format!("{setup}{script}"))
@@ -52,7 +52,10 @@ fn the_second_is_refused_and_the_first_loses_nothing() {
          echo \"runs as PID $one\"",
     );
     assert_eq!(said.matches("code 1").count(), 3, "{said}");
-    let pid = said.rsplit(' ').next().unwrap_or_default().trim();
+    let pid = said
+        .lines()
+        .find_map(|line| line.strip_prefix("runs as PID "));
+    let pid = pid.unwrap_or_else(|| panic!("{said}"));
     let refused = format!("already runs, as feed with PID {pid}: stop it first");
     assert_eq!(said.matches(&refused).count(), 3, "{said}");
     for expected in ["same pins", "marked", "first: code 0", "No such file"] {
@@ -94,7 +97,7 @@ fn a_signal_during_the_start_leaves_nothing() {
     let said = inside(
         "for wait in 0 0.02 0.1 0.2 0.4; do\n\
          \"$SCX\" feed --map \"$MAP\" 2>log & pid=$!; sleep $wait; kill $pid; wait $pid 2>/dev/null; echo \"code $?\"\n\
-         ls -A /sys/fs/bpf | sed 's/^/left: /'; done",
+         ls /sys/fs/bpf/scx_gpuaware 2>/dev/null | sed 's/^/left: /'; done",
     );
     let codes = said.matches("code 0").count() + said.matches("code 143").count();
     assert!(codes == 5 && !said.contains("left: "), "{said}");
