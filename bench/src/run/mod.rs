@@ -10,6 +10,7 @@ mod kernel;
 mod places;
 mod progress;
 mod scheduler;
+mod settle;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,15 +21,11 @@ use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::arm::Arm;
 use crate::cli::RunOptions;
-use crate::cpus;
-use crate::datafile::{self, DataError};
-use crate::folders::Folders;
+use crate::datafile::DataError;
 use crate::interrupt;
 use crate::lab::{self, Lab};
-use crate::matrix::{Cgroups, Matrix};
-use crate::plan::{self, Block, Plan, Where};
+use crate::plan::{Block, Plan, Where};
 use crate::record::facts::{Facts, NOTED, SETTLED, differences};
 use crate::record::{self, Cell, CellKey, RunDir};
 use crate::watchdog;
@@ -89,7 +86,7 @@ pub fn main(options: &RunOptions) -> Result<Option<Done>> {
 
 /// A new run: its plan and the facts of the machine are written before its first cell.
 fn begin(options: &RunOptions) -> Result<(Plan, RunDir, Claim)> {
-    let plan = settle(options)?;
+    let plan = settle::settle(options)?;
     let root = options
         .output
         .clone()
@@ -174,95 +171,6 @@ fn same_host(file: &Path, options: &RunOptions) -> Result<()> {
     let all = [settled, noted].concat().join("; ");
     before.insert("resumed with".to_owned(), all);
     record::write_json(file, &before)
-}
-
-/// From the command line and the data files to a plan.
-fn settle(options: &RunOptions) -> Result<Plan> {
-    let folders = &options.folders;
-    let name = options.matrix.as_deref().unwrap_or_default();
-    let file = datafile::find("matrix", name, &folders.matrices())?;
-    let mut matrix = Matrix::read(&file)?;
-    matrix.rounds = options.rounds.unwrap_or(matrix.rounds);
-    matrix.seconds = options.seconds.unwrap_or(matrix.seconds);
-    matrix.lab.cpus = options.cpus.or(matrix.lab.cpus);
-    if let Some(kernel) = &options.kernel {
-        matrix.lab.kernel.clone_from(kernel);
-    }
-    matrix.narrow(&options.arms, &options.neighbours)?;
-    if !matrix.arms.contains(&matrix.subject) {
-        matrix.subject.clone_from(&matrix.baseline);
-    }
-    let cpus = match options.on {
-        Where::Lab => matrix
-            .lab
-            .cpus
-            .map_or_else(|| Lab::default().cpus, |cpus| cpus as usize),
-        Where::Host => cpus::online(),
-    };
-    let preferred = preferred_cpus(&matrix, cpus)?;
-    folders.target()?;
-    let arms = read_arms(&matrix, folders, &preferred, cpus)?;
-    let seed = options.seed.unwrap_or_else(inside::unix_ms);
-    let blocks = plan::blocks(&matrix, &arms, seed);
-    Ok(Plan {
-        schema: record::SCHEMA,
-        name: file
-            .file_stem()
-            .map_or_else(|| name.to_owned(), |s| s.to_string_lossy().into_owned()),
-        matrix,
-        arms,
-        preferred,
-        cpus,
-        seed,
-        started_unix_ms: inside::unix_ms(),
-        command_line: command_line(std::env::args().skip(1)),
-        on: options.on,
-        blocks,
-    })
-}
-
-fn preferred_cpus(matrix: &Matrix, cpus: usize) -> Result<String, DataError> {
-    let few = || {
-        DataError::Usage(format!(
-            "cannot compare on {cpus} CPU: expected at least 2, one for the launcher and one for the rest"
-        ))
-    };
-    let automatic = cpus::preferred(cpus).ok_or_else(few)?;
-    if matrix.preferred == "auto" {
-        return Ok(cpus::format_list(&automatic));
-    }
-    let list = cpus::parse_list(&matrix.preferred).map_err(DataError::Usage)?;
-    if list.iter().any(|&cpu| cpu >= cpus) {
-        return Err(DataError::Usage(format!(
-            "preferred: expected CPUs below {cpus}, got {:?}",
-            matrix.preferred
-        )));
-    }
-    Ok(cpus::format_list(&list))
-}
-
-fn read_arms(
-    matrix: &Matrix,
-    folders: &Folders,
-    preferred: &str,
-    cpus: usize,
-) -> Result<BTreeMap<String, Arm>, DataError> {
-    let others = cpus::others(preferred, cpus);
-    matrix
-        .arms
-        .iter()
-        .map(|name| {
-            let file = datafile::find("arm", name, &folders.arms())?;
-            let arm = Arm::read(&file, preferred, &others)?;
-            Ok((
-                name.clone(),
-                match matrix.cgroups {
-                    Cgroups::Shared => arm,
-                    Cgroups::Separate => arm.in_separate_cgroups(),
-                },
-            ))
-        })
-        .collect()
 }
 
 fn run_blocks(
@@ -453,19 +361,6 @@ fn announce(plan: &Plan, root: &Path) {
     }
 }
 
-/// What was typed, without what does not change the figures: where files lie.
-fn command_line(mut words: impl Iterator<Item = String>) -> String {
-    let mut text = String::from("gpuaware-bench");
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "-o" | "--output" | "--target-dir" => drop(words.next()),
-            _ if word.starts_with("--output=") || word.starts_with("--target-dir=") => {}
-            _ => text += &format!(" {word}"),
-        }
-    }
-    text
-}
-
 /// bench/runs/local/MATRIX-TIME (UTC) in the repository, else below the working directory.
 fn default_output(name: &str) -> PathBuf {
     let now = time::OffsetDateTime::now_utc();
@@ -482,24 +377,4 @@ fn default_output(name: &str) -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("bench"))
         .join("runs/local")
         .join(stamp)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_kept_without_places() {
-        let words = [
-            "run",
-            "demo",
-            "-o",
-            "/x",
-            "--target-dir=/y",
-            "--rounds",
-            "3",
-        ];
-        let text = command_line(words.into_iter().map(str::to_owned));
-        assert_eq!(text, "gpuaware-bench run demo --rounds 3");
-    }
 }
