@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::rules_of_the_house::files;
 use crate::process::repository;
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
@@ -33,23 +34,6 @@ fn circles(graph: &Graph) -> Vec<Vec<String>> {
     };
     let rings: BTreeSet<Vec<String>> = graph.keys().map(ring).collect();
     rings.into_iter().filter(|ring| !ring.is_empty()).collect()
-}
-
-fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap().flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|found| found == extension) {
-                found.push(path);
-            }
-        }
-    }
-    assert!(found.len() > 1, "nothing below {}", folder.display());
-    found
 }
 
 /// What stands outside tests and comments.

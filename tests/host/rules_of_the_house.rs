@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::process::repository;
 
-fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+/// Every file of that extension below `folder`; at least one.
+pub fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {
