@@ -387,7 +387,7 @@ static int release_timer_fired(void *map, int *key, struct release_timer *timer)
 {
 	/* Newer kernels know that a timer's callback is under RCU. */
 	bpf_rcu_read_lock();
-	release_all(scx_bpf_now());
+	release_all(now_in_interrupt());
 	bpf_rcu_read_unlock();
 	return 0;
 }

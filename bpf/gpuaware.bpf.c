@@ -79,7 +79,7 @@ static __always_inline void queue_boosted(struct task_struct *p, struct task_ctx
 s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	struct task_ctx *tctx = task_ctx(p);
-	u64 now = scx_bpf_now();
+	u64 now = now_in_interrupt();
 	struct pick pick;
 	s32 cpu;
 
@@ -174,7 +174,7 @@ static __always_inline void enqueue_percpu_kthread(struct task_struct *p, u64 en
 void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct task_ctx *tctx = task_ctx(p);
-	u64 now = scx_bpf_now(), until;
+	u64 now = now_in_interrupt(), until;
 
 	if (!tctx) {
 		scx_bpf_error("task %d has no context", p->pid);
@@ -291,7 +291,7 @@ void BPF_STRUCT_OPS(gpuaware_runnable, struct task_struct *p, u64 enq_flags)
 {
 	struct task_ctx *tctx = task_ctx(p);
 	struct cpu_ctx *cctx;
-	u64 now = scx_bpf_now();
+	u64 now = now_in_interrupt();
 
 	if (!tctx)
 		return;
@@ -478,6 +478,7 @@ void BPF_STRUCT_OPS(gpuaware_update_idle, s32 cpu, bool idle)
 
 	if (!idle || !cctx)
 		return;
+	note_idle(cctx, now);
 	boosted = boosted_wait(llc, llc_ctx(llc), now);
 	closed = is_reserved(cpu, cctx, now);
 	if ((boosted && (!closed || launcher_waits_for(cpu) || dsq_waiting(handoff_dsq(llc)))) ||

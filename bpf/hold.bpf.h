@@ -154,7 +154,7 @@ static __always_inline void watch_holds(u64 now)
 
 static int hold_watch_fired(void *map, int *key, struct hold_watch *watch)
 {
-	u64 now = scx_bpf_now();
+	u64 now = now_in_interrupt();
 
 	/* Newer kernels know that a timer's callback is under RCU. */
 	bpf_rcu_read_lock();

@@ -12,7 +12,7 @@
 #ifndef __GPUAWARE_IRQ_BPF_H
 #define __GPUAWARE_IRQ_BPF_H
 
-#include "task.bpf.h"
+#include "now.bpf.h"
 
 /* A CPU is in a storm when interrupts took a third of a window. */
 #define STORM_WINDOW_NS 4000000ULL
@@ -45,7 +45,7 @@ static __always_inline struct irq_ctx *irq_ctx(u32 cpu)
 
 static __always_inline void charge_irq(struct irq_ctx *ictx, u64 now)
 {
-	u64 ran = now - ictx->since_ns;
+	u64 ran = time_delta(now, ictx->since_ns);
 
 	if (ictx->in_hard)
 		ictx->total.hard_ns += ran;
@@ -62,7 +62,7 @@ static __always_inline void enter_irq(bool hard)
 
 	if (!ictx)
 		return;
-	charge_irq(ictx, scx_bpf_now());
+	charge_irq(ictx, now_in_interrupt());
 	ictx->in_hard = hard;
 	ictx->in_soft |= !hard;
 }
@@ -74,11 +74,11 @@ static __always_inline void leave_irq(bool hard)
 
 	if (!ictx)
 		return;
-	now = scx_bpf_now();
+	now = now_in_interrupt();
 	charge_irq(ictx, now);
 	ictx->in_hard = false;
 	ictx->in_soft &= hard;
-	window = now - ictx->window_start_ns;
+	window = time_delta(now, ictx->window_start_ns);
 	if (window < STORM_WINDOW_NS)
 		return;
 	if (ictx->window_ns * STORM_SHARE > window)

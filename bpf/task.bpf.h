@@ -80,13 +80,15 @@ struct cpu_ctx {
 	u32 occupant;	      /* enum occupant */
 	bool kthread_waiting; /* a per-CPU kthread is about to run here */
 	bool softirqd_runnable;
-	bool giving_back; /* who waited here is enqueued anew, inside another program */
-	u64 taken_ns;	  /* when a real-time task last took it, as far as we were told; 0: never */
-	s32 claimed_by;	  /* TID of the launcher that was sent here; 0: none */
-	u64 runs_dsq;	  /* the queue of the background that runs; 0: none */
-	u64 runs_vtime;	  /* its vtime there when its slice began */
-	u64 made_way_ns;  /* when it was last to make way for one that woke up */
-	u64 launched_ns;  /* when a launcher last left; 0: never */
+	bool giving_back;	/* who waited here is enqueued anew, inside another program */
+	u64 idle_since_ns;	/* when it last became idle: see now.bpf.h; 0: never */
+	u64 idle_since_mono_ns; /* the same by bpf_ktime_get_ns() */
+	u64 taken_ns;	 /* when a real-time task last took it, as far as we were told; 0: never */
+	s32 claimed_by;	 /* TID of the launcher that was sent here; 0: none */
+	u64 runs_dsq;	 /* the queue of the background that runs; 0: none */
+	u64 runs_vtime;	 /* its vtime there when its slice began */
+	u64 made_way_ns; /* when it was last to make way for one that woke up */
+	u64 launched_ns; /* when a launcher last left; 0: never */
 	u64 hold_until_ns; /* 0: not held */
 	u64 hold_start_ns;
 	u64 declined_since_ns; /* 0: no background has been declined in this hold */

@@ -26,15 +26,18 @@ fn cpu_max_limits_a_cgroup_of_many_threads() {
         for process in &processes {
             limited.add(process);
         }
-        let [got] = shares([&processes]);
+        // Between two bursts both CPUs are idle, and a timer that takes an old time for now loses periods: see
+        // now.bpf.h. In nearly half of all windows it did.
+        let windows = [(); 3].map(|()| shares([&processes])[0]);
         let served = |process: &&Process| !process.cpu_time().is_zero();
         let nr_served = processes.iter().filter(served).count();
-        println!("20 % of a CPU became {:.1} %", got * 100.0);
-        assert!(
-            (0.15..0.27).contains(&got),
-            "20 % of a CPU became {:.1} %",
-            got * 100.0
-        );
+        println!("20 % of a CPU became {windows:.3?}");
+        for got in windows {
+            assert!(
+                (0.17..0.27).contains(&got),
+                "20 % of a CPU became {windows:.3?}"
+            );
+        }
         assert_eq!(nr_served, processes.len(), "the others never ran");
         scheduler.assert_loaded();
         // Who is killed dies when it is its turn to run.
