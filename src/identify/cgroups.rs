@@ -10,7 +10,7 @@ use log::debug;
 
 use crate::bpf::intf;
 
-use super::Class;
+use super::class::Class;
 use super::evidence;
 use super::rules::Rules;
 

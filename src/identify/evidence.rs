@@ -10,9 +10,8 @@ use crate::bpf::{intf, text};
 use crate::proc::mounts::Mounts;
 use crate::proc::{self, PROC};
 
-use super::Source;
+use super::class::Source;
 use super::libcuda::launch_symbol;
-use super::marks::Pins;
 
 /// Where the texts of libraries begin, after those of rules.
 const FIRST_LIBRARY: u32 = 1 << 16;
@@ -56,11 +55,11 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Of the scheduler with these pins. What cannot be read is not explained.
-    pub fn of(pins: &Pins) -> Self {
+    /// By the texts that are pinned at `texts`. What cannot be read is not explained.
+    pub fn of(texts: &Path) -> Self {
         let mounts = Mounts::of_this_process().unwrap_or_default();
         Self {
-            texts: MapHandle::from_pinned_path(pins.texts()).ok(),
+            texts: MapHandle::from_pinned_path(texts).ok(),
             cgroup_root: mounts.cgroup2(),
         }
     }

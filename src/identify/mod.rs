@@ -13,6 +13,7 @@ pub mod flavour;
 mod hints;
 pub mod libcuda;
 pub mod libraries;
+pub mod library;
 mod mappers;
 pub mod marks;
 mod names;
@@ -20,6 +21,7 @@ mod observers;
 mod probe_point;
 mod probes;
 mod processes;
+mod programs;
 mod quota;
 mod rest;
 pub mod rules;
@@ -34,10 +36,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Iter, OpenObject, ProgramMut};
 use log::{debug, info, warn};
-use nix::time::{ClockId, clock_gettime};
 
 use crate::bpf::identify::{IdentifySkel, IdentifySkelBuilder, types};
 use crate::bpf::intf;
@@ -54,6 +55,8 @@ use marks::Pins;
 use names::{Named, Names};
 use observers::Observers;
 use probes::Probes;
+use programs::{run_iterator, run_syscall_program};
+use rest::cpu_time;
 use rules::Rules;
 use tags::Tags;
 use window::Phase;
@@ -417,7 +420,7 @@ impl<'obj> Identify<'obj> {
         };
         // Threads that vanish meanwhile are no error.
         let program = self.skel.progs.name_task.as_fd();
-        marks::run_syscall_program(program, &request).map(|_| ())
+        run_syscall_program(program, &request).map(|_| ())
     }
 
     /// Forgets what was observed before `expired` and not since; `None`: what rules said.
@@ -435,21 +438,6 @@ impl Drop for Identify<'_> {
             warn!("{error:#}");
         }
     }
-}
-
-/// CPU time of the calling thread so far: what work costs is told in it.
-fn cpu_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
-}
-
-/// Runs a task iterator that prints nothing.
-fn run_iterator(program: &ProgramMut<'_>) -> Result<()> {
-    let link = program.attach();
-    let link = link.context("attaching a task iterator")?;
-    let mut iterator = Iter::new(&link).context("starting a task iterator")?;
-    let mut nothing = Vec::new();
-    std::io::Read::read_to_end(&mut iterator, &mut nothing).context("going through tasks")?;
-    Ok(())
 }
 
 fn pin(skel: &mut IdentifySkel<'_>, pins: &Pins) -> Result<()> {

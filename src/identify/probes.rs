@@ -13,12 +13,14 @@ use crate::bpf::intf;
 use crate::pidfd;
 use crate::policy::EntryPoints;
 
-use super::libraries::{self, FileId, Libraries, Library};
+use super::libraries::{self, Libraries};
+use super::library::{self, FileId, Library};
 use super::mappers::{Mappers, Spent};
-use super::marks::{self, Pins};
+use super::marks::Pins;
+use super::rest::cpu_time;
 use super::rules::Rules;
 use super::window::{Action, Bounds, Phase, Threads, Window};
-use super::{counters, cpu_time, evidence, store};
+use super::{counters, evidence, programs, store};
 
 /// How often it is checked whether those that map a libcuda are still there.
 const CENSUS: Duration = Duration::from_secs(1);
@@ -101,7 +103,7 @@ impl Probes {
     pub fn ask(&mut self, now: Duration, skel: &IdentifySkel<'_>) -> Result<()> {
         if self.mappers.is_due(now) {
             let start = cpu_time();
-            marks::run_syscall_program(skel.progs.find_new_code.as_fd(), &0u64)?;
+            programs::run_syscall_program(skel.progs.find_new_code.as_fd(), &0u64)?;
             self.asking += cpu_time().saturating_sub(start);
         }
         Ok(())
@@ -298,9 +300,9 @@ impl Probes {
     }
 }
 
-/// See [`libraries::MappedFile`].
+/// See [`library::MappedFile`].
 fn mapped_file(skel: &IdentifySkel<'_>, tgid: u32, address: u64) -> Option<FileId> {
-    libraries::mapped_file(skel.progs.find_mapped_file.as_fd(), tgid, address)
+    library::mapped_file(skel.progs.find_mapped_file.as_fd(), tgid, address)
 }
 
 /// Did a thread of process `tgid` run that has no mark, or an old one, since this was asked last?
@@ -310,7 +312,7 @@ fn strangers_of(skel: &IdentifySkel<'_>, tgid: u32, stale_ns: u64) -> bool {
         ran: 0,
         stale_ns,
     };
-    match marks::ask_syscall_program(skel.progs.find_strangers.as_fd(), &mut request) {
+    match programs::ask_syscall_program(skel.progs.find_strangers.as_fd(), &mut request) {
         Ok(_) => request.ran != 0,
         Err(error) => {
             warn!("looking for threads that run: {error:#}");

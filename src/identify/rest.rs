@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! When to do again what anybody on the machine can have done at any time, such as going through all cgroups. Pure.
+//! When to do again what anybody on the machine can have done at any time, such as going through all cgroups.
 
 use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
 
 /// For every millisecond of CPU time, none of the next twenty.
 const REST: u32 = 20;
@@ -26,6 +28,11 @@ impl Rest {
     pub fn begin(&mut self, now: Duration, cpu: Duration) {
         self.next = now + (cpu * REST).max(INTERVAL);
     }
+}
+
+/// CPU time of the calling thread so far: what work costs is told in it.
+pub fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::policy::limits::{MAX_CGROUP_RULES, MAX_ENDPOINTS, MAX_RULES, MAX_TRUS
 use crate::policy::rule::Endpoint;
 use crate::policy::{CgroupGlob, Policy, Rule};
 
-use super::Class;
+use super::class::Class;
 
 // The policy refuses what the kernel has no room for. Libraries need texts beside rules.
 const _: () = {
