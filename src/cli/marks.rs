@@ -14,7 +14,7 @@ use crate::proc::numbers_in;
 use crate::running::{self, Role};
 use crate::sched;
 
-use super::print;
+use super::output::print;
 
 /// How often a process that starts threads meanwhile is gone through again.
 const MAX_ROUNDS: usize = 8;

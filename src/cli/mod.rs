@@ -7,32 +7,36 @@ mod feed;
 mod generate;
 mod log;
 mod marks;
+mod output;
 mod policy;
+mod seconds;
 mod topology;
 mod trace;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use ::log::warn;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::identify::Class;
 use crate::policy::cpuset::CpuSet;
-use crate::policy::effective::Effective;
 use crate::running::{Role, Running};
 use crate::sched::reload::PolicyFile;
 use crate::sched::{self, Config, export, monitor, stats};
 use crate::shutdown::Shutdown;
 use crate::stdout::Stdout;
 use crate::top;
+
+use output::{Failure, say};
+use seconds::seconds;
 
 /// A sched_ext scheduler that keeps GPU launch threads running beside noisy neighbours.
 ///
@@ -149,20 +153,6 @@ enum Command {
     Generate(generate::Generate),
 }
 
-/// An error with its exit code.
-enum Failure {
-    /// Bad usage, policy or input: 2.
-    Input(anyhow::Error),
-    /// Everything else: 1.
-    Runtime(anyhow::Error),
-}
-
-impl From<anyhow::Error> for Failure {
-    fn from(error: anyhow::Error) -> Self {
-        Self::Runtime(error)
-    }
-}
-
 /// Runs what the command line asks for.
 pub fn main(cli: Cli) -> ExitCode {
     log::start(cli.verbose, cli.run.log_format);
@@ -181,7 +171,9 @@ pub fn main(cli: Cli) -> ExitCode {
         Some(Command::Feed(options)) => explain_bpf(feed::run(&options), cli.run.log_format),
         Some(Command::Trace(args)) => explain_bpf(trace::run(&args), cli.run.log_format),
         Some(Command::Analyze(args)) => analyze::run(&args),
-        Some(Command::Generate(args)) => generate::run(&args).map_err(Failure::from),
+        Some(Command::Generate(args)) => {
+            generate::run(&args, &Cli::command()).map_err(Failure::from)
+        }
     };
     let (error, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,
@@ -213,7 +205,7 @@ fn run(args: &Run, verbose: bool) -> Result<(), Failure> {
         return Ok(monitor::monitor(interval, out, &shutdown)?);
     }
     // Everything is validated before anything is changed.
-    let policy = read_policy(args.policy.as_deref(), args.preferred_cpus.as_ref())
+    let policy = policy::in_effect(args.policy.as_deref(), args.preferred_cpus.as_ref())
         .map_err(Failure::Input)?;
     let config = Config {
         exit_dump_len: args.exit_dump_len,
@@ -271,48 +263,12 @@ fn explain(format: log::Format, checks: Option<&[&str]>) {
     }
 }
 
-/// Reads and validates the policy that the flags ask for; now, and again at every reload.
-fn read_policy(file: Option<&Path>, flag: Option<&CpuSet>) -> Result<Effective> {
-    let document = policy::chosen(file, flag, &policy::online()?)?;
-    if let Some(path) = file {
-        policy::warn_of(path, &document);
-    }
-    Ok(Effective::of(&document, flag))
-}
-
 /// The policy file of the command line, to be followed.
 fn policy_file(args: &Run) -> Option<PolicyFile> {
     let path = args.policy.clone()?;
     let (file, flag) = (path.clone(), args.preferred_cpus.clone());
-    let read = Box::new(move || read_policy(Some(&file), flag.as_ref()));
+    let read = Box::new(move || policy::in_effect(Some(&file), flag.as_ref()));
     Some(PolicyFile { path, read })
-}
-
-/// Prints what was asked for. Where nobody reads it any more, what remains to be done is done, and its exit code
-/// counts.
-fn print(text: &str) -> Result<()> {
-    let mut stdout = io::stdout().lock();
-    match stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("writing to standard output"),
-    }
-}
-
-/// Says something beside it, whether anybody listens or not: `eprint!` panics then.
-fn say(text: &str) {
-    let _ = io::stderr().write_all(text.as_bytes());
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let expected = || "expected seconds, for instance 1 or 0.5".to_owned();
-    let seconds: f64 = text.parse().map_err(|_| expected())?;
-    if !(0.01..=86_400.0).contains(&seconds) {
-        return Err(expected());
-    }
-    Ok(Duration::from_secs_f64(seconds))
 }
 
 #[cfg(test)]
@@ -371,13 +327,5 @@ mod tests {
         assert!(!parse("scx_gpuaware mark --class launch --tid 3 --pid 4"));
         assert!(!parse("scx_gpuaware mark --class nonsense --tid 3"));
         assert!(!parse("scx_gpuaware mark --class launch --tid 0"));
-    }
-
-    #[test]
-    fn intervals_are_positive_seconds() {
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        assert!(seconds("0").is_err());
-        assert!(seconds("-1").is_err());
-        assert!(seconds("x").is_err());
     }
 }
