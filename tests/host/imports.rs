@@ -39,7 +39,7 @@ fn circles(graph: &Graph) -> Vec<Vec<String>> {
 /// What stands outside tests and comments.
 fn code(file: &Path) -> String {
     let text = fs::read_to_string(file).unwrap();
-    let end = ["#[cfg(test)]\nmod tests", "#[cfg(test)]\npub mod samples"]
+    let end = ["#[cfg(test)]\nmod tests", "#[cfg(test)]\npub mod"]
         .iter()
         .filter_map(|mark| text.find(mark))
         .min();

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::bpffs::Obstacle;
-use crate::doctor::{Gpu, Libcuda, Realtime};
+use crate::doctor::{Gpu, Libcuda, Realtime, Verdict};
 use crate::identify::flavour::Flavour;
 
 /// A host on which all is well.
