@@ -30,7 +30,7 @@ use crate::identify::Class;
 use crate::policy::cpuset::CpuSet;
 use crate::running::{Role, Running};
 use crate::sched::reload::PolicyFile;
-use crate::sched::{self, Config, export, monitor, stats};
+use crate::sched::{self, Config, export, monitor, server};
 use crate::shutdown::Shutdown;
 use crate::stdout::Stdout;
 use crate::top;
@@ -197,7 +197,7 @@ fn has_lost_its_reader(error: &anyhow::Error) -> bool {
 
 fn run(args: &Run, verbose: bool) -> Result<(), Failure> {
     if args.help_stats {
-        return Ok(stats::describe()?);
+        return Ok(server::describe()?);
     }
     if let Some(interval) = args.monitor {
         let shutdown = Shutdown::watch(|| {})?;
