@@ -201,8 +201,9 @@ fn c_graph(folder: &Path, prefix: &str) -> Graph {
 }
 
 #[test]
-fn no_file_of_the_bench_is_part_of_a_circle() {
+fn no_file_of_the_scheduler_or_the_bench_is_part_of_a_circle() {
     for folder in [
+        "src",
         "bench/src",
         "bench/workloads/llm_client/src",
         "bench/workloads/llm_server/src",
@@ -210,18 +211,6 @@ fn no_file_of_the_bench_is_part_of_a_circle() {
         let found = circles(&rust_graph(&repository().join(folder)));
         assert!(found.is_empty(), "{folder}: {found:#?}");
     }
-}
-
-#[test]
-fn no_file_of_these_rooms_of_the_scheduler_is_part_of_a_circle() {
-    let mut found = circles(&rust_graph(&repository().join("src")));
-    found.retain(|ring| {
-        ["policy", "topology", "trace", "top"].iter().any(|room| {
-            ring.iter()
-                .any(|file| file.split("::").next() == Some(room))
-        })
-    });
-    assert!(found.is_empty(), "{found:#?}");
 }
 
 #[test]
