@@ -3,7 +3,7 @@
 //!
 //! Owns the affinity of every thread that it has changed, and the file that remembers the originals if
 //! this process is killed. Where a pinned thread runs among its CPUs is the scheduler's business; which
-//! CPUs it gets is dealt in `policy::pin`. docs/scheduling.md says why this is done with affinities.
+//! CPUs it gets is dealt in `policy::pin`. docs/decisions/pins-by-affinity.md says why.
 
 mod ledger;
 pub mod threads;
