@@ -7,6 +7,8 @@ BENCH    := $(TARGET)/release/gpuaware-bench
 DIST     := $(TARGET)/dist
 CARGO_DEB := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/scx_gpuaware/cargo-deb/bin/cargo-deb
 PREFIX   ?= /usr/local
+# What `scx_gpuaware --version` says beside the version.
+export GPUAWARE_REVISION := $(shell git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)
 DESTDIR  ?=
 # What make test-full tries the scheduler on: each series that the distribution has complete from 6.16 on, and its newest.
 KERNELS  ?= 6.16 6.17 6.18 7.3

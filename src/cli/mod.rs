@@ -55,12 +55,21 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Reads a command line, the program's name first.
+    /// Reads a command line, the program's name first. The git revision of the program is for `--version`.
     ///
     /// # Errors
     /// clap's, which also prints help and the version: [`clap::Error::exit`].
-    pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+    pub fn read(
+        args: impl IntoIterator<Item = OsString>,
+        revision: Option<&str>,
+    ) -> Result<Self, clap::Error> {
         let mut command = Self::command();
+        if let Some(revision) = revision {
+            // clap keeps it for as long as the program runs.
+            let version: &'static str =
+                format!("{} ({revision})", env!("CARGO_PKG_VERSION")).leak();
+            command = command.version(version);
+        }
         let mut matches = command.try_get_matches_from_mut(args)?;
         // Not clap's args_conflicts_with_subcommands, which shuts out --verbose as well.
         let of_run = Run::augment_args(clap::Command::default());
@@ -281,7 +290,15 @@ mod tests {
     }
 
     fn read(args: &str) -> Result<Cli, clap::Error> {
-        Cli::read(args.split(' ').map(OsString::from))
+        Cli::read(args.split(' ').map(OsString::from), None)
+    }
+
+    #[test]
+    fn the_version_names_the_revision() {
+        let args = ["scx_gpuaware", "--version"].map(OsString::from);
+        let said = Cli::read(args, Some("0123abc")).unwrap_err().to_string();
+        let expected = concat!("scx_gpuaware ", env!("CARGO_PKG_VERSION"), " (0123abc)\n");
+        assert_eq!(said, expected);
     }
 
     #[test]
