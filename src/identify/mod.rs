@@ -57,14 +57,12 @@ use observers::Observers;
 use probes::Probes;
 use programs::{run_iterator, run_syscall_program};
 use rest::cpu_time;
-use rules::Rules;
+use rules::{Rules, Unmatched};
 use tags::Tags;
 use window::Phase;
 
 /// How often cgroups, programs and names are looked after: who needs a class has it within 250 ms.
 const STEP: Duration = Duration::from_millis(100);
-/// Rules that have matched nobody for so long are named.
-const UNMATCHED_AFTER: Duration = Duration::from_secs(60);
 /// Going through all tasks is not cheap.
 const LONGEST_EXPIRY_STEP: Duration = Duration::from_secs(10);
 
@@ -84,8 +82,7 @@ pub struct Identify<'obj> {
     hints: Hints,
     bounds: Bounds,
     next_expiry: Duration,
-    /// When to say which rules have matched nobody; `None`: it was said.
-    unmatched_due: Option<Duration>,
+    unmatched: Unmatched,
     started: Instant,
 }
 
@@ -143,7 +140,7 @@ impl<'obj> Identify<'obj> {
             hints: Hints::default(),
             bounds: policy.identify.clone(),
             next_expiry: Duration::ZERO,
-            unmatched_due: None,
+            unmatched: Unmatched::default(),
             started: Instant::now(),
         };
         identify.follow(policy)?;
@@ -213,7 +210,7 @@ impl<'obj> Identify<'obj> {
         self.hints.follow(self.started.elapsed(), &self.skel)?;
         self.name_all()?;
         self.rules_stored = true;
-        self.unmatched_due = Some(self.started.elapsed() + UNMATCHED_AFTER);
+        self.unmatched.rules_changed(self.started.elapsed());
         Ok(())
     }
 
@@ -299,14 +296,12 @@ impl<'obj> Identify<'obj> {
         }
     }
 
-    /// A rule with a typing error is quiet: the log has it once, when whom it is for should be there.
     fn tell_unmatched(&mut self, now: Duration) -> Result<()> {
-        if self.unmatched_due.is_none_or(|due| now < due) {
+        if !self.unmatched.is_due(now) {
             return Ok(());
         }
-        self.unmatched_due = None;
         for rule in self.rules.unmatched(&self.pins.records()?) {
-            info!("nobody has a class by the rule {rule} so far");
+            info!("nobody has a class by the rule {rule}, a minute after it came into force");
         }
         Ok(())
     }

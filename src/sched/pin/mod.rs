@@ -141,7 +141,10 @@ impl Pinning {
         for (number, pin) in self.policy.pins.iter().enumerate() {
             if !matched.contains(&number) {
                 let rules: Vec<_> = pin.rules.iter().map(ToString::to_string).collect();
-                info!("no thread is pinned by {} so far", rules.join(" or "));
+                info!(
+                    "no thread is pinned by {}, a minute after it came into force",
+                    rules.join(" or ")
+                );
             }
         }
     }
