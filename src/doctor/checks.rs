@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Facts to findings, one function a check. Pure.
 
+use crate::identify::printable;
 use crate::policy::cpuset::MAX_CPU;
 
 use super::facts::Facts;
@@ -312,7 +313,7 @@ fn realtime(facts: &Facts) -> Judgement {
     let names: Vec<_> = facts
         .realtime
         .iter()
-        .map(|thread| format!("{} ({})", thread.comm, thread.tid))
+        .map(|thread| format!("{} ({})", printable(&thread.comm), thread.tid))
         .collect();
     warning(
         format!(

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::identify::Class;
 use crate::identify::marks::{Mark, Pins};
+use crate::identify::{Class, printable};
 use crate::proc::{PROC, Stat};
 use crate::sched::stats::{Metrics, Totals};
 
@@ -76,7 +76,7 @@ fn thread(mark: Mark) -> Thread {
         source: mark.source.name(),
         cpu: Stat::read(&folder).and_then(|stat| stat.cpu),
         times: times_of(&times),
-        comm: mark.comm,
+        comm: printable(&mark.comm),
     }
 }
 
