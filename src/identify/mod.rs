@@ -27,6 +27,7 @@ mod rest;
 pub mod rules;
 mod store;
 mod tags;
+mod users;
 pub mod window;
 
 use std::collections::{HashMap, HashSet};
@@ -59,6 +60,7 @@ use programs::{run_iterator, run_syscall_program};
 use rest::cpu_time;
 use rules::{Rules, Unmatched};
 use tags::Tags;
+use users::Users;
 use window::Phase;
 
 /// How often cgroups, programs and names are looked after: who needs a class has it within 250 ms.
@@ -83,6 +85,7 @@ pub struct Identify<'obj> {
     bounds: Bounds,
     next_expiry: Duration,
     unmatched: Unmatched,
+    users: Users,
     started: Instant,
 }
 
@@ -141,6 +144,7 @@ impl<'obj> Identify<'obj> {
             bounds: policy.identify.clone(),
             next_expiry: Duration::ZERO,
             unmatched: Unmatched::default(),
+            users: Users::default(),
             started: Instant::now(),
         };
         identify.follow(policy)?;
@@ -287,6 +291,7 @@ impl<'obj> Identify<'obj> {
         self.hints.follow(now, &self.skel)?;
         self.expire(now)?;
         self.tell_unmatched(now)?;
+        self.tell_users(now)?;
         let stale_before = self.seen_before(self.bounds.expire / 2)?;
         match &mut self.probes {
             Some(probes) => Ok(probes
@@ -303,6 +308,18 @@ impl<'obj> Identify<'obj> {
         for rule in self.rules.unmatched(&self.pins.records()?) {
             info!("nobody has a class by the rule {rule}, a minute after it came into force");
         }
+        Ok(())
+    }
+
+    /// Where nobody is said to be trusted everybody is, and the log has who makes use of it.
+    fn tell_users(&mut self, now: Duration) -> Result<()> {
+        let finds = counters::probes(&self.skel).finds;
+        if self.rules.trusted_uids.is_some() || !self.users.are_due(now, finds) {
+            return Ok(());
+        }
+        let start = cpu_time();
+        self.users.tell(&self.pins.records()?);
+        self.users.looked(now, cpu_time().saturating_sub(start));
         Ok(())
     }
 

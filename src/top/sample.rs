@@ -96,6 +96,26 @@ fn times_of(schedstat: &str) -> Times {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identify::Source;
+
+    #[test]
+    fn a_name_is_spelled_out_for_the_terminal() {
+        let mark = Mark {
+            tid: 0,
+            tgid: 0,
+            comm: "a\x1b[2J\n".to_owned(),
+            class: Class::Launch,
+            source: Source::Uprobe,
+            symbol: None,
+            evidence: String::new(),
+            cgroup_id: 1,
+            first_seen_ns: None,
+            age_ms: None,
+            last_seen_ms: None,
+            hits: 1,
+        };
+        assert_eq!(thread(mark).comm, "a\\u{1b}[2J\\n");
+    }
 
     #[test]
     fn reads_this_thread() {
