@@ -51,7 +51,7 @@ lint: setup ## Check formatting and lints: rustfmt, clippy, clang-format, shellc
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --release -- -D warnings
 	clang-format-19 --dry-run --Werror $(C_FILES)
-	shellcheck packaging/*.sh bench/*.sh packaging/debian/postrm .ci/run tests/*.sh tests/data/sysfs/record.sh
+	shellcheck packaging/*.sh bench/*.sh packaging/debian/postrm .ci/run tests/*.sh tests/data/sysfs/record.sh fuzz/run.sh
 
 deb: build ## Build the Debian package into target/debian
 	$(TARGET)/release/scx_gpuaware generate $(DIST)
