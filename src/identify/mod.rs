@@ -30,7 +30,7 @@ mod tags;
 mod users;
 pub mod window;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -366,13 +366,11 @@ impl<'obj> Identify<'obj> {
     /// Processes that mapped something may map libcuda; programs that started and threads that were
     /// renamed may match other rules.
     fn follow_events(&mut self, now: Duration) -> Result<()> {
-        let mut changed = HashSet::new();
+        // Of those that are looked at later `/proc` has the new names by then.
         let mut renamed = HashMap::new();
         for event in self.events.take(&self.skel, now)? {
             match event {
-                Event::Execed { tgid } => {
-                    changed.insert(tgid);
-                }
+                Event::Execed { tgid } => self.is_to_be_named(tgid),
                 Event::Mapped { tgid } => {
                     if let Some(probes) = &mut self.probes {
                         probes.mapped(tgid);
@@ -380,7 +378,7 @@ impl<'obj> Identify<'obj> {
                 }
                 Event::Renamed { tid, tgid, comm } => {
                     renamed.insert(tid, comm);
-                    changed.insert(tgid);
+                    self.is_to_be_named(tgid);
                 }
                 Event::Rescan => {
                     if let Some(probes) = &mut self.probes {
@@ -395,26 +393,33 @@ impl<'obj> Identify<'obj> {
                 }
             }
         }
-        self.name_processes(changed, &renamed)
+        let Some(mut names) = self.names.take() else {
+            return Ok(());
+        };
+        let mut result = Ok(());
+        names.look(now, &renamed, |named| {
+            if result.is_ok() {
+                result = self.name(named);
+            }
+        });
+        self.names = Some(names);
+        result
+    }
+
+    fn is_to_be_named(&mut self, tgid: u32) {
+        if let Some(names) = &mut self.names {
+            names.push(tgid);
+        }
     }
 
     /// Looks every thread up that there is.
     fn name_all(&self) -> Result<()> {
-        let all = self.names.as_ref().map(Names::all_processes);
-        self.name_processes(all.unwrap_or_default(), &HashMap::new())
-    }
-
-    fn name_processes(
-        &self,
-        processes: impl IntoIterator<Item = u32>,
-        renamed: &HashMap<u32, String>,
-    ) -> Result<()> {
         let Some(names) = &self.names else {
             return Ok(());
         };
         let mut result = Ok(());
-        for tgid in processes {
-            names.of_process(tgid, renamed, |named| {
+        for tgid in names.all_processes() {
+            names.of_process(tgid, &HashMap::new(), |named| {
                 if result.is_ok() {
                     result = self.name(named);
                 }
