@@ -159,12 +159,10 @@ impl Rules {
     /// The rules by which none of `records` has its class, in words.
     pub fn unmatched(&self, records: &[intf::gpuaware_mark_record]) -> Vec<String> {
         // Without a rule the number is 0, which is that of a rule.
+        let without = [None, Some(Source::Mark), Some(Source::Hint)];
         let by_rule = records
             .iter()
-            .filter(|record| match Source::from_wire(record.source) {
-                None | Some(Source::Mark | Source::Hint) => false,
-                Some(_) => true,
-            });
+            .filter(|record| !without.contains(&Source::from_wire(record.source)));
         let matched: HashSet<_> = by_rule.map(|record| record.rule).collect();
         let texts = (0..).zip(self.texts());
         texts
