@@ -276,7 +276,8 @@ fn read_output(kind: Kind, text: &str) -> Result<Own> {
         Kind::Hackbench => hackbench::parse(text),
         Kind::Iperf3 => iperf3::parse(text),
         Kind::Fio => fio::parse(text),
-    }
+    }?
+    .checked()
 }
 
 /// Has `text` read as the output of every program.
