@@ -10,8 +10,8 @@ use crate::policy::Rule;
 use crate::policy::rule::ThreadFacts;
 use crate::proc::{Program, Stat, numbers_in};
 
-use super::cpu_time;
 use super::mappers::{Mappers, Spent};
+use super::rest::cpu_time;
 use super::rules::Rules;
 
 /// How often a process that starts threads meanwhile is gone through again.
