@@ -216,7 +216,7 @@ mod tests {
         let mut names = names("{ comm = \"new\" }", proc.path()).unwrap();
         (0..MANY).for_each(|tgid| names.push(tgid));
         let (mut now, mut rounds) = (Duration::ZERO, Vec::new());
-        let mut look = |names: &mut Names, now| {
+        let look = |names: &mut Names, now| {
             let mut said = Vec::new();
             names.look(now, &HashMap::new(), |named| said.push(named.tid));
             said
