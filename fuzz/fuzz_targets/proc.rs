@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use scx_gpuaware::identify::libcuda;
-use scx_gpuaware::identify::printable;
+use scx_gpuaware::printable::printable;
 use scx_gpuaware::proc::Stat;
 use scx_gpuaware::proc::mounts::Mounts;
 use scx_gpuaware::topology::proc_stat::irq_times;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Facts to findings, one function a check. Pure.
 
-use crate::identify::printable;
 use crate::policy::cpuset::MAX_CPU;
+use crate::printable::printable;
 
 use super::facts::Facts;
 use super::finding::{Finding, Judgement, listed, ok, problem, warning};

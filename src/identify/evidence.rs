@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::bpf::{intf, text};
+pub use crate::printable::printable;
 use crate::proc::mounts::Mounts;
 use crate::proc::{self, PROC};
 
@@ -18,20 +19,6 @@ const FIRST_LIBRARY: u32 = 1 << 16;
 /// Key of the text that says that an xattr gave a cgroup its class.
 pub const XATTR: u32 = FIRST_LIBRARY - 1;
 const SYMBOL_BITS: usize = 8;
-
-/// `text` with control characters spelled out: anybody can name a thread or a file so that it adds a
-/// line or an escape sequence to what root reads, or has the rest of a line read from right to left.
-pub fn printable(text: &str) -> String {
-    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let spelled = text.chars().flat_map(|c| {
-        let (plain, escaped) = match c.is_control() || turns(c) {
-            true => (None, Some(c.escape_default())),
-            false => (Some(c), None),
-        };
-        plain.into_iter().chain(escaped.into_iter().flatten())
-    });
-    spelled.collect()
-}
 
 /// Key of the text that names library `number`.
 pub fn library_key(number: usize) -> u32 {
@@ -133,13 +120,6 @@ mod tests {
             Some("/")
         );
         assert_eq!(tagged_above(root.path(), folder, 1), None);
-    }
-
-    #[test]
-    fn names_add_neither_lines_nor_escape_sequences() {
-        let text = "a b\u{1b}[2J\n 7 launch\u{9b}\u{fffd}é";
-        assert_eq!(printable(text), "a b\\u{1b}[2J\\n 7 launch\\u{9b}\u{fffd}é");
-        assert_eq!(printable("a\u{202e}b\u{2066}"), "a\\u{202e}b\\u{2066}");
     }
 
     #[test]

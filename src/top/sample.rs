@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
+use crate::identify::Class;
 use crate::identify::marks::{Mark, Pins};
-use crate::identify::{Class, printable};
+use crate::printable::printable;
 use crate::proc::{PROC, Stat};
 use crate::sched::stats::{Metrics, Totals};
 

@@ -12,7 +12,7 @@ use super::kernel::{IrqTotal, PreemptorTotal};
 use super::schema::{End, EndedBy, Header, Kind, Launches};
 use super::session::Outcome;
 use super::threads::{Counters, Thread};
-use crate::identify::printable;
+use crate::printable::printable;
 
 /// Version of the JSON's layout.
 const VERSION: u32 = 1;

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use crate::identify::printable;
+use crate::printable::printable;
 
 /// A table with what must be said about it. The first column is text, the others are figures.
 #[derive(Debug, Clone, Default)]
