@@ -7,9 +7,10 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use clap::Args;
 
+use crate::identify::Class;
 use crate::identify::marks::{Mark, Pins};
-use crate::identify::{Class, printable};
 use crate::pidfd;
+use crate::printable::printable;
 use crate::proc::numbers_in;
 use crate::running::{self, Role};
 use crate::sched;

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::bpf::{intf, text};
-pub use crate::printable::printable;
 use crate::proc::mounts::Mounts;
 use crate::proc::{self, PROC};
 

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use log::{debug, warn};
 
+use crate::printable::printable;
 use crate::proc::{PROC, numbers_in};
 
-use super::evidence;
 use super::flavour::{Flavour, PLACES};
 use super::libcuda;
 use super::library::{FileId, Library, MappedFile, by_fd};
@@ -261,7 +261,7 @@ impl Libraries {
                 mapped_by,
             }),
             Err(error) => {
-                let name = evidence::printable(&name.display().to_string());
+                let name = printable(&name.display().to_string());
                 warn!("cannot probe {name}: {error:#}");
                 None
             }

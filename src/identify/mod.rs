@@ -3,6 +3,7 @@
 //!
 //! Works under any scheduler. What the classes mean is the scheduler's business.
 
+mod backlog;
 pub mod cgroups;
 mod class;
 mod counters;
@@ -14,7 +15,6 @@ mod hints;
 pub mod libcuda;
 pub mod libraries;
 pub mod library;
-mod mappers;
 pub mod marks;
 mod names;
 mod observers;
@@ -48,7 +48,6 @@ use crate::proc::PROC;
 use crate::proc::mounts::Mounts;
 
 pub use class::{Class, Source};
-pub use evidence::printable;
 
 use events::{Event, Events};
 use hints::Hints;

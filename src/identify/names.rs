@@ -4,14 +4,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::policy::Rule;
 use crate::policy::rule::ThreadFacts;
 use crate::proc::{Program, Stat, numbers_in};
 
-use super::mappers::{Mappers, Spent};
-use super::rest::cpu_time;
+use super::backlog::Backlog;
+use super::rest::spending;
 use super::rules::Rules;
 
 /// How often a process that starts threads meanwhile is gone through again.
@@ -24,7 +24,7 @@ pub struct Names {
     /// Must the executable or the arguments be known?
     of_process: bool,
     /// Who started a program or was renamed: anybody can have that done in a loop.
-    waiting: Mappers,
+    waiting: Backlog,
 }
 
 /// A thread and the rules that it matches by name.
@@ -55,7 +55,7 @@ impl Names {
             proc: proc.to_path_buf(),
             rules,
             of_process,
-            waiting: Mappers::default(),
+            waiting: Backlog::default(),
         })
     }
 
@@ -76,12 +76,9 @@ impl Names {
             return;
         }
         let mut waiting = std::mem::take(&mut self.waiting);
-        let (start, began) = (cpu_time(), Instant::now());
-        let spent = || Spent {
-            cpu: cpu_time().saturating_sub(start),
-            clock: began.elapsed(),
-        };
-        waiting.look(now, spent, |tgid| self.of_process(tgid, renamed, &mut say));
+        waiting.look(now, spending(), |tgid| {
+            self.of_process(tgid, renamed, &mut say)
+        });
         self.waiting = waiting;
     }
 
@@ -150,6 +147,7 @@ impl Names {
 mod tests {
     use std::os::unix::process::CommandExt;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
 
     use super::*;
     use crate::policy::Policy;

@@ -2,7 +2,7 @@
 //! The launch probes on every libcuda in use, and arming them in time.
 
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use libbpf_rs::Link;
@@ -12,12 +12,13 @@ use crate::bpf::identify::IdentifySkel;
 use crate::bpf::intf;
 use crate::pidfd;
 use crate::policy::EntryPoints;
+use crate::printable::printable;
 
+use super::backlog::Backlog;
 use super::libraries::{self, Libraries};
 use super::library::{self, FileId, Library};
-use super::mappers::{Mappers, Spent};
 use super::marks::Pins;
-use super::rest::cpu_time;
+use super::rest::{Spent, cpu_time, spending};
 use super::rules::Rules;
 use super::window::{Action, Bounds, Phase, Threads, Window};
 use super::{counters, evidence, programs, store};
@@ -37,7 +38,7 @@ struct Probed {
 /// All uprobes.
 pub struct Probes {
     libraries: Libraries,
-    mappers: Mappers,
+    mappers: Backlog,
     /// Has the loader's cache to be read again?
     is_cache_old: bool,
     /// CPU time that asking the kernel took since processes were looked at.
@@ -63,7 +64,7 @@ impl Probes {
     ) -> Self {
         let mut probes = Self {
             libraries: Libraries::default(),
-            mappers: Mappers::default(),
+            mappers: Backlog::default(),
             is_cache_old: false,
             asking: Duration::ZERO,
             next_census: Duration::ZERO,
@@ -130,12 +131,15 @@ impl Probes {
                 .filter(|&tgid| is_gone(tgid))
                 .for_each(|tgid| self.mappers.push(tgid));
         }
-        let (libraries, start, began) = (&mut self.libraries, cpu_time(), Instant::now());
+        let (libraries, spent) = (&mut self.libraries, spending());
         self.mappers.look(
             now,
-            || Spent {
-                cpu: self.asking + cpu_time().saturating_sub(start),
-                clock: began.elapsed(),
+            || {
+                let Spent { cpu, clock } = spent();
+                Spent {
+                    cpu: self.asking + cpu,
+                    clock,
+                }
             },
             |tgid| {
                 let mapped_file = |tgid, address| mapped_file(skel, tgid, address);
@@ -271,7 +275,7 @@ impl Probes {
             let is_used = !unused.contains(&probed.library.id);
             if !is_used {
                 let name = probed.library.path.display().to_string();
-                info!("nobody maps {} any more", evidence::printable(&name));
+                info!("nobody maps {} any more", printable(&name));
                 store::forget_text(skel, evidence::library_key(probed.number));
             }
             is_used
@@ -281,7 +285,7 @@ impl Probes {
     /// Starts to probe these libraries.
     fn add(&mut self, skel: &IdentifySkel<'_>, found: Vec<Library>) {
         for library in found {
-            let name = evidence::printable(&library.path.display().to_string());
+            let name = printable(&library.path.display().to_string());
             self.nr_added += 1;
             match Probed::new(skel, library, self.nr_added) {
                 Ok(mut probed) => {

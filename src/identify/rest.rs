@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! When to do again what anybody on the machine can have done at any time, such as going through all cgroups.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 
@@ -27,6 +27,24 @@ impl Rest {
     /// followed by a rest of twenty.
     pub fn begin(&mut self, now: Duration, cpu: Duration) {
         self.next = now + (cpu * REST).max(INTERVAL);
+    }
+}
+
+/// What a piece of work has taken so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Spent {
+    /// CPU time.
+    pub cpu: Duration,
+    /// Time by the clock.
+    pub clock: Duration,
+}
+
+/// Tells what the calling thread has spent since this was called.
+pub fn spending() -> impl Fn() -> Spent {
+    let (start, began) = (cpu_time(), Instant::now());
+    move || Spent {
+        cpu: cpu_time().saturating_sub(start),
+        clock: began.elapsed(),
     }
 }
 

@@ -17,10 +17,10 @@ use anyhow::Result;
 use log::{info, warn};
 
 use super::state_file::StateFile;
-use crate::identify::printable;
 use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
 use crate::policy::pin::Dealer;
+use crate::printable::printable;
 use crate::proc::mounts::Mounts;
 
 use ledger::{Ledger, Pinned};
