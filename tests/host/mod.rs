@@ -20,6 +20,5 @@ mod policy;
 mod report;
 mod results;
 mod rules_of_the_house;
-mod security;
 mod serving;
 mod topology;
