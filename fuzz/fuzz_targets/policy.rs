@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use scx_gpuaware::policy::effective::{AsToml, entries};
+use scx_gpuaware::policy::effective::{AsToml, Entry, entries};
 use scx_gpuaware::policy::{Document, PolicyError, cpuset::CpuSet};
 
 fn check_explained(error: &PolicyError, text: &str) {
@@ -15,10 +15,10 @@ fn check_explained(error: &PolicyError, text: &str) {
     }
 }
 
-fn shown(document: &Document) -> String {
-    let entries = entries(document, None);
-    let (entries, file) = (&entries[..], "policy");
-    AsToml { entries, file }.to_string()
+/// What is in effect, wherever it came from.
+fn values(entries: &[Entry]) -> Vec<String> {
+    let value = |entry: &Entry| format!("{} {:?}", entry.key, entry.value);
+    entries.iter().map(value).collect()
 }
 
 fuzz_target!(|text: &str| {
@@ -28,10 +28,15 @@ fuzz_target!(|text: &str| {
             if let Err(error) = document.check_on(&cpus) {
                 check_explained(&error, text);
             }
-            let text = shown(&document);
+            let before = entries(&document, None);
+            let shown = AsToml {
+                entries: &before,
+                file: "policy",
+            };
+            let text = shown.to_string();
             let again = Document::parse(&text);
             let again = again.unwrap_or_else(|error| panic!("{error}\n{text}"));
-            assert_eq!(shown(&again), text);
+            assert_eq!(values(&entries(&again, None)), values(&before), "{text}");
         }
         Err(error) => check_explained(&error, text),
     }
