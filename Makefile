@@ -18,7 +18,7 @@ DOCUMENTS = docs/*.md docs/decisions/*.md scheds/policies/*.toml hints/gpuaware.
 C_FILES   = $(shell git ls-files '*.c' '*.h' '*.cpp' '*.hpp' '*.cu')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo peers results test test-full lint deb install uninstall
+.PHONY: help setup build demo peers vllm results test test-full lint deb install uninstall
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -31,12 +31,16 @@ build: setup ## Build the scheduler, the bench harness, the emulated libcuda and
 	$(MAKE) --no-print-directory -C bench/fakecuda OUT=$(LAB)
 	$(MAKE) --no-print-directory -C bench/workloads/gpu_launch OUT=$(LAB)
 	$(MAKE) --no-print-directory -C bench/workloads/pipeline OUT=$(LAB)
+	$(MAKE) --no-print-directory -C bench/workloads/vllm_emulated OUT=$(LAB)
 
 demo: build ## Boot the lab, compare with EEVDF, taskset+nice and isolcpus, print the table
 	$(BENCH) run demo
 
 peers: setup ## Build the sched_ext schedulers that the matrix peers compares with: six minutes, once
 	@bash packaging/peers.sh
+
+vllm: build ## Install vLLM for CPUs, whose worker launches as a model on a GPU would: 6 GB, two minutes, once
+	@bash packaging/vllm.sh
 
 results: build ## Write docs/results.md and README's figures anew, from the runs that bench/runs/index.toml lists
 	$(BENCH) results

@@ -22,3 +22,4 @@ mod results;
 mod rules_of_the_house;
 mod serving;
 mod topology;
+mod vllm;

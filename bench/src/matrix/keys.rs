@@ -5,9 +5,10 @@
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::driver::Driver;
 use super::scalar::Positive;
-use super::served::{Client, Requests, Served, Server};
-use super::workload::{Driver, GpuLaunch, LlmServer, Program, Sync, Trace, Workload};
+use super::served::{Client, Launches, Requests, Served, Server};
+use super::workload::{GpuLaunch, LlmServer, Program, Sync, Trace, Workload};
 
 /// Every key optional but the name; a program that lacks one says so.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -85,9 +86,9 @@ impl Keys {
         let serving: &[ProgramName] = &[Llm, Vllm, LlamaServer, Endpoint];
         let genuine: &[ProgramName] = &[Vllm, LlamaServer, Endpoint];
         let keys: [(&'static str, bool, &[ProgramName]); 17] = [
-            ("profile", self.profile.is_some(), &[Launch, Llm]),
+            ("profile", self.profile.is_some(), &[Launch, Llm, Vllm]),
             ("sync", self.sync.is_some(), &[Launch, Llm]),
-            ("driver", self.driver.is_some(), &[Launch, Llm]),
+            ("driver", self.driver.is_some(), &[Launch, Llm, Vllm]),
             (
                 "args",
                 !self.args.is_empty(),
@@ -154,6 +155,21 @@ impl Keys {
         })
     }
 
+    /// Of a vLLM without a model.
+    fn launches(&self) -> Result<Option<Launches>, String> {
+        match (&self.profile, self.driver) {
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err(
+                "driver: expected a profile too: without one vLLM runs the model, by whatever driver it finds"
+                    .to_owned(),
+            ),
+            (Some(profile), driver) => Ok(Some(Launches {
+                profile: profile.clone(),
+                driver: driver.unwrap_or_default(),
+            })),
+        }
+    }
+
     fn served(self) -> Result<Served, String> {
         let requests = Requests {
             request_rate: self.rate()?,
@@ -174,6 +190,7 @@ impl Keys {
             LlamaServer => Server::LlamaCpp,
             _ => Server::Vllm {
                 gpu_memory_utilization: self.utilization()?,
+                instead: self.launches()?,
             },
         };
         let model = self.model.ok_or_else(|| {
@@ -275,16 +292,23 @@ impl From<Workload> for Keys {
 
 impl From<Served> for Keys {
     fn from(served: Served) -> Self {
+        let mut instead = None;
         let (program, utilization, base_url) = match served.server {
             Server::Vllm {
                 gpu_memory_utilization: share,
-            } => (Vllm, Some(Positive(share)), None),
+                instead: launches,
+            } => {
+                instead = launches;
+                (Vllm, Some(Positive(share)), None)
+            }
             Server::LlamaCpp => (LlamaServer, None, None),
             Server::Endpoint { base_url } => (Endpoint, None, Some(base_url)),
         };
         let requests = served.requests;
         Self {
             program,
+            driver: instead.as_ref().and_then(|launches| given(launches.driver)),
+            profile: instead.map(|launches| launches.profile),
             gpu_memory_utilization: utilization,
             base_url,
             model: Some(served.model),

@@ -2,6 +2,7 @@
 //! A comparison as data: which workloads beside which neighbours under which arms, how often and
 //! for how long. Reading and checking only; `run` executes it.
 
+mod driver;
 mod file;
 mod keys;
 mod model;
@@ -10,8 +11,9 @@ mod scalar;
 mod served;
 mod workload;
 
+pub use driver::Driver;
 pub use model::{Cgroups, Matrix};
 pub use reference::{Reference, ReferenceRow};
 pub use scalar::check_seconds;
-pub use served::{Client, Requests, Served, Server};
-pub use workload::{Driver, GpuLaunch, LlmServer, Program, Trace, Workload};
+pub use served::{Client, Launches, Requests, Served, Server};
+pub use workload::{GpuLaunch, LlmServer, Program, Trace, Workload};

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::driver::Driver;
+
 /// A server with an OpenAI-compatible API, and a client.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Served {
@@ -17,10 +19,22 @@ pub struct Served {
     pub requests: Requests,
 }
 
+/// What vLLM's worker launches instead of a model's step: `bench/workloads/vllm_emulated`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Launches {
+    /// Name of a profile there.
+    pub profile: String,
+    pub driver: Driver,
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum Server {
     /// `vllm serve`, with its share of the GPU's memory.
-    Vllm { gpu_memory_utilization: f64 },
+    Vllm {
+        gpu_memory_utilization: f64,
+        /// Absent: the model runs.
+        instead: Option<Launches>,
+    },
     /// llama.cpp's.
     LlamaCpp,
     /// One that runs already; no arm can be applied to it.

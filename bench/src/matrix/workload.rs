@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use super::driver::Driver;
 use super::served::{Served, Server};
 
 /// One workload of a matrix.
@@ -70,27 +71,6 @@ pub struct LlmServer {
     pub args: Vec<String>,
 }
 
-/// Which libcuda the workload gets.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Driver {
-    /// The machine's own where there is one with a GPU, else the emulated one.
-    #[default]
-    Auto,
-    Emulated,
-    Real,
-}
-
-impl Driver {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Emulated => "emulated",
-            Self::Real => "real",
-        }
-    }
-}
-
 /// The driver's ways to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -143,6 +123,10 @@ impl Workload {
             Program::Served(served) => {
                 let what = match &served.server {
                     Server::Endpoint { base_url } => base_url.clone(),
+                    Server::Vllm {
+                        instead: Some(launches),
+                        ..
+                    } => format!("vllm {}, launching {}", served.model, launches.profile),
                     server => format!("{} {}", server.name(), served.model),
                 };
                 format!(
@@ -188,6 +172,7 @@ mod tests {
             "name = \"b\"\nprogram = \"llm_server\"\nprofile = \"chat\"\nrequest_rate = 4\n\
              gpu_memory_utilization = 0.6\nslo_ttft_ms = 200",
             "name = \"c\"\nprogram = \"vllm\"\nmodel = \"m\"\nrequest_rate = 4\nclient = \"vllm_bench\"",
+            "name = \"f\"\nprogram = \"vllm\"\nmodel = \"made\"\nprofile = \"eager\"\ndriver = \"emulated\"\nrequest_rate = 4",
             "name = \"d\"\nprogram = \"llama_server\"\nmodel = \"/m.gguf\"\nrequest_rate = 1\nargs = [\"-c\", \"4096\"]",
             "name = \"e\"\nprogram = \"endpoint\"\nmodel = \"m\"\nbase_url = \"http://h:1\"\nrequest_rate = 1\n\
              client = \"aiperf\"\ntokenizer = \"/t\"\noutput_tokens = 64\nslo_tpot_ms = 20",
@@ -211,8 +196,13 @@ mod tests {
             |text: &str| parse(&format!("name = \"a\"\nrequest_rate = 1\n{text}")).unwrap_err();
         assert!(error("program = \"vllm\"").starts_with("model: expected what is served"));
         assert!(
-            error("program = \"vllm\"\nprofile = \"q\"")
-                .starts_with("profile: expected keys of vllm")
+            error("program = \"llama_server\"\nprofile = \"q\"")
+                .starts_with("profile: expected keys of llama_server")
+        );
+        let alone = error("program = \"vllm\"\nmodel = \"m\"\ndriver = \"real\"");
+        assert!(
+            alone.starts_with("driver: expected a profile too"),
+            "{alone}"
         );
         assert!(error("program = \"endpoint\"\nmodel = \"m\"").starts_with("base_url: expected"));
     }

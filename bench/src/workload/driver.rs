@@ -28,13 +28,7 @@ pub fn with_driver(line: &[OsString], lab: &Path, driver: Driver) -> Result<Comm
     let is_there = lab.join(LIBRARY).exists();
     let emulated = match driver {
         Driver::Auto => is_there && missing().is_some(),
-        Driver::Emulated if !is_there => {
-            bail!(
-                "driver = \"emulated\": expected {LIBRARY} in {}: run make build",
-                lab.display()
-            )
-        }
-        Driver::Emulated => true,
+        Driver::Emulated => emulated(lab).map(|_| true)?,
         Driver::Real => match missing() {
             Some(missing) => bail!(
                 "driver = \"real\": expected a GPU with its own driver: {missing}; \"emulated\" needs none"
@@ -46,6 +40,21 @@ pub fn with_driver(line: &[OsString], lab: &Path, driver: Driver) -> Result<Comm
         command.env("LD_LIBRARY_PATH", lab);
     }
     Ok(command)
+}
+
+/// The emulated driver's library.
+///
+/// # Errors
+/// It is not built.
+pub fn emulated(lab: &Path) -> Result<PathBuf> {
+    let library = lab.join(LIBRARY);
+    if !library.exists() {
+        bail!(
+            "driver = \"emulated\": expected {LIBRARY} in {}: run make build",
+            lab.display()
+        );
+    }
+    Ok(library)
 }
 
 /// What "auto" stands for on this machine.

@@ -5,6 +5,9 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
+use anyhow::Result;
+
+use super::vllm;
 use crate::cpus;
 use crate::matrix::{Client, Requests, Served, Server};
 use crate::workload::llm_server;
@@ -15,31 +18,52 @@ pub const VLLM_BENCH_RESULT: &str = "vllm-bench.json";
 pub const AIPERF_RESULT: &str = "profile_export.jsonl";
 
 /// The server on 127.0.0.1; `None`: it runs already.
-pub fn server(served: &Served, prefix: &[String], port: u16) -> Option<Command> {
+///
+/// # Errors
+/// A program or a driver that the matrix asks for is not there.
+pub fn server(
+    served: &Served,
+    prefix: &[String],
+    port: u16,
+    place: Place,
+) -> Result<Option<Command>> {
     let (program, mut words) = match &served.server {
-        Server::Endpoint { .. } => return None,
+        Server::Endpoint { .. } => return Ok(None),
         Server::Vllm {
             gpu_memory_utilization: share,
+            instead,
         } => {
-            let words = ["serve", &served.model, "--gpu-memory-utilization"].map(OsString::from);
-            (
-                "vllm",
-                [&words[..], &[OsString::from(share.to_string())][..]].concat(),
-            )
+            let mut line = Line(vec!["serve".into(), vllm::model(&served.model)?]);
+            line.flag("--gpu-memory-utilization", share);
+            if instead.is_some() {
+                vllm::ARGUMENTS.iter().for_each(|word| line.word(word));
+            }
+            let program = match instead {
+                Some(_) => vllm::with_plugin()?,
+                None => vllm::program(),
+            };
+            (program, line.0)
         }
         Server::LlamaCpp => {
             let words = ["--model", &served.model].map(OsString::from);
-            ("llama-server", words.to_vec())
+            ("llama-server".into(), words.to_vec())
         }
     };
     let port = port.to_string();
     words.extend(["--host", "127.0.0.1", "--port", &port].map(OsString::from));
     words.extend(served.args.iter().map(OsString::from));
     let line: Vec<OsString> = prefix.iter().map(OsString::from).collect();
-    let line = [line, vec![program.into()], words].concat();
+    let line = [line, vec![program], words].concat();
     let mut command = Command::new(&line[0]);
     command.args(&line[1..]);
-    Some(command)
+    if let Server::Vllm {
+        instead: Some(launches),
+        ..
+    } = &served.server
+    {
+        vllm::launch_instead(&mut command, launches, &place.target.join("lab"))?;
+    }
+    Ok(Some(command))
 }
 
 /// The client, which writes its results into `folder` or, if it is ours, to stdout. As in all workloads that
@@ -51,10 +75,10 @@ pub fn client(
     seed: u32,
     place: Place,
     folder: &Path,
-) -> Command {
+) -> Result<Command> {
     let words = match served.client {
         Client::Llm => llm_client(served, base_url, seconds, seed, place),
-        Client::VllmBench => vllm_bench(served, base_url, seconds, seed, folder),
+        Client::VllmBench => vllm_bench(served, base_url, seconds, seed, folder)?,
         Client::Aiperf => aiperf(served, base_url, seconds, seed, folder),
     };
     let mut command = Command::new("taskset");
@@ -70,7 +94,7 @@ pub fn client(
         command.args(["sh", "-c", "exec \"$@\" >&2", "sh"]);
     }
     command.args(words).env("PYTHONUNBUFFERED", "1");
-    command
+    Ok(command)
 }
 
 fn llm_client(
@@ -102,13 +126,14 @@ fn vllm_bench(
     seconds: f64,
     seed: u32,
     folder: &Path,
-) -> Vec<OsString> {
+) -> Result<Vec<OsString>> {
     let asked = &served.requests;
-    let mut line = Line(["vllm", "bench", "serve"].map(OsString::from).to_vec());
+    let mut line = Line(vec![vllm::program(), "bench".into(), "serve".into()]);
     line.flag("--backend", "openai");
     line.flag("--base-url", base_url);
     line.flag("--endpoint", "/v1/completions");
-    line.flag("--model", &served.model);
+    line.word("--model");
+    line.0.push(vllm::model(&served.model)?);
     if let Some(tokenizer) = &served.tokenizer {
         line.flag("--tokenizer", tokenizer);
     }
@@ -130,7 +155,7 @@ fn vllm_bench(
         line.word("--goodput");
         objectives.iter().for_each(|objective| line.word(objective));
     }
-    line.0
+    Ok(line.0)
 }
 
 fn aiperf(
@@ -209,19 +234,27 @@ mod tests {
         words.join(" ")
     }
 
-    fn client_line(served: &Served) -> String {
-        let place = Place {
+    fn place() -> Place<'static> {
+        Place {
             target: Path::new("/t"),
             preferred: "1",
-        };
-        line(&client(
-            served,
-            "http://127.0.0.1:9",
-            2.5,
-            3,
-            place,
-            Path::new("/out"),
-        ))
+        }
+    }
+
+    fn server_line(served: &Served, prefix: &[String]) -> String {
+        let command = server(served, prefix, 9, place()).unwrap();
+        line(&command.expect("a server of its own")).replace(&vllm_program(), "vllm")
+    }
+
+    fn client_line(served: &Served) -> String {
+        let out = Path::new("/out");
+        let command = client(served, "http://127.0.0.1:9", 2.5, 3, place(), out).unwrap();
+        line(&command).replace(&vllm_program(), "vllm")
+    }
+
+    /// Wherever it is on this machine.
+    fn vllm_program() -> String {
+        vllm::program().to_string_lossy().into_owned()
     }
 
     #[test]
@@ -230,17 +263,17 @@ mod tests {
         let vllm =
             served("program = \"vllm\"\nmodel = \"Qwen/Qwen3-0.6B\"\nargs = [\"--enforce-eager\"]");
         assert_eq!(
-            line(&server(&vllm, &prefix, 9).unwrap()),
+            server_line(&vllm, &prefix),
             "nice -n -10 vllm serve Qwen/Qwen3-0.6B --gpu-memory-utilization 0.9 --host 127.0.0.1 --port 9 --enforce-eager"
         );
         let llama =
             served("program = \"llama_server\"\nmodel = \"/m.gguf\"\nargs = [\"-c\", \"4096\"]");
         assert_eq!(
-            line(&server(&llama, &[], 9).unwrap()),
+            server_line(&llama, &[]),
             "llama-server --model /m.gguf --host 127.0.0.1 --port 9 -c 4096"
         );
         let url = served("program = \"endpoint\"\nmodel = \"m\"\nbase_url = \"http://h:1\"");
-        assert!(server(&url, &[], 9).is_none());
+        assert!(server(&url, &[], 9, place()).unwrap().is_none());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 mod command;
 mod local;
 mod results;
+mod vllm;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -74,7 +75,7 @@ impl Running {
         let folder = tempfile::tempdir().context("cannot create a folder for the client")?;
         let port = free_port()?;
         let name = served.server.name();
-        let mut server = command::server(served, &settings.prefix, port)
+        let mut server = command::server(served, &settings.prefix, port, place)?
             .map(|command| start(name, command))
             .transpose()?;
         let (base_url, health) = match &served.server {
@@ -85,7 +86,7 @@ impl Running {
         if let Some(server) = &server {
             threads::apply(&settings.threads, server.pid())?;
         }
-        let mut command = command::client(served, &base_url, seconds, round, place, folder.path());
+        let mut command = command::client(served, &base_url, seconds, round, place, folder.path())?;
         let client = Child::start(served.client.name(), &mut command)?;
         Ok(Self {
             served: served.clone(),

@@ -173,7 +173,28 @@ mod tests {
         slo_tpot_ms: Some(20.0),
     };
 
-    /// Written from `vllm/benchmarks/serve.py`, not by a run.
+    /// What 0.32 wrote: 40 requests of 64 and 32 tokens to the server of `make vllm`.
+    const VLLM_0_32: &str = include_str!("../../../tests/data/served/vllm-bench-0.32.json");
+
+    #[test]
+    fn a_real_result_reads_as_its_own_summary_has_it() {
+        let client = vllm_bench(VLLM_0_32, &SLO).unwrap();
+        let own: serde_json::Value = serde_json::from_str(VLLM_0_32).unwrap();
+        assert_eq!(
+            (client.offered, client.completed, client.failed),
+            (40, 40, 0)
+        );
+        let mean_ms = |list: &[f64]| list.iter().sum::<f64>() * 1e3 / list.len() as f64;
+        for (list, name) in [
+            (&client.ttfts, "mean_ttft_ms"),
+            (&client.tpots, "mean_tpot_ms"),
+        ] {
+            let expected = own[name].as_f64().unwrap();
+            assert!((mean_ms(list) - expected).abs() < 1e-6, "{name}");
+        }
+    }
+
+    /// Written from `vllm/benchmarks/serve.py`, not by a run: it has a failure.
     const VLLM: &str = include_str!("../../../tests/data/served/vllm-bench.json");
 
     #[test]

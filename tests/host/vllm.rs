@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! vLLM's plugin without vLLM: what it launches, and what it says of a profile that is none.
+
+use std::fs;
+use std::process::{Command, Output, Stdio};
+
+use scx_gpuaware::policy::Policy;
+use scx_gpuaware::policy::rule::ThreadFacts;
+
+use crate::process::{lab_folder, repository};
+
+/// Python that has the plugin and these variables.
+fn python(code: &str, variables: &[(&str, &str)]) -> Output {
+    let lab = lab_folder();
+    let plugin = repository().join("bench/workloads/vllm_emulated");
+    let mut command = Command::new("python3");
+    command
+        .args(["-c", code])
+        .env("PYTHONPATH", plugin)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("LIBRARY", lab.join("libgpu_step.so"))
+        .env("GPU_STEP_CUDA", lab.join("libcuda.so.1"))
+        .envs(variables.iter().copied())
+        .stdin(Stdio::null());
+    command.output().expect("python3")
+}
+
+#[test]
+fn a_step_lasts_as_long_as_its_kernels_and_longer_with_a_prompt() {
+    let code = r#"
+import os, time, vllm_emulated
+profile = vllm_emulated.read_profile("eager")
+step = vllm_emulated.Step(os.environ["LIBRARY"], profile)
+step.run(1, 1)
+def seconds(tokens, sequences):
+    start = time.monotonic()
+    step.run(tokens, sequences)
+    return time.monotonic() - start
+least = profile["launches_per_step"] * profile["kernel_ns"]
+assert seconds(1, 1) * 1e9 >= least, "a decoded token"
+assert seconds(513, 1) * 1e9 >= least + 512 * profile["prefill_ns_per_token"], "a prompt"
+"#;
+    let output = python(code, &[]);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn a_profile_that_is_none_is_refused_with_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bad.toml");
+    let shipped =
+        repository().join("bench/workloads/vllm_emulated/vllm_emulated/profiles/eager.toml");
+    let shipped = fs::read_to_string(shipped).unwrap();
+    for (text, says) in [
+        (
+            shipped.replace("sync", "sink"),
+            "sink: expected the keys sync, launches_per_step",
+        ),
+        (
+            shipped.replace("\"block\"", "\"wait\""),
+            "sync = 'wait': expected one of auto, spin, yield, block",
+        ),
+        (
+            shipped.replace("= 8_000", "= -1"),
+            "launch_gap_ns = -1: expected a whole number from 0",
+        ),
+        ("x".to_owned(), "bad.toml: "),
+    ] {
+        fs::write(&path, text).unwrap();
+        let code = "import os, vllm_emulated; vllm_emulated.read_profile(os.environ['PROFILE'])";
+        let output = python(code, &[("PROFILE", path.to_str().unwrap())]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(says), "{said}");
+    }
+}
+
+/// Process, main or other, name, how many, arguments, class by name, what it was seen doing.
+#[test]
+fn the_policy_for_llm_servers_fits_the_threads_of_vllm() {
+    let policy = fs::read_to_string(repository().join("scheds/policies/llm-server.toml")).unwrap();
+    let policy = Policy::parse(&policy).unwrap();
+    let threads = fs::read_to_string(repository().join("tests/data/vllm-threads.tsv")).unwrap();
+    let threads: Vec<Vec<&str>> = (threads.lines())
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.split('\t').collect())
+        .collect();
+    assert_eq!(
+        threads
+            .iter()
+            .filter(|thread| thread[6] == "launches")
+            .count(),
+        1
+    );
+    for thread in &threads {
+        let by_name = |cgroup: &str| {
+            let facts = ThreadFacts {
+                cgroup,
+                comm: thread[2],
+                exe: "/opt/vllm/bin/python",
+                cmdline: thread[4],
+            };
+            let mut rules = (policy.handoff.rules.iter()).filter(|rule| !rule.needs_watching());
+            rules.any(|rule| rule.static_terms_hold(&facts))
+        };
+        let of_a_service = by_name("system.slice/vllm.service");
+        assert_eq!(of_a_service, thread[5] == "handoff", "{thread:?}");
+        assert!(!by_name("user.slice/user-1000.slice"), "{thread:?}");
+        assert!(
+            thread[6] == "-" || !of_a_service,
+            "a name would win: {thread:?}"
+        );
+    }
+}
