@@ -21,4 +21,5 @@ mod report;
 mod results;
 mod rules_of_the_house;
 mod serving;
+mod setup;
 mod topology;
