@@ -67,7 +67,7 @@ pub fn block(run: &RunDir, index: usize, target_dir: &Path, disk: Option<&Path>)
     let facts = facts::of_this_machine();
     record::write_json(&run.root().join(format!("facts-block{index}.json")), &facts)?;
     let spent = run.cells()?.iter().map(|cell| cell.discarded.len()).sum();
-    let mut stage = BlockRun {
+    let mut block_run = BlockRun {
         plan: &plan,
         block,
         index,
@@ -86,13 +86,13 @@ pub fn block(run: &RunDir, index: usize, target_dir: &Path, disk: Option<&Path>)
         .bpf_stats
         .then(bpf::Counting::start)
         .transpose()?;
-    stage.warm_up()?;
+    block_run.warm_up()?;
     for round in &block.rounds {
         for turn in &round.turns {
-            stage.turn(round.round, turn)?;
+            block_run.turn(round.round, turn)?;
         }
     }
-    stage.again_where_slow()
+    block_run.again_where_slow()
 }
 
 impl BlockRun<'_> {
