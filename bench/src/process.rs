@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getpid, getppid};
 
 use crate::interrupt;
-use crate::watchdog::{Duty, Guarded};
+use crate::watchdog::{Cleanup, Guarded};
 
 const POLL: Duration = Duration::from_millis(5);
 
@@ -50,7 +50,7 @@ impl Supervised {
             .with_context(|| format!("cannot start {name} ({program})"))?;
         Ok(Self {
             name: name.to_owned(),
-            _group: Guarded::new(Duty::Group(child.id().cast_signed())),
+            _group: Guarded::new(Cleanup::Group(child.id().cast_signed())),
             child,
             status: None,
         })

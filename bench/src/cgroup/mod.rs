@@ -12,7 +12,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::watchdog::{Duty, Guarded};
+use crate::watchdog::{Cleanup, Guarded};
 
 /// Removed when dropped, if it was not there before, and whoever is left in it is killed.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Cgroup {
             .context("no cgroup v2 hierarchy is mounted")?;
         let path = root.join(relative);
         let made = match fs::create_dir(&path) {
-            Ok(()) => Some(Guarded::new(Duty::Cgroup(path.clone()))),
+            Ok(()) => Some(Guarded::new(Cleanup::Cgroup(path.clone()))),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
             Err(error) => {
                 return Err(error)
@@ -93,7 +93,7 @@ impl Cgroup {
             return Ok(());
         }
         let remove = format!("-{name}");
-        let guarded = Guarded::new(Duty::File {
+        let guarded = Guarded::new(Cleanup::File {
             path: file.clone(),
             text: remove.clone(),
         });
