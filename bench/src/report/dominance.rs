@@ -6,7 +6,7 @@ use super::format::figure;
 use super::model::Report;
 use super::table::{Align, Table};
 use crate::record::neighbour::Neighbour;
-use crate::study::{FALSE_RATE, Figure, Rivals, Versus};
+use crate::study::{Dominance, FALSE_RATE, Figure, Versus};
 
 use Align::Left;
 
@@ -17,7 +17,12 @@ pub fn heading(report: &Report) -> String {
 /// What a reader must know to read the table.
 pub fn explanation(report: &Report) -> String {
     let subject = &report.plan.matrix.subject;
-    let compared: usize = report.summary.rivals.iter().map(|row| row.compared).sum();
+    let compared: usize = report
+        .summary
+        .dominance
+        .iter()
+        .map(|row| row.compared)
+        .sum();
     let rate = FALSE_RATE * 100.0;
     format!(
         "Each arm that is shown to be ahead, with {subject} over it (idle: {subject} minus it, in points). \
@@ -42,7 +47,7 @@ pub fn table(report: &Report) -> Option<Table> {
         .iter()
         .map(|&figure| (name(figure).to_owned(), Left));
     table.columns.extend(names);
-    for row in &summary.rivals {
+    for row in &summary.dominance {
         let versus: Vec<&Versus> = summary
             .versus
             .iter()
@@ -78,7 +83,7 @@ pub fn name(figure: Figure) -> &'static str {
     }
 }
 
-fn dominated_by(row: &Rivals) -> String {
+fn dominated_by(row: &Dominance) -> String {
     match &row.dominated_by {
         None if row.neighbour == Neighbour::None => "–".to_owned(),
         None => "too few boots".to_owned(),
@@ -88,7 +93,7 @@ fn dominated_by(row: &Rivals) -> String {
 }
 
 /// Who was judged by two figures of three.
-fn without_p99(row: &Rivals) -> String {
+fn without_p99(row: &Dominance) -> String {
     if row.without_p99.is_empty() {
         return String::new();
     }
@@ -96,7 +101,7 @@ fn without_p99(row: &Rivals) -> String {
 }
 
 /// "scx_lavd 0.91 [0.88–0.95], …"; a dash where nobody is ahead.
-fn ahead(row: &Rivals, which: Figure, versus: &[&Versus]) -> String {
+fn ahead(row: &Dominance, which: Figure, versus: &[&Versus]) -> String {
     let decimals = if which == Figure::Idle { 1 } else { 2 };
     let arms = row.ahead.get(&which).into_iter().flatten();
     let shown: Vec<String> = arms
@@ -124,7 +129,7 @@ fn sentence(report: &Report, workload: &str) -> Option<String> {
     let subject = &report.plan.matrix.subject;
     let mut nobody = Vec::new();
     let mut parts = Vec::new();
-    let rows = report.summary.rivals.iter();
+    let rows = report.summary.dominance.iter();
     for row in rows.filter(|row| row.workload == workload) {
         match &row.dominated_by {
             None => {}
@@ -163,7 +168,7 @@ fn sentence(report: &Report, workload: &str) -> Option<String> {
 }
 
 /// The arm, and the subject over it in all that was judged.
-fn by_how_much(report: &Report, row: &Rivals, arm: &str) -> String {
+fn by_how_much(report: &Report, row: &Dominance, arm: &str) -> String {
     let is_it = |v: &&Versus| {
         (v.workload.as_str(), v.neighbour, v.other.as_str())
             == (row.workload.as_str(), row.neighbour, arm)
@@ -245,13 +250,13 @@ mod tests {
     #[test]
     fn says_where_nobody_dominates_and_who_was_judged_without_a_p99() {
         let mut report = report();
-        report.summary.rivals[1].dominated_by = Some(Vec::new());
+        report.summary.dominance[1].dominated_by = Some(Vec::new());
         let [sentence] = &sentences(&report)[..] else {
             panic!("one sentence")
         };
         assert!(sentence.ends_with("no other arm dominates gpuaware beside cpu."));
-        report.summary.rivals[1].without_p99 = vec!["c".into()];
-        report.summary.rivals[2].dominated_by = Some(vec!["a".into(), "b".into()]);
+        report.summary.dominance[1].without_p99 = vec!["c".into()];
+        report.summary.dominance[2].dominated_by = Some(vec!["a".into(), "b".into()]);
         assert!(
             sentences(&report)[0]
                 .contains("beside cpu (without p99: c); beside heavy it is dominated by a"),
@@ -259,7 +264,7 @@ mod tests {
             sentences(&report)
         );
         assert_eq!(
-            dominated_by(&report.summary.rivals[1]),
+            dominated_by(&report.summary.dominance[1]),
             "none (without p99: c)"
         );
     }

@@ -114,7 +114,7 @@ enum Better {
 
 /// The arms that beat the subject beside one neighbour.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Rivals {
+pub struct Dominance {
     pub workload: String,
     pub neighbour: Neighbour,
     pub subject: String,
@@ -131,17 +131,17 @@ pub struct Rivals {
     pub ahead: BTreeMap<Figure, Vec<String>>,
 }
 
-pub(super) fn rivals(versus: &[Versus], rate: f64) -> Vec<Rivals> {
+pub(super) fn dominance(versus: &[Versus], rate: f64) -> Vec<Dominance> {
     // Quiet cells on boots of their own have no reference but themselves.
     let comparable = |row: &&Versus| row.neighbour != Neighbour::None || row.one_boot;
     let compared: Vec<&Versus> = versus.iter().filter(comparable).collect();
     let mut verdicts = verdicts(&compared, rate).into_iter();
-    let mut all: Vec<Rivals> = Vec::new();
+    let mut all: Vec<Dominance> = Vec::new();
     for row in versus {
         let same =
-            |known: &Rivals| known.workload == row.workload && known.neighbour == row.neighbour;
+            |known: &Dominance| known.workload == row.workload && known.neighbour == row.neighbour;
         if !all.last().is_some_and(same) {
-            all.push(Rivals {
+            all.push(Dominance {
                 workload: row.workload.clone(),
                 neighbour: row.neighbour,
                 subject: row.subject.clone(),
@@ -152,14 +152,14 @@ pub(super) fn rivals(versus: &[Versus], rate: f64) -> Vec<Rivals> {
             });
         }
         let verdicts = comparable(&row).then(|| verdicts.next()).flatten();
-        if let (Some(rivals), Some(verdicts)) = (all.last_mut(), verdicts) {
-            rivals.judge(row, &verdicts);
+        if let (Some(dominance), Some(verdicts)) = (all.last_mut(), verdicts) {
+            dominance.judge(row, &verdicts);
         }
     }
     all
 }
 
-impl Rivals {
+impl Dominance {
     fn judge(&mut self, row: &Versus, verdicts: &Verdicts) {
         self.compared += verdicts.len();
         for (figure, better) in verdicts {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     /// Of the subject, which is the first, and the others.
-    fn rivals_of(arms: &[Sample], tokens: usize) -> Rivals {
+    fn dominance_of(arms: &[Sample], tokens: usize) -> Dominance {
         let mut plan = plan();
         plan.matrix.arms = vec!["eevdf".to_owned()];
         plan.matrix.subject = arms[0].arm.to_owned();
@@ -245,15 +245,15 @@ mod tests {
         let cells: Vec<Cell> = (1..=3)
             .flat_map(|round| arms.iter().map(move |sample| sample.cell(round, tokens)))
             .collect();
-        let mut all = study(&plan, &cells).rivals.into_iter();
+        let mut all = study(&plan, &cells).dominance.into_iter();
         all.find(|r| r.workload == "qwen3" && r.neighbour == Neighbour::Cpu)
             .unwrap()
     }
 
     fn dominated_by(other: Sample) -> bool {
-        let rivals = rivals_of(&[SUBJECT, other], 200);
-        assert!(rivals.without_p99.is_empty());
-        rivals.dominated_by.unwrap() == ["other"]
+        let dominance = dominance_of(&[SUBJECT, other], 200);
+        assert!(dominance.without_p99.is_empty());
+        dominance.dominated_by.unwrap() == ["other"]
     }
 
     #[test]
@@ -334,9 +334,9 @@ mod tests {
         };
         assert!(!dominated_by(longer));
         // 450 tokens are fewer than 459.
-        let rivals = rivals_of(&[SUBJECT, longer], 150);
-        assert_eq!(rivals.dominated_by.unwrap(), ["other"]);
-        assert_eq!(rivals.without_p99, ["other"]);
+        let dominance = dominance_of(&[SUBJECT, longer], 150);
+        assert_eq!(dominance.dominated_by.unwrap(), ["other"]);
+        assert_eq!(dominance.without_p99, ["other"]);
     }
 
     #[test]
@@ -349,9 +349,9 @@ mod tests {
                     .map(|(arm, speed)| cell(round, arm, Neighbour::Cpu, speed))
             })
             .collect();
-        let rivals = &study(&plan, &cells).rivals[1];
-        assert_eq!(rivals.dominated_by, None);
-        assert_eq!(rivals.ahead[&Figure::Speed], ["eevdf"]);
+        let dominance = &study(&plan, &cells).dominance[1];
+        assert_eq!(dominance.dominated_by, None);
+        assert_eq!(dominance.ahead[&Figure::Speed], ["eevdf"]);
     }
 
     #[test]
@@ -375,7 +375,7 @@ mod tests {
             tokens_per_s: [94.0, 95.0, 96.0],
             ..SUBJECT
         };
-        let rivals = rivals_of(&[SUBJECT, faster, leaner, as_fast], 200);
+        let dominance = dominance_of(&[SUBJECT, faster, leaner, as_fast], 200);
         let one = |arm: &str| vec![arm.to_owned()];
         let expected = BTreeMap::from([
             (Figure::Speed, one("faster")),
@@ -383,8 +383,8 @@ mod tests {
             (Figure::Work, one("leaner")),
             (Figure::Idle, one("leaner")),
         ]);
-        assert_eq!(rivals.ahead, expected);
-        assert_eq!(rivals.dominated_by, Some(one("faster")));
+        assert_eq!(dominance.ahead, expected);
+        assert_eq!(dominance.dominated_by, Some(one("faster")));
     }
 
     #[test]
@@ -396,10 +396,10 @@ mod tests {
                     .map(|(arm, speed)| cell(round, arm, Neighbour::None, speed))
             })
             .collect();
-        let rivals = &study(&plan, &cells).rivals[0];
-        assert_eq!(rivals.neighbour, Neighbour::None);
-        assert_eq!(rivals.dominated_by, None);
-        assert_eq!(rivals.ahead[&Figure::Speed], ["eevdf"]);
+        let dominance = &study(&plan, &cells).dominance[0];
+        assert_eq!(dominance.neighbour, Neighbour::None);
+        assert_eq!(dominance.dominated_by, None);
+        assert_eq!(dominance.ahead[&Figure::Speed], ["eevdf"]);
     }
 
     #[test]
@@ -410,8 +410,8 @@ mod tests {
             })
             .collect();
         let summary = study(&plan(), &cells);
-        for rivals in &summary.rivals {
-            assert!(rivals.dominated_by.is_none() && rivals.ahead.is_empty());
+        for dominance in &summary.dominance {
+            assert!(dominance.dominated_by.is_none() && dominance.ahead.is_empty());
         }
     }
 }
