@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::event::{Event, Irq, Name, Names, Tid, What, Why};
+use super::event::{Event, Irq, Name, Names, OffReason, Tid, What};
 use super::irqs::Irqs;
 use super::order::{Order, WINDOW};
 use super::pairs::Pairs;
@@ -247,7 +247,7 @@ impl Analyzer {
         }
     }
 
-    fn off(&mut self, event: &Event, why: Why, by: Option<Name>) {
+    fn off(&mut self, event: &Event, why: OffReason, by: Option<Name>) {
         if let Some(thread) = self.threads.get_mut(&event.tid) {
             thread.off(event.time_ns, why, by);
         }
@@ -260,36 +260,36 @@ impl Analyzer {
     }
 
     fn on(&mut self, event: &Event) {
-        let What::On(away) = event.what else {
+        let What::On(off_cpu) = event.what else {
             return;
         };
         let thread = self.threads.get_mut(&event.tid);
-        let absence = thread.and_then(|thread| thread.on(event.time_ns, away));
+        let period = thread.and_then(|thread| thread.on(event.time_ns, off_cpu));
         if !self.counts(event) {
             return;
         }
         self.note(|tally| tally.switches += 1);
-        let Some(absence) = absence else {
+        let Some(period) = period else {
             return;
         };
-        let parts = absence.parts();
+        let parts = period.parts();
         self.note(|tally| {
             for (cause, ns) in parts.into_iter().filter(|&(_, ns)| ns > 0) {
                 tally.lost_ns.add(cause, ns);
                 tally.lost_times.add(cause, 1);
             }
         });
-        match absence.away.why {
-            Why::Preempted => {
-                self.preemptions.add(absence.away.off_ns);
-                if let Some(by) = absence.by {
+        match period.off_cpu.why {
+            OffReason::Preempted => {
+                self.preemptions.add(period.off_cpu.off_ns);
+                if let Some(by) = period.by {
                     let (times, ns) = self.preemptors.entry(by).or_default();
                     *times += 1;
-                    *ns += absence.away.off_ns;
+                    *ns += period.off_cpu.off_ns;
                 }
             }
-            Why::Blocked => self.wakeups.add(absence.away.wait_ns),
-            Why::Yielded | Why::Unknown => {}
+            OffReason::Blocked => self.wakeups.add(period.off_cpu.wait_ns),
+            OffReason::Yielded | OffReason::Unknown => {}
         }
     }
 

@@ -2,7 +2,7 @@
 //! From counts to figures, once a file has been read.
 
 use super::analyzer::{Analyzer, Manner};
-use super::event::{Api, IrqKind, Names, Why};
+use super::event::{Api, IrqKind, Names, OffReason};
 use super::figures::{
     AsCounted, Busiest, GiveBack, LostRow, Ours, Preemptor, Rates, Stretch, Study, ThreadRow,
 };
@@ -14,7 +14,7 @@ use super::thread::Thread;
 const TOP_PREEMPTORS: usize = 10;
 const TOP_THREADS: usize = 20;
 
-const ABSENCES: [Cause; 5] = [
+const OFF_CPU: [Cause; 5] = [
     Cause::Preempted,
     Cause::Waiting,
     Cause::Yielded,
@@ -122,7 +122,7 @@ pub fn ours(analyzer: &Analyzer, total: &Tallies, given: &Given, names: &Names) 
             .tokens_per_s
             .or(tokens
                 .and_then(|tokens| (given.duration_s > 0.0).then(|| tokens / given.duration_s))),
-        off_cpu: lost_rows(&total.all, &ABSENCES, given.counted_s),
+        off_cpu: lost_rows(&total.all, &OFF_CPU, given.counted_s),
         stolen_by_irqs: lost_rows(&total.all, &IRQS, given.counted_s),
         run_queue_latency: analyzer.wakeups.summary(),
         preempted_for: analyzer.preemptions.summary(),
@@ -155,7 +155,7 @@ fn rates(total: &Tallies, tells_why: bool, units: f64) -> Rates {
     Rates {
         launches: launches / units,
         switches: each(tally.all_offs()),
-        preemptions: known(each(tally.offs[Why::Preempted as usize])),
+        preemptions: known(each(tally.offs[OffReason::Preempted as usize])),
         hard_irqs: each(tally.irqs[IrqKind::Hard as usize]),
         soft_irqs: each(tally.irqs[IrqKind::Soft as usize]),
         irq_us: each(tally.lost_ns.sum(&IRQS)) / 1e3,

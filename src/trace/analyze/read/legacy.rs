@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use super::cells::{self, split, whole};
 use super::parsed::{Counter, Parsed};
-use crate::trace::analyze::event::{Api, Event, Irq, IrqKind, Names, What, Why};
+use crate::trace::analyze::event::{Api, Event, Irq, IrqKind, Names, OffReason, What};
 
 /// The header of the version that traces interrupts.
 pub const HEADER: &str = "timestamp_ns,event_type,pid,tid,comm,cpu,grid_x,grid_y,grid_z,block_x,block_y,block_z,shared_mem,stream,last_offcpu_ns,last_oncpu_ns,irq_num,irq_name,duration_ns";
@@ -209,7 +209,7 @@ fn switch(rest: &[&[u8]]) -> Result<What, String> {
     let on = unsigned("last_oncpu_ns", rest[CUDA_COLUMNS + 1])?;
     match (off > 0, on > 0) {
         (true, false) => Ok(What::Off {
-            why: Why::Unknown,
+            why: OffReason::Unknown,
             next: None,
         }),
         (false, true) => Ok(What::On(None)),

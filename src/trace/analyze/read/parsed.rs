@@ -41,7 +41,7 @@ impl Parsed {
         match self {
             Self::Event(event) => match event.what {
                 What::IrqExit { duration_ns, .. } => duration_ns,
-                What::On(Some(away)) => away.off_ns,
+                What::On(Some(off_cpu)) => off_cpu.off_ns,
                 _ => 0,
             },
             Self::Counted(_, count) => *count,

@@ -35,7 +35,7 @@ fn reads_rows_of_every_kind() {
     assert!(matches!(
         off,
         What::Off {
-            why: Why::Unknown,
+            why: OffReason::Unknown,
             next: None
         }
     ));
