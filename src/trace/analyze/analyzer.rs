@@ -19,7 +19,7 @@ const MAX_PAIR_KEYS: usize = 32;
 
 /// How the trace was made: what its rows mean depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Manner {
+pub struct TraceKind {
     /// By cuda_sched_trace: scheduler rows only of main threads, whose TID is their process;
     /// every row is of a process that launches.
     pub legacy: bool,
@@ -27,7 +27,7 @@ pub struct Manner {
     pub sampled: bool,
 }
 
-impl Manner {
+impl TraceKind {
     /// Whether the trace says why threads were off their CPUs.
     pub fn tells_why(self) -> bool {
         !self.legacy
@@ -37,7 +37,7 @@ impl Manner {
 /// Counts, while events come in.
 #[derive(Debug)]
 pub struct Analyzer {
-    manner: Manner,
+    trace_kind: TraceKind,
     order: Order,
     threads: HashMap<Tid, Thread>,
     /// Those that have launched and ended.
@@ -69,9 +69,9 @@ pub struct Analyzer {
 impl Analyzer {
     /// Nothing counted yet. `start_ns` is when the first run began, where the trace says; without it
     /// that is its first event.
-    pub fn new(manner: Manner, start_ns: Option<u64>) -> Self {
+    pub fn new(trace_kind: TraceKind, start_ns: Option<u64>) -> Self {
         Self {
-            manner,
+            trace_kind,
             order: Order::new(WINDOW),
             threads: HashMap::new(),
             ended: Vec::new(),
@@ -94,8 +94,8 @@ impl Analyzer {
     }
 
     /// How the trace was made.
-    pub fn manner(&self) -> Manner {
-        self.manner
+    pub fn trace_kind(&self) -> TraceKind {
+        self.trace_kind
     }
 
     /// Takes an event, in roughly the right order.
@@ -133,13 +133,13 @@ impl Analyzer {
     /// Since when rows count, nanoseconds since the beginning: those of cuda_sched_trace always do.
     pub fn counting_since_ns(&self) -> u64 {
         self.counting_since_ns
-            .filter(|_| !self.manner.legacy)
+            .filter(|_| !self.trace_kind.legacy)
             .unwrap_or_default()
     }
 
     /// Since when somebody may have launched, nanoseconds since the beginning.
     pub fn launching_since_ns(&self) -> u64 {
-        if self.manner.sampled {
+        if self.trace_kind.sampled {
             self.silent_until_ns
         } else {
             self.counting_since_ns()
@@ -155,7 +155,7 @@ impl Analyzer {
     fn note(&mut self, change: impl Fn(&mut Tally)) {
         let slice = self.slices.at(self.now_ns);
         change(&mut slice.all);
-        if !self.manner.sampled || self.window_since_ns.is_some() {
+        if !self.trace_kind.sampled || self.window_since_ns.is_some() {
             change(&mut slice.windows);
         }
     }
@@ -218,11 +218,11 @@ impl Analyzer {
     /// Whether a row counts beside launches: once its thread has launched. cuda_sched_trace records
     /// interrupts on any thread of a process that launches, switches of its main thread only.
     fn counts(&self, event: &Event) -> bool {
-        let by_manner = match event.what {
+        let by_kind = match event.what {
             What::Off { .. } | What::On(_) => event.tid == event.tgid,
             _ => true,
         };
-        self.manner.legacy && by_manner
+        self.trace_kind.legacy && by_kind
             || self.threads.get(&event.tid).is_some_and(Thread::launches)
     }
 
@@ -230,11 +230,11 @@ impl Analyzer {
         let What::Launch { api, .. } = event.what else {
             return;
         };
-        if self.manner.sampled {
+        if self.trace_kind.sampled {
             // A launch shows that a window is open, should the row that says so be lost.
             self.window_since_ns.get_or_insert(self.now_ns);
         }
-        let window_ns = self.window_since_ns.filter(|_| self.manner.sampled);
+        let window_ns = self.window_since_ns.filter(|_| self.trace_kind.sampled);
         self.counting_since_ns
             .get_or_insert(window_ns.unwrap_or(self.now_ns));
         let twice = u64::from(launched == Launched::SeenTwice);
@@ -332,7 +332,7 @@ impl Analyzer {
     /// The studies look at processes; their rows of the scheduler are of main threads alone. Our
     /// traces are exact by thread.
     fn note_in_pairs(&mut self, event: &Event) {
-        let key = if self.manner.legacy {
+        let key = if self.trace_kind.legacy {
             event.tgid
         } else {
             event.tid
@@ -364,7 +364,7 @@ impl Analyzer {
 
     fn close_window(&mut self) {
         let since_ns = self.window_since_ns.take();
-        if !self.manner.sampled {
+        if !self.trace_kind.sampled {
             return;
         }
         match since_ns {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From counts to figures, once a file has been read.
 
-use super::analyzer::{Analyzer, Manner};
+use super::analyzer::{Analyzer, TraceKind};
 use super::event::{Api, IrqKind, Names, OffReason};
 use super::figures::{
     AsCounted, Busiest, GiveBack, LostRow, Ours, Preemptor, Rates, Stretch, Study, ThreadRow,
@@ -28,7 +28,7 @@ const BY_SCHEDULING: [Cause; 2] = [Cause::Preempted, Cause::Waiting];
 #[derive(Debug, Clone, Copy)]
 pub struct Given {
     /// How it was made.
-    pub manner: Manner,
+    pub trace_kind: TraceKind,
     /// Its length.
     pub duration_s: f64,
     /// The part of it in which rows count: from the first launch on.
@@ -47,7 +47,7 @@ pub struct Given {
 impl Given {
     /// Launches in the whole trace by those in its windows; none where every one is recorded.
     fn estimate(&self, in_windows: u64) -> Option<f64> {
-        (self.manner.sampled && self.sampled > 0.0).then(|| in_windows as f64 / self.sampled)
+        (self.trace_kind.sampled && self.sampled > 0.0).then(|| in_windows as f64 / self.sampled)
     }
 }
 
@@ -106,7 +106,7 @@ pub fn ours(analyzer: &Analyzer, total: &Tallies, given: &Given, names: &Names) 
         .tokens
         .or(given.tokens_per_s.map(|rate| rate * given.duration_s));
     let tokens = tokens.filter(|&tokens| tokens > 0.0);
-    let tells_why = given.manner.tells_why();
+    let tells_why = given.trace_kind.tells_why();
     let rates = |units: f64| rates(total, tells_why, units);
     let launching = analyzer.launching().count();
     Ours {
@@ -230,7 +230,7 @@ fn give_back(tally: &Tally, tells_why: bool, counted_s: f64) -> GiveBack {
 }
 
 fn threads(analyzer: &Analyzer, total: &Tallies, names: &Names) -> Vec<ThreadRow> {
-    let sampled = analyzer.manner().sampled;
+    let sampled = analyzer.trace_kind().sampled;
     let mut launching: Vec<(i32, &Thread)> = analyzer.launching().collect();
     launching.sort_by_key(|&(tid, thread)| (std::cmp::Reverse(thread.launches), tid));
     launching.truncate(TOP_THREADS);
@@ -258,10 +258,10 @@ fn threads(analyzer: &Analyzer, total: &Tallies, names: &Names) -> Vec<ThreadRow
 }
 
 /// The slices as a timeline.
-pub fn timeline(slices: &[Slice], manner: Manner) -> Vec<Stretch> {
+pub fn timeline(slices: &[Slice], trace_kind: TraceKind) -> Vec<Stretch> {
     let stretches = slices.iter().map(|slice| {
         let tally = &slice.tallies.all;
-        let causes: &[Cause] = if manner.tells_why() {
+        let causes: &[Cause] = if trace_kind.tells_why() {
             &BY_SCHEDULING
         } else {
             &[Cause::Unknown]

@@ -26,7 +26,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
-use analyzer::{Analyzer, Manner};
+use analyzer::{Analyzer, TraceKind};
 use conclude::Given;
 use event::Names;
 use figures::{Analysis, Source};
@@ -71,7 +71,7 @@ pub fn analyze(about: &About, input: impl BufRead) -> Result<Analysis, InputErro
     let duration_ns = traced_ns(reader.facts(), events_ns);
     let slices = std::mem::take(&mut analyzer.slices);
     let mut slices = slices.finish(analyzer.counting_since_ns(), duration_ns);
-    if !analyzer.manner().sampled {
+    if !analyzer.trace_kind().sampled {
         for Slice { tallies, .. } in &mut slices {
             tallies.windows.duration_ns = tallies.all.duration_ns;
         }
@@ -80,7 +80,7 @@ pub fn analyze(about: &About, input: impl BufRead) -> Result<Analysis, InputErro
     slices.iter().for_each(|slice| total.merge(&slice.tallies));
     let launching_ns = duration_ns.saturating_sub(analyzer.launching_since_ns());
     let given = Given {
-        manner: analyzer.manner(),
+        trace_kind: analyzer.trace_kind(),
         duration_s: duration_ns as f64 / 1e9,
         counted_s: total.all.duration_ns as f64 / 1e9,
         launching_s: launching_ns as f64 / 1e9,
@@ -98,7 +98,7 @@ pub fn analyze(about: &About, input: impl BufRead) -> Result<Analysis, InputErro
     Ok(Analysis {
         study,
         ours: conclude::ours(&analyzer, &total, &given, &names),
-        timeline: conclude::timeline(&slices, given.manner),
+        timeline: conclude::timeline(&slices, given.trace_kind),
         source: source(about, &reader, &analyzer, &given),
         slices: slices.into_iter().map(|slice| slice.tallies).collect(),
     })
@@ -107,11 +107,11 @@ pub fn analyze(about: &About, input: impl BufRead) -> Result<Analysis, InputErro
 fn new_analyzer<R: BufRead>(reader: &Reader<R>) -> Analyzer {
     let header = reader.facts().header.as_ref();
     let launches = header.map(|header| header.launches);
-    let manner = Manner {
+    let trace_kind = TraceKind {
         legacy: reader.format() == Format::LegacyCsv,
         sampled: matches!(launches, Some(Launches::Sampled { .. })),
     };
-    Analyzer::new(manner, header.map(|header| header.start_ns))
+    Analyzer::new(trace_kind, header.map(|header| header.start_ns))
 }
 
 /// From the tracer's own clock where it says when it began and ended, else from the first event to
@@ -230,7 +230,7 @@ fn remarks<R: BufRead>(
             facts.runs
         )
     });
-    say(given.manner.sampled, &|| {
+    say(given.trace_kind.sampled, &|| {
         format!(
             "launches were recorded in windows, {:.2} % of the time: ratios per launch are of the windows, figures marked ~ are estimates",
             given.sampled * 100.0
@@ -290,7 +290,7 @@ fn manner_remarks(analyzer: &Analyzer) -> Vec<String> {
     let (all, unseen) = launching.fold((0, 0), |(all, unseen), (_, thread)| {
         (all + 1, unseen + u64::from(thread.switches == 0))
     });
-    if analyzer.manner().legacy {
+    if analyzer.trace_kind().legacy {
         remarks.push(
             "cuda_sched_trace does not say why a thread left its CPU: no off-CPU split, no run-queue latency, no preemptors"
                 .to_owned(),
