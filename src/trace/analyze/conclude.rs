@@ -26,7 +26,7 @@ const BY_SCHEDULING: [Cause; 2] = [Cause::Preempted, Cause::Waiting];
 
 /// What the trace was made of, and what the user said about it.
 #[derive(Debug, Clone, Copy)]
-pub struct Given {
+pub struct Inputs {
     /// How it was made.
     pub trace_kind: TraceKind,
     /// Its length.
@@ -44,7 +44,7 @@ pub struct Given {
     pub tokens_per_s: Option<f64>,
 }
 
-impl Given {
+impl Inputs {
     /// Launches in the whole trace by those in its windows; none where every one is recorded.
     fn estimate(&self, in_windows: u64) -> Option<f64> {
         (self.trace_kind.sampled && self.sampled > 0.0).then(|| in_windows as f64 / self.sampled)
@@ -56,7 +56,7 @@ pub fn study(
     analyzer: &mut Analyzer,
     total: &Tallies,
     counters: &[(Counter, u64)],
-    given: &Given,
+    inputs: &Inputs,
     names: &Names,
 ) -> Study {
     let Tally { switches, irqs, .. } = total.windows;
@@ -69,12 +69,12 @@ pub fn study(
     });
     Study {
         launches,
-        launches_estimate: given.estimate(launches),
+        launches_estimate: inputs.estimate(launches),
         sched_per_1k: per_1k(switches, launches),
         soft_irq_per_1k: per_1k(irqs[IrqKind::Soft as usize], launches),
         hard_irq_per_1k: per_1k(irqs[IrqKind::Hard as usize], launches),
         irq_time_ms,
-        irq_time_percent: percent(irq_time_ms / 1e3, given.counted_s),
+        irq_time_percent: percent(irq_time_ms / 1e3, inputs.counted_s),
         irqs: analyzer.irqs.breakdown(names),
         busiest,
         as_counted: as_counted(counters),
@@ -99,49 +99,49 @@ fn as_counted(counters: &[(Counter, u64)]) -> Option<AsCounted> {
 }
 
 /// Our figures.
-pub fn ours(analyzer: &Analyzer, total: &Tallies, given: &Given, names: &Names) -> Ours {
+pub fn ours(analyzer: &Analyzer, total: &Tallies, inputs: &Inputs, names: &Names) -> Ours {
     let windows = &total.windows;
     let launches = windows.unique_launches();
-    let tokens = given
+    let tokens = inputs
         .tokens
-        .or(given.tokens_per_s.map(|rate| rate * given.duration_s));
+        .or(inputs.tokens_per_s.map(|rate| rate * inputs.duration_s));
     let tokens = tokens.filter(|&tokens| tokens > 0.0);
-    let tells_why = given.trace_kind.tells_why();
+    let tells_why = inputs.trace_kind.tells_why();
     let rates = |units: f64| rates(total, tells_why, units);
     let launching = analyzer.launching().count();
     Ours {
         launches,
         graph_launches: windows.launches_by(Api::Graph),
         seen_twice: windows.seen_twice,
-        launches_estimate: given.estimate(launches),
+        launches_estimate: inputs.estimate(launches),
         switches_per_1k: per_1k(windows.all_offs(), launches),
-        per_second: (given.counted_s > 0.0).then(|| rates(given.counted_s)),
-        per_token: counted_tokens(given).map(rates),
+        per_second: (inputs.counted_s > 0.0).then(|| rates(inputs.counted_s)),
+        per_token: counted_tokens(inputs).map(rates),
         tokens,
-        tokens_per_s: given
+        tokens_per_s: inputs
             .tokens_per_s
             .or(tokens
-                .and_then(|tokens| (given.duration_s > 0.0).then(|| tokens / given.duration_s))),
-        off_cpu: lost_rows(&total.all, &OFF_CPU, given.counted_s),
-        stolen_by_irqs: lost_rows(&total.all, &IRQS, given.counted_s),
+                .and_then(|tokens| (inputs.duration_s > 0.0).then(|| tokens / inputs.duration_s))),
+        off_cpu: lost_rows(&total.all, &OFF_CPU, inputs.counted_s),
+        stolen_by_irqs: lost_rows(&total.all, &IRQS, inputs.counted_s),
         run_queue_latency: analyzer.wakeups.summary(),
         preempted_for: analyzer.preemptions.summary(),
         intervals: analyzer.stolen.intervals(),
         stolen: analyzer.stolen.rows(),
         preemptors: preemptors(analyzer, names),
-        give_back: give_back(&total.all, tells_why, given.counted_s),
+        give_back: give_back(&total.all, tells_why, inputs.counted_s),
         threads: threads(analyzer, total, names),
         launching_threads: launching as u64,
     }
 }
 
 /// Tokens that were made while rows counted.
-fn counted_tokens(given: &Given) -> Option<f64> {
-    let tokens = match (given.tokens, given.tokens_per_s) {
-        (Some(tokens), _) if given.launching_s > 0.0 => {
-            tokens * (given.counted_s / given.launching_s)
+fn counted_tokens(inputs: &Inputs) -> Option<f64> {
+    let tokens = match (inputs.tokens, inputs.tokens_per_s) {
+        (Some(tokens), _) if inputs.launching_s > 0.0 => {
+            tokens * (inputs.counted_s / inputs.launching_s)
         }
-        (_, Some(per_s)) => per_s * given.counted_s,
+        (_, Some(per_s)) => per_s * inputs.counted_s,
         _ => return None,
     };
     (tokens > 0.0).then_some(tokens)

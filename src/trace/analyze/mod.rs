@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::io::BufRead;
 
 use analyzer::{Analyzer, TraceKind};
-use conclude::Given;
+use conclude::Inputs;
 use event::Names;
 use figures::{Analysis, Source};
 pub use read::InputError;
@@ -79,7 +79,7 @@ pub fn analyze(about: &About, input: impl BufRead) -> Result<Analysis, InputErro
     let mut total = Tallies::default();
     slices.iter().for_each(|slice| total.merge(&slice.tallies));
     let launching_ns = duration_ns.saturating_sub(analyzer.launching_since_ns());
-    let given = Given {
+    let inputs = Inputs {
         trace_kind: analyzer.trace_kind(),
         duration_s: duration_ns as f64 / 1e9,
         counted_s: total.all.duration_ns as f64 / 1e9,
@@ -92,14 +92,14 @@ pub fn analyze(about: &About, input: impl BufRead) -> Result<Analysis, InputErro
         &mut analyzer,
         &total,
         &reader.facts().counters,
-        &given,
+        &inputs,
         &names,
     );
     Ok(Analysis {
         study,
-        ours: conclude::ours(&analyzer, &total, &given, &names),
-        timeline: conclude::timeline(&slices, given.trace_kind),
-        source: source(about, &reader, &analyzer, &given),
+        ours: conclude::ours(&analyzer, &total, &inputs, &names),
+        timeline: conclude::timeline(&slices, inputs.trace_kind),
+        source: source(about, &reader, &analyzer, &inputs),
         slices: slices.into_iter().map(|slice| slice.tallies).collect(),
     })
 }
@@ -137,7 +137,7 @@ fn source<R: BufRead>(
     about: &About,
     reader: &Reader<R>,
     analyzer: &Analyzer,
-    given: &Given,
+    inputs: &Inputs,
 ) -> Source {
     let facts = reader.facts();
     let (lines, bytes) = reader.read();
@@ -158,15 +158,15 @@ fn source<R: BufRead>(
             && lost.unwrap_or_default() == 0,
         lost,
         lost_by: lost_by(facts),
-        duration_s: given.duration_s,
-        counted_s: given.counted_s,
-        sampled_percent: given.sampled * 100.0,
+        duration_s: inputs.duration_s,
+        counted_s: inputs.counted_s,
+        sampled_percent: inputs.sampled * 100.0,
         scheduler: header.and_then(|header| header.scheduler.clone()),
         kernel: header.map(|header| header.kernel.clone()),
         target: header.map(|header| header.target.clone()),
         malformed: facts.malformed,
         problems: facts.problems.clone(),
-        remarks: remarks(about, reader, analyzer, given),
+        remarks: remarks(about, reader, analyzer, inputs),
     }
 }
 
@@ -187,7 +187,7 @@ fn remarks<R: BufRead>(
     about: &About,
     reader: &Reader<R>,
     analyzer: &Analyzer,
-    given: &Given,
+    inputs: &Inputs,
 ) -> Vec<String> {
     let facts = reader.facts();
     let file = &about.file;
@@ -230,10 +230,10 @@ fn remarks<R: BufRead>(
             facts.runs
         )
     });
-    say(given.trace_kind.sampled, &|| {
+    say(inputs.trace_kind.sampled, &|| {
         format!(
             "launches were recorded in windows, {:.2} % of the time: ratios per launch are of the windows, figures marked ~ are estimates",
-            given.sampled * 100.0
+            inputs.sampled * 100.0
         )
     });
     for text in manner_remarks(analyzer) {
