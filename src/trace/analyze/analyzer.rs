@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::event::{Event, Irq, Name, Names, OffReason, Tid, What};
+use super::event::{Event, EventKind, Irq, Name, Names, OffReason, Tid};
 use super::irqs::Irqs;
 use super::order::{Order, WINDOW};
 use super::pairs::Pairs;
@@ -165,9 +165,9 @@ impl Analyzer {
         let first_ns = *self.run_first_ns.get_or_insert(event.time_ns);
         self.now_ns = self.run_began_ns + event.time_ns.abs_diff(first_ns);
         match event.what {
-            What::WindowOpen => return self.open_window(),
-            What::WindowClose => return self.close_window(),
-            What::Exit => return self.exited(event.tid),
+            EventKind::WindowOpen => return self.open_window(),
+            EventKind::WindowClose => return self.close_window(),
+            EventKind::Exit => return self.exited(event.tid),
             _ => {}
         }
         let known = self.threads.contains_key(&event.tid);
@@ -179,17 +179,17 @@ impl Analyzer {
         thread.tgid = event.tgid;
         thread.comm = event.comm;
         match event.what {
-            What::Launch { api, shape } => {
+            EventKind::Launch { api, shape } => {
                 let launched = thread.launch(event.time_ns, api, shape);
                 self.launched(&event, launched);
             }
-            What::SyncEnter => thread.sync_enter(event.time_ns),
-            What::SyncExit => thread.sync_exit(event.time_ns),
-            What::Off { why, next } => self.off(&event, why, next.map(|(_, comm)| comm)),
-            What::On(_) => self.on(&event),
-            What::IrqEnter(irq) => self.irq_enter(&event, irq),
-            What::IrqExit { .. } => self.irq_exit(&event),
-            What::Exit | What::WindowOpen | What::WindowClose => {}
+            EventKind::SyncEnter => thread.sync_enter(event.time_ns),
+            EventKind::SyncExit => thread.sync_exit(event.time_ns),
+            EventKind::Off { why, next } => self.off(&event, why, next.map(|(_, comm)| comm)),
+            EventKind::On(_) => self.on(&event),
+            EventKind::IrqEnter(irq) => self.irq_enter(&event, irq),
+            EventKind::IrqExit { .. } => self.irq_exit(&event),
+            EventKind::Exit | EventKind::WindowOpen | EventKind::WindowClose => {}
         }
         self.note_in_pairs(&event);
     }
@@ -219,7 +219,7 @@ impl Analyzer {
     /// interrupts on any thread of a process that launches, switches of its main thread only.
     fn counts(&self, event: &Event) -> bool {
         let by_kind = match event.what {
-            What::Off { .. } | What::On(_) => event.tid == event.tgid,
+            EventKind::Off { .. } | EventKind::On(_) => event.tid == event.tgid,
             _ => true,
         };
         self.trace_kind.legacy && by_kind
@@ -227,7 +227,7 @@ impl Analyzer {
     }
 
     fn launched(&mut self, event: &Event, launched: Launched) {
-        let What::Launch { api, .. } = event.what else {
+        let EventKind::Launch { api, .. } = event.what else {
             return;
         };
         if self.trace_kind.sampled {
@@ -260,7 +260,7 @@ impl Analyzer {
     }
 
     fn on(&mut self, event: &Event) {
-        let What::On(off_cpu) = event.what else {
+        let EventKind::On(off_cpu) = event.what else {
             return;
         };
         let thread = self.threads.get_mut(&event.tid);
@@ -301,7 +301,7 @@ impl Analyzer {
     }
 
     fn irq_exit(&mut self, event: &Event) {
-        let What::IrqExit {
+        let EventKind::IrqExit {
             irq,
             duration_ns,
             self_ns,
@@ -337,7 +337,7 @@ impl Analyzer {
         } else {
             event.tid
         };
-        let launch = matches!(event.what, What::Launch { .. });
+        let launch = matches!(event.what, EventKind::Launch { .. });
         if launch && !self.pairs.contains_key(&key) {
             if self.pairs.len() >= MAX_PAIR_KEYS {
                 self.not_followed.1 += 1;
@@ -350,9 +350,9 @@ impl Analyzer {
             return;
         };
         match event.what {
-            What::Launch { .. } => pairs.launch(event.time_ns),
-            What::Off { .. } if counts => pairs.switch(event.time_ns, true),
-            What::On(_) if counts => pairs.switch(event.time_ns, false),
+            EventKind::Launch { .. } => pairs.launch(event.time_ns),
+            EventKind::Off { .. } if counts => pairs.switch(event.time_ns, true),
+            EventKind::On(_) if counts => pairs.switch(event.time_ns, false),
             _ => pairs.other(event.time_ns),
         }
     }

@@ -69,12 +69,12 @@ pub struct Event {
     /// Name of the thread.
     pub comm: Name,
     /// What happened.
-    pub what: What,
+    pub what: EventKind,
 }
 
 /// What happened to the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     /// It asked for GPU work.
     Launch {
         /// Through which interface.

@@ -114,7 +114,7 @@ impl Thread {
         self.off = Some((time_ns, why, by));
     }
 
-    /// It came back; `off_cpu` is what the trace says about its period.
+    /// It came back; `off_cpu` is what the trace says about the time in between.
     pub fn on(&mut self, time_ns: i64, off_cpu: Option<OffCpu>) -> Option<OffCpuPeriod> {
         self.switches += 1;
         let off = self.off.take();

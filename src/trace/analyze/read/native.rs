@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::cells::{self, figure_json, needed_json, split, text_json};
 use super::parsed::Parsed;
-use crate::trace::analyze::event::{Api, Event, Irq, IrqKind, Names, OffCpu, OffReason, What};
+use crate::trace::analyze::event::{Api, Event, EventKind, Irq, IrqKind, Names, OffCpu, OffReason};
 use crate::trace::schema::{CSV_END_PREFIX, CSV_HEADER_PREFIX, End, Header, Kind, Reason, VERSION};
 
 /// An NDJSON file begins with this.
@@ -249,29 +249,29 @@ fn event(row: &Row, names: &mut Names) -> Result<Parsed, String> {
     }))
 }
 
-fn what(kind: Kind, row: &Row, names: &mut Names) -> Result<Option<What>, String> {
+fn what(kind: Kind, row: &Row, names: &mut Names) -> Result<Option<EventKind>, String> {
     Ok(Some(match kind {
-        Kind::Launch => What::Launch {
+        Kind::Launch => EventKind::Launch {
             api: Api::Driver,
             shape: shape(row),
         },
-        Kind::GraphLaunch => What::Launch {
+        Kind::GraphLaunch => EventKind::Launch {
             api: Api::Graph,
             shape: shape(row),
         },
-        Kind::SyncEnter => What::SyncEnter,
-        Kind::SyncExit => What::SyncExit,
-        Kind::SwitchOut => What::Off {
+        Kind::SyncEnter => EventKind::SyncEnter,
+        Kind::SyncExit => EventKind::SyncExit,
+        Kind::SwitchOut => EventKind::Off {
             why: why(row)?,
             next: row.other_tid.map(|tid| (tid, names.keep(&row.other_comm))),
         },
-        Kind::SwitchIn => What::On(off_cpu(row)?),
+        Kind::SwitchIn => EventKind::On(off_cpu(row)?),
         Kind::HardIrq => irq(IrqKind::Hard, row, names)?,
         Kind::SoftIrq => irq(IrqKind::Soft, row, names)?,
         Kind::VectorIrq => irq(IrqKind::Vector, row, names)?,
-        Kind::WindowOpen => What::WindowOpen,
-        Kind::WindowClose => What::WindowClose,
-        Kind::ThreadExit => What::Exit,
+        Kind::WindowOpen => EventKind::WindowOpen,
+        Kind::WindowClose => EventKind::WindowClose,
+        Kind::ThreadExit => EventKind::Exit,
         Kind::GraphLaunchExit | Kind::Wakeup | Kind::Migrate | Kind::ThreadStart => {
             return Ok(None);
         }
@@ -328,9 +328,9 @@ fn off_cpu(row: &Row) -> Result<Option<OffCpu>, String> {
     }))
 }
 
-fn irq(kind: IrqKind, row: &Row, names: &mut Names) -> Result<What, String> {
+fn irq(kind: IrqKind, row: &Row, names: &mut Names) -> Result<EventKind, String> {
     let duration_ns = row.duration_ns.ok_or("duration_ns is empty")?;
-    Ok(What::IrqExit {
+    Ok(EventKind::IrqExit {
         irq: Irq {
             kind,
             number: row.irq.ok_or("irq is empty")?,

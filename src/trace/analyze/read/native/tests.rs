@@ -55,7 +55,7 @@ fn assert_is_record(parsed: Result<Parsed, String>, names: &Names) {
         off_ns: 900,
         wait_ns: 300,
     };
-    assert_eq!(event.what, What::On(Some(off_cpu)));
+    assert_eq!(event.what, EventKind::On(Some(off_cpu)));
 }
 
 #[test]
