@@ -161,9 +161,9 @@ impl BlockRun<'_> {
         let open = |cell: &Cell| cell.block == index && cell.disturbed.is_empty();
         for mut cell in cells.into_iter().filter(open) {
             let measurement = cell.measurement.as_ref();
-            let slower =
-                measurement.and_then(|m| self.usual.slower(cell.key.neighbour, &m.surroundings));
-            let Some(reason) = slower else { continue };
+            let slowdown =
+                measurement.and_then(|m| self.usual.slowdown(cell.key.neighbour, &m.surroundings));
+            let Some(reason) = slowdown else { continue };
             cell.disturbed.push(reason);
             let took = Duration::from_millis(cell.phases_ms.values().sum());
             self.progress.reopen(&cell.key);
@@ -280,7 +280,7 @@ impl BlockRun<'_> {
         };
         let surroundings = measurement.as_ref().map(|m| &m.surroundings);
         let mut disturbed = surroundings.map_or_else(Vec::new, disturbed::reasons);
-        disturbed.extend(surroundings.and_then(|s| self.usual.slower(key.neighbour, s)));
+        disturbed.extend(surroundings.and_then(|s| self.usual.slowdown(key.neighbour, s)));
         Cell {
             schema: record::SCHEMA,
             key,
