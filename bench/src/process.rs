@@ -106,7 +106,7 @@ impl Supervised {
 
     /// Kills what is left of the group, the leader's orphans included.
     fn kill_group(&mut self) {
-        // ESRCH means that nobody is left, which is what is wanted.
+        // ESRCH means that the group has ended already, which is fine.
         let _ = killpg(self.leader(), Signal::SIGKILL);
         if self.status.is_none() {
             self.status = self.child.wait().ok();

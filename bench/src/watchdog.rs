@@ -51,7 +51,7 @@ pub fn start() -> Result<()> {
         .arg("watchdog")
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
-        // Out of the reach of Ctrl-C and of whoever kills the runner's group.
+        // In a group of its own: Ctrl-C and a kill of the runner's group do not reach it.
         .process_group(0)
         .spawn()
         .context("cannot start the watchdog")?;
@@ -124,7 +124,7 @@ pub fn main() -> Result<()> {
 fn undo(cleanup: &Cleanup) -> Result<()> {
     match cleanup {
         Cleanup::Group(leader) => {
-            // ESRCH: nobody is left, which is what is wanted.
+            // ESRCH: the group has ended already, which is fine.
             let _ = killpg(Pid::from_raw(*leader), Signal::SIGKILL);
             Ok(())
         }

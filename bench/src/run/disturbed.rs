@@ -253,7 +253,7 @@ mod tests {
             heavily(Some(37.0), Some(111.0)).as_deref(),
             Some("loads from memory took the host 50 % more CPU time than in other cells")
         );
-        // Of whom nothing is known, or too little.
+        // A neighbour with no cells, or with too few.
         let slow = Some(999.0);
         assert_eq!(heavily(None, None), None);
         assert_eq!(slowdown(&heavy, Neighbour::None, slow, slow), None);
