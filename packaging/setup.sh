@@ -94,7 +94,7 @@ has() {
 	zlib1g-dev) pkg-config --exists zlib &>/dev/null ;;
 	python3-venv) python3 -c 'import ensurepip, venv' &>/dev/null ;;
 	python3-jsonschema) python3 -c 'import jsonschema' &>/dev/null ;;
-	libseccomp-dev | libcap-ng-dev) has virtiofsd ;; # virtiofsd is built from them where there is none
+	libseccomp-dev | libcap-ng-dev) true ;; # to build virtiofsd, which is looked for itself
 	virtiofsd) have virtiofsd || [ -x "$virtiofsd" ] || [ -x /usr/lib/virtiofsd ] || [ -x /usr/lib/qemu/virtiofsd ] ;;
 	qemu-system-x86)
 		major=$(major_of qemu-system-x86_64)
