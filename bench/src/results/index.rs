@@ -14,6 +14,7 @@ use crate::{record, report};
 
 pub const FILE: &str = "bench/runs/index.toml";
 const RUNS: &str = "bench/runs";
+const HOST: &str = "facts-host.json";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -111,13 +112,7 @@ impl Index {
         let revisions = self.runs.iter().map(|kept| (&kept.run, &kept.revision));
         let strip = "strip".to_owned();
         for (run, revision) in revisions.chain([(&strip, &self.strip.revision)]) {
-            if !facts::can_be_repeated(revision) {
-                let message = format!(
-                    "revision: expected one that others can check out, got {revision:?}: commit, measure again and \
-                     keep that run"
-                );
-                return Err(wrong(run, &message));
-            }
+            repeatable(run, revision)?;
         }
         let rows = self.readme.rows.iter().map(|row| &row.run);
         let used = rows.chain(&self.readme.verdicts).chain(&self.pool.runs);
@@ -174,11 +169,14 @@ impl Kept {
         let plan: Plan = record::read_json(&plan).map_err(unreadable)?;
         self.same("matrix", self.matrix.as_deref(), Some(&plan.name))?;
         for (file, fact, own) in [
-            ("facts-host.json", "git revision", Some(&self.revision)),
+            (HOST, "git revision", Some(&self.revision)),
             ("facts-block0.json", "kernel", self.kernel.as_ref()),
         ] {
             let facts = report::facts(&folder.join(file)).map_err(unreadable)?;
             let found = facts.get(fact).map(String::as_str);
+            if file == HOST {
+                repeatable(&self.run, found.unwrap_or_default())?;
+            }
             self.same(fact, own.map(String::as_str), found)?;
         }
         Ok(())
@@ -194,6 +192,16 @@ impl Kept {
             &format!("{key}: expected {found:?}, as its own files say, got {own:?}"),
         ))
     }
+}
+
+fn repeatable(run: &str, revision: &str) -> Result<(), DataError> {
+    if facts::can_be_repeated(revision) {
+        return Ok(());
+    }
+    let message = format!(
+        "revision: expected one that others can check out, got {revision:?}: commit, measure again and keep that run"
+    );
+    Err(wrong(run, &message))
 }
 
 fn wrong(run: &str, message: &str) -> DataError {
