@@ -23,7 +23,7 @@ C_FILES   = $(shell git ls-files '*.c' '*.h' '*.cpp' '*.hpp' '*.cu')
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-setup: ## Install what is missing (Debian 12 or 13 as root); says what and why
+setup: ## Install what is missing (Debian 12 or 13 as root), elsewhere name it; says what and why
 	@bash packaging/setup.sh
 
 build: setup ## Build the scheduler, the bench harness, the emulated libcuda and the workload

@@ -20,7 +20,7 @@ for run in $(seq "$runs"); do
 done
 
 for run in $(seq "$runs"); do
-	jq '[.summary.rivals[] | (.ahead[], .dominated_by // []) | length] | add > 0' "$folder/$run/summary.json"
+	jq '[.summary.dominance[] | (.ahead[], .dominated_by // []) | length] | add > 0' "$folder/$run/summary.json"
 done | awk '
 	{ named += ($1 == "true") }
 	END { printf "%d runs, in %d of them an arm beats itself\n", NR, named }'

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Takes a Debian 12 or 13 machine with Rust and root to a state in which `make demo` and
 # `make test` work. Idempotent: it looks before it installs, and says what each thing is for.
-# Elsewhere it prints what is missing and stops. Nothing is added to the system's apt sources.
+# On another system it installs no package: it names what is missing, and goes on if the build needs
+# none of it. Nothing is added to the system's apt sources.
 set -euo pipefail
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/scx_gpuaware
@@ -17,18 +18,20 @@ cargo_deb_version=3.8.0
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: error: %s\n' "$*" >&2; exit 1; }
 
-# package: what it is for
-packages=(
+# Debian's package: what it is for
+to_build=(
 	"build-essential: compiles the emulated libcuda and links Rust"
 	"pkg-config: finds libelf and zlib"
 	"clang-19: compiles BPF (scx needs clang >= 18)"
 	"libclang-19-dev: bindgen reads bpf/intf.h with it"
-	"clang-format-19: make lint"
 	"libelf-dev: libbpf"
 	"zlib1g-dev: libbpf"
+	"python3-venv: a place of their own for virtme-ng and nvcc"
+)
+to_test=(
+	"clang-format-19: make lint"
 	"libseccomp-dev: virtiofsd, the lab's file sharing"
 	"libcap-ng-dev: virtiofsd"
-	"python3-venv: a place of their own for virtme-ng and nvcc"
 	"python3-jsonschema: tries the JSON Schema of policies in the tests"
 	"kmod: modules of the lab's kernel"
 	"file: tells the version of the lab's kernel"
@@ -48,8 +51,8 @@ need_cargo() {
 }
 
 debian_release() {
-	# shellcheck disable=SC1091
-	. /etc/os-release
+	# shellcheck disable=SC1090,SC1091
+	. "${OS_RELEASE:-/etc/os-release}"
 	case ${ID:-}:${VERSION_ID:-} in
 	debian:12 | debian:13) printf '%s\n' "$VERSION_CODENAME" ;;
 	*) return 1 ;;
@@ -58,19 +61,83 @@ debian_release() {
 
 missing_packages() {
 	local entry
-	for entry in "${packages[@]}"; do
+	for entry in "${to_build[@]}" "${to_test[@]}"; do
 		dpkg-query -W -f '${db:Status-Status}' "${entry%%:*}" 2>/dev/null | grep -qx installed || printf '%s\n' "$entry"
 	done
 }
 
-report_elsewhere() {
-	say "this is not Debian 12 or 13: install these yourself (Debian package names), then run make setup again"
-	local tool
-	for tool in clang-19 stress-ng iperf3 fio hackbench qemu-system-x86_64 vng virtiofsd nvcc clang-format-19 shellcheck; do
-		command -v "$tool" >/dev/null || [ -x "$venv/bin/$tool" ] || printf '  missing: %s\n' "$tool"
+have() {
+	local program
+	for program in "$@"; do
+		command -v "$program" >/dev/null || return 1
 	done
-	printf '  %s\n' "${packages[@]}"
-	exit 1
+}
+
+major_of() {
+	{ "$@" --version 2>/dev/null || true; } | sed -n 's/.*version \([0-9][0-9]*\)\..*/\1/p' | head -n 1
+}
+
+# Whether this system has what Debian has in a package.
+has() {
+	local major
+	case $1 in
+	build-essential) have cc c++ ;;
+	clang-19)
+		major=$(major_of "${BPF_CLANG:-clang-19}")
+		[ "${major:-0}" -ge 18 ]
+		;;
+	libclang-19-dev)
+		[ -n "${LIBCLANG_PATH:-}" ] || compgen -G '/usr/lib*/libclang*.so*' >/dev/null ||
+			compgen -G '/usr/lib*/*/libclang*.so*' >/dev/null || compgen -G '/usr/lib/llvm*/lib*/libclang*.so*' >/dev/null
+		;;
+	libelf-dev) pkg-config --exists libelf &>/dev/null ;;
+	zlib1g-dev) pkg-config --exists zlib &>/dev/null ;;
+	python3-venv) python3 -c 'import ensurepip, venv' &>/dev/null ;;
+	python3-jsonschema) python3 -c 'import jsonschema' &>/dev/null ;;
+	libseccomp-dev | libcap-ng-dev) true ;; # to build virtiofsd, which is looked for itself
+	virtiofsd) have virtiofsd || [ -x "$virtiofsd" ] || [ -x /usr/lib/virtiofsd ] || [ -x /usr/lib/qemu/virtiofsd ] ;;
+	qemu-system-x86)
+		major=$(major_of qemu-system-x86_64)
+		[ "${major:-0}" -ge 9 ]
+		;;
+	kmod) have modprobe ;;
+	iproute2) have ip ;;
+	systemd) [ -x /usr/lib/systemd/systemd ] || [ -x /lib/systemd/systemd ] ;;
+	rt-tests) have hackbench ;;
+	prometheus) have promtool ;;
+	apt) have apt-get ;;
+	*) have "$1" ;; # the program has the package's name
+	esac
+}
+
+# Prints those that this system does not have; fails if there are any.
+print_missing() {
+	local entry missing=0
+	for entry in "$@"; do
+		if ! has "${entry%%:*}"; then
+			printf '  missing: %s\n' "$entry"
+			missing=1
+		fi
+	done
+	return $missing
+}
+
+# The names of packages are Debian's: what has the same elsewhere is the user's to know.
+elsewhere() {
+	local lab=(
+		"qemu-system-x86: the lab's machine, version 9 or newer"
+		"virtiofsd: shares this machine's files with the lab"
+		"apt: fetches the lab's kernel from a Debian mirror; without one give lab and run --kernel PATH"
+		"prometheus: promtool checks the metrics in the tests"
+	)
+	say "this is not Debian 12 or 13: no package is installed; names below are those of Debian's packages"
+	print_missing "${to_build[@]}" ||
+		die "make build needs these: install them (BPF_CLANG may name a clang >= 18), then run make setup again"
+	if print_missing "${to_test[@]}" "${lab[@]}"; then
+		install_cargo_deb
+	else
+		say "make build, make peers and make install do without these; make demo, make test and make lint do not"
+	fi
 }
 
 # apt with one more suite, in a list of its own: the machine's sources stay as they are. The
@@ -112,7 +179,7 @@ install_packages() {
 # QEMU 7.2 (Debian 12) panicked guests under multi-threaded TCG; 10.0 did not.
 install_qemu() {
 	local release=$1 major
-	major=$({ qemu-system-x86_64 --version 2>/dev/null || true; } | sed -n 's/.*version \([0-9]*\)\..*/\1/p')
+	major=$(major_of qemu-system-x86_64)
 	[ "${major:-0}" -ge 9 ] && return 0
 	as_root_or_die "installing QEMU"
 	export DEBIAN_FRONTEND=noninteractive
@@ -189,15 +256,19 @@ make_modules_folder() {
 main() {
 	need_cargo
 	local release
-	release=$(debian_release) || report_elsewhere
 	mkdir -p "$cache"
-	install_packages
-	install_qemu "$release"
-	install_virtiofsd "$release"
-	install_venv
-	install_promtool
-	install_cargo_deb
-	make_modules_folder
+	if release=$(debian_release); then
+		install_packages
+		install_qemu "$release"
+		install_virtiofsd "$release"
+		install_venv
+		install_promtool
+		install_cargo_deb
+		make_modules_folder
+	else
+		elsewhere
+		install_venv
+	fi
 	say "ready (cache: $cache)"
 }
 

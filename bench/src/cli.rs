@@ -124,7 +124,7 @@ pub struct RunOptions {
     #[command(flatten)]
     pub folders: Folders,
 
-    /// Work one block of the plan in the output folder off: what the lab's guest is told to do.
+    /// Run one block of the plan in the output folder: what the lab's guest is told to do.
     #[arg(long, value_name = "BLOCK", hide = true)]
     pub inside: Option<usize>,
 }

@@ -8,11 +8,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::datafile::DataError;
-use crate::record::facts::Facts;
+use crate::record::facts::{self, Facts};
 use crate::record::{self, RunDir, archive};
 
-/// What the facts say after the revision of a tree that was changed.
-const CHANGED: &str = "with local changes";
 const KEPT: [&str; 3] = ["plan.json", "summary.json", "report.md"];
 
 /// Keeps the run in `dir`, whose report is up to date, as `to`.
@@ -23,7 +21,7 @@ pub fn keep(dir: &Path, to: &Path) -> Result<()> {
     let run = RunDir::open(dir)?;
     let facts: Facts = record::read_json(&dir.join("facts-host.json"))?;
     let revision = facts.get("git revision").map_or("", String::as_str);
-    if revision.is_empty() || revision.contains(CHANGED) {
+    if !facts::can_be_repeated(revision) {
         let usage = format!(
             "{}: expected a run of a revision that others can check out, got {revision:?}: commit, then measure again",
             dir.display()
@@ -106,7 +104,7 @@ mod tests {
             .collect();
         names.sort();
         let expected = [
-            "cells.ndjson.gz",
+            "cells.ndjson.bz2",
             "facts-host.json",
             "isolation-qwen3.svg",
             "plan.json",

@@ -33,7 +33,7 @@ pub struct Sample {
     /// The sum of the limits that the CPUs' clocks have now; 0: not known.
     pub clock_limit_khz: u64,
     /// Pieces of work of two kinds that were done to see how fast the machine is, and the CPU time of those in registers
-    /// and of those that load from memory; 0: by nobody.
+    /// and of those that load from memory; 0: there were none.
     pub pieces: u64,
     pub pieces_ns: u64,
     pub loads_ns: u64,

@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The order of a run, settled before it begins: boots, rounds, arms and cells, shuffled from one
 //! seed. Pure; the plan is written beside the results, so that a run can be understood and resumed.
+//!
+//! The words of a run, here and in the reports:
+//! - *arm*: one way to run the launcher, such as a scheduler or a tuning.
+//! - *neighbour*: the noise beside it; *none* is the quiet machine.
+//! - *cell*: one workload beside one neighbour under one arm, measured once for the matrix's seconds.
+//! - *turn*: one arm's cells in one round, one after another under one start of its scheduler.
+//! - *round*: a turn of each arm of a group, in random order; the unit that is repeated.
+//! - *group*: the arms that have the same kernel and kernel command line.
+//! - *block*: one boot of a group, and the rounds that are measured on it.
 
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getpid, getppid};
 
 use crate::interrupt;
-use crate::watchdog::{Duty, Guarded};
+use crate::watchdog::{Cleanup, Guarded};
 
 const POLL: Duration = Duration::from_millis(5);
 
@@ -50,7 +50,7 @@ impl Supervised {
             .with_context(|| format!("cannot start {name} ({program})"))?;
         Ok(Self {
             name: name.to_owned(),
-            _group: Guarded::new(Duty::Group(child.id().cast_signed())),
+            _group: Guarded::new(Cleanup::Group(child.id().cast_signed())),
             child,
             status: None,
         })
@@ -106,7 +106,7 @@ impl Supervised {
 
     /// Kills what is left of the group, the leader's orphans included.
     fn kill_group(&mut self) {
-        // ESRCH means that nobody is left, which is what is wanted.
+        // ESRCH means that the group has ended already, which is fine.
         let _ = killpg(self.leader(), Signal::SIGKILL);
         if self.status.is_none() {
             self.status = self.child.wait().ok();

@@ -153,7 +153,7 @@ impl Tree {
     }
 }
 
-/// CPU time of a process and its descendants, threads that have ended included; whoever cannot be read counts nothing.
+/// CPU time of a process and its descendants, threads that have ended included. A process that cannot be read counts nothing.
 pub fn cpu_s(pid: u32) -> f64 {
     let pids = Tree::of(pid).pids();
     let ticks = pids.iter().filter_map(|pid| {

@@ -19,9 +19,9 @@ use crate::cgroup::removal;
 
 /// The one of this process. Nobody else holds the pipe to it, which is closed on exec.
 static WATCHDOG: OnceLock<Mutex<Child>> = OnceLock::new();
-/// What is undone when the runner is gone.
+/// What is done when the runner is gone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Duty {
+pub enum Cleanup {
     /// A process group: it is killed.
     Group(i32),
     /// The folder of a cgroup: who is in it is killed, and it is removed.
@@ -34,11 +34,11 @@ pub enum Duty {
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Message {
-    Take(Duty),
-    Release(Duty),
+    Register(Cleanup),
+    Release(Cleanup),
 }
 
-/// Starts it. Before this, and in programs that never do, duties are nobody's.
+/// Starts it. Before this, and in programs that never do, nobody cleans up.
 ///
 /// # Errors
 /// This program cannot be started again.
@@ -51,7 +51,7 @@ pub fn start() -> Result<()> {
         .arg("watchdog")
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
-        // Out of the reach of Ctrl-C and of whoever kills the runner's group.
+        // In a group of its own: Ctrl-C and a kill of the runner's group do not reach it.
         .process_group(0)
         .spawn()
         .context("cannot start the watchdog")?;
@@ -60,14 +60,14 @@ pub fn start() -> Result<()> {
     Ok(())
 }
 
-/// A duty that the watchdog has while this lives.
+/// A cleanup that the watchdog has while this lives.
 #[derive(Debug)]
-pub struct Guarded(Duty);
+pub struct Guarded(Cleanup);
 
 impl Guarded {
-    pub fn new(duty: Duty) -> Self {
-        send(&Message::Take(duty.clone()));
-        Self(duty)
+    pub fn new(cleanup: Cleanup) -> Self {
+        send(&Message::Register(cleanup.clone()));
+        Self(cleanup)
     }
 }
 
@@ -93,9 +93,9 @@ fn send(message: &Message) {
     }
 }
 
-/// `gpuaware-bench watchdog`: reads duties until the runner ends, then does those that are left.
+/// `gpuaware-bench watchdog`: reads cleanups until the runner ends, then does those that are left.
 pub fn main() -> Result<()> {
-    let mut duties: Vec<Duty> = Vec::new();
+    let mut cleanups: Vec<Cleanup> = Vec::new();
     for line in BufReader::new(std::io::stdin()).lines() {
         let line = line.context("cannot read from the runner")?;
         // Half a line: the runner died over it.
@@ -103,37 +103,37 @@ pub fn main() -> Result<()> {
             continue;
         };
         match message {
-            Message::Take(duty) => duties.push(duty),
-            Message::Release(duty) => {
-                if let Some(at) = duties.iter().rposition(|known| *known == duty) {
-                    duties.remove(at);
+            Message::Register(cleanup) => cleanups.push(cleanup),
+            Message::Release(cleanup) => {
+                if let Some(at) = cleanups.iter().rposition(|known| *known == cleanup) {
+                    cleanups.remove(at);
                 }
             }
         }
     }
     // Processes before the cgroups that they are in.
-    duties.sort_by_key(|duty| !matches!(duty, Duty::Group(_)));
-    for duty in &duties {
-        if let Err(error) = undo(duty) {
+    cleanups.sort_by_key(|cleanup| !matches!(cleanup, Cleanup::Group(_)));
+    for cleanup in &cleanups {
+        if let Err(error) = undo(cleanup) {
             eprintln!("gpuaware-bench: warning: after the runner's death: {error:#}");
         }
     }
     Ok(())
 }
 
-fn undo(duty: &Duty) -> Result<()> {
-    match duty {
-        Duty::Group(leader) => {
-            // ESRCH: nobody is left, which is what is wanted.
+fn undo(cleanup: &Cleanup) -> Result<()> {
+    match cleanup {
+        Cleanup::Group(leader) => {
+            // ESRCH: the group has ended already, which is fine.
             let _ = killpg(Pid::from_raw(*leader), Signal::SIGKILL);
             Ok(())
         }
-        Duty::Cgroup(folder) => removal::kill_and_remove(folder),
-        Duty::Remove(path) => {
+        Cleanup::Cgroup(folder) => removal::kill_and_remove(folder),
+        Cleanup::Remove(path) => {
             let _ = fs::remove_file(path);
             Ok(())
         }
-        Duty::File { path, text } => fs::write(path, text)
+        Cleanup::File { path, text } => fs::write(path, text)
             .with_context(|| format!("cannot put {} back to {text:?}", path.display())),
     }
 }
@@ -144,16 +144,16 @@ mod tests {
 
     #[test]
     fn messages_are_read_as_they_are_written() {
-        let duty = Duty::File {
+        let cleanup = Cleanup::File {
             path: "/sys/x y".into(),
             text: "00000003\n".to_owned(),
         };
-        let line = serde_json::to_string(&Message::Take(duty.clone())).unwrap();
+        let line = serde_json::to_string(&Message::Register(cleanup.clone())).unwrap();
         assert!(!line.contains('\n'), "{line}");
-        let Ok(Message::Take(back)) = serde_json::from_str(&line) else {
+        let Ok(Message::Register(back)) = serde_json::from_str(&line) else {
             panic!("not what was written: {line}")
         };
-        assert_eq!(back, duty);
+        assert_eq!(back, cleanup);
     }
 
     #[test]
@@ -161,7 +161,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rps_cpus");
         fs::write(&path, "2\n").unwrap();
-        undo(&Duty::File {
+        undo(&Cleanup::File {
             path: path.clone(),
             text: "0\n".to_owned(),
         })
@@ -169,8 +169,8 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "0\n");
         let folder = dir.path().join("group");
         fs::create_dir(&folder).unwrap();
-        undo(&Duty::Cgroup(folder.clone())).unwrap();
+        undo(&Cleanup::Cgroup(folder.clone())).unwrap();
         assert!(!folder.exists());
-        undo(&Duty::Cgroup(folder)).unwrap();
+        undo(&Cleanup::Cgroup(folder)).unwrap();
     }
 }

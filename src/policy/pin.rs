@@ -21,17 +21,18 @@ pub struct Deal {
 /// last thread is gone, so that a program that is started again gets the same CPUs.
 #[derive(Debug, Clone, Default)]
 pub struct Dealer {
-    pins: Vec<Turn>,
-    groups: Vec<Turn>,
+    pins: Vec<RoundRobin>,
+    groups: Vec<RoundRobin>,
 }
 
+/// Who is next, and how many have been served and are still there.
 #[derive(Debug, Clone, Copy, Default)]
-struct Turn {
+struct RoundRobin {
     next: usize,
     nr_threads: usize,
 }
 
-impl Turn {
+impl RoundRobin {
     fn take(&mut self) -> usize {
         self.nr_threads += 1;
         self.next += 1;
@@ -60,8 +61,8 @@ impl Dealer {
     /// A dealer that has dealt nothing yet.
     pub fn new(policy: &Policy) -> Self {
         Self {
-            pins: vec![Turn::default(); policy.pins.len()],
-            groups: vec![Turn::default(); policy.groups.len()],
+            pins: vec![RoundRobin::default(); policy.pins.len()],
+            groups: vec![RoundRobin::default(); policy.groups.len()],
         }
     }
 

@@ -21,5 +21,6 @@ mod report;
 mod results;
 mod rules_of_the_house;
 mod serving;
+mod setup;
 mod topology;
 mod vllm;

@@ -31,16 +31,99 @@ fn by_hand() -> String {
     format!("{before}{}", after.split_once('\n').expect("a line").1)
 }
 
-fn results(root: &Path) -> String {
+/// The exit code of a command of the bench on a folder, and what it says.
+fn bench(words: &[&str], folder: &Path) -> (i32, String) {
     let program = repository().join("target/release/gpuaware-bench");
     let output = Command::new(program)
-        .args(["results", "--root"])
-        .arg(root)
+        .args(words)
+        .arg(folder)
         .output()
-        .expect("running results");
+        .expect("running the bench");
     let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
-    assert!(output.status.success(), "{text}");
+    (output.status.code().expect("an exit code"), text)
+}
+
+fn results(root: &Path) -> String {
+    let (code, text) = bench(&["results", "--root"], root);
+    assert_eq!(code, 0, "{text}");
     text
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a folder");
+    for entry in fs::read_dir(from).expect("a folder").flatten() {
+        fs::copy(entry.path(), to.join(entry.file_name())).expect("a file");
+    }
+}
+
+#[test]
+fn a_kept_run_is_reported_from_its_archive() {
+    let copy = tempfile::tempdir().expect("a folder");
+    copy_files(
+        &repository().join("bench/runs/2026-11-21-hold-lead"),
+        copy.path(),
+    );
+    fs::remove_file(copy.path().join("report.md")).expect("a report");
+    let (code, text) = bench(&["report"], copy.path());
+    assert_eq!(code, 0, "{text}");
+    assert!(
+        text.contains("block") && text.contains("isolcpus"),
+        "{text}"
+    );
+    assert!(copy.path().join("report.html").exists());
+    let report = read(&copy.path().join("report.md"));
+    assert!(report.contains("3feeec4d6a51"), "{report}");
+}
+
+#[test]
+fn a_run_of_a_changed_tree_is_not_published() {
+    let copy = tempfile::tempdir().expect("a folder");
+    let runs = copy.path().join("bench/runs");
+    fs::create_dir_all(&runs).expect("a folder");
+    let own = "2026-11-21-hold-lead";
+    for entry in fs::read_dir(repository().join("bench/runs"))
+        .expect("runs")
+        .flatten()
+    {
+        if entry.file_name() != own {
+            std::os::unix::fs::symlink(entry.path(), runs.join(entry.file_name())).expect("a link");
+        }
+    }
+    copy_files(&repository().join("bench/runs").join(own), &runs.join(own));
+    let changed = |text: &str| text.replace("3feeec4d6a51", "3feeec4d6a51 with local changes");
+    let facts = runs.join(own).join("facts-host.json");
+    fs::write(&facts, changed(&read(&facts))).expect("a file");
+    let (code, text) = bench(&["results", "--root"], copy.path());
+    assert_eq!(code, 2, "{text}");
+    assert!(
+        text.contains(own) && text.contains("commit, measure again"),
+        "{text}"
+    );
+    assert!(!copy.path().join("docs").exists(), "nothing is written");
+}
+
+/// What `git archive` makes of this tree: each file in blocks of 512 bytes, and one more for its name.
+#[test]
+fn a_clone_without_history_is_below_12_mb() {
+    let output = Command::new("git")
+        .arg("-C")
+        .arg(repository())
+        .args(["ls-files", "-z"])
+        .output()
+        .expect("running git");
+    if !output.status.success() {
+        eprintln!("SKIPPED: this is no clone");
+        return;
+    }
+    let names = String::from_utf8(output.stdout).expect("UTF-8");
+    let size = |name: &str| fs::metadata(repository().join(name)).map_or(0, |file| file.len());
+    let blocks = |bytes: u64| bytes.div_ceil(512) * 512 + 512;
+    let total: u64 = names.split_terminator('\0').map(size).map(blocks).sum();
+    assert!(
+        total < 12_000_000,
+        "{total} bytes: a run that nothing quotes goes"
+    );
+    assert!(total > 1_000_000, "{total} bytes: the files were found");
 }
 
 #[test]

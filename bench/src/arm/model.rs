@@ -83,7 +83,7 @@ pub struct WorkloadSettings {
     pub cgroup: Option<String>,
     /// The cgroup's CPUs, a list.
     pub cpuset: Option<String>,
-    /// The cgroup's CPUs are nobody else's: an isolated partition.
+    /// The cgroup's CPUs are an isolated partition: no other cgroup may use them.
     pub isolated: bool,
     /// The cgroup's `cpu.weight`; absent: it has no cpu controller.
     #[serde(skip_serializing_if = "Option::is_none")]

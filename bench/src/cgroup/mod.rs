@@ -12,9 +12,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::watchdog::{Duty, Guarded};
+use crate::watchdog::{Cleanup, Guarded};
 
-/// Removed when dropped, if it was not there before, and whoever is left in it is killed.
+/// Removed when dropped, if it was not there before; processes that are left in it are killed.
 #[derive(Debug)]
 pub struct Cgroup {
     path: PathBuf,
@@ -41,7 +41,7 @@ impl Cgroup {
             .context("no cgroup v2 hierarchy is mounted")?;
         let path = root.join(relative);
         let made = match fs::create_dir(&path) {
-            Ok(()) => Some(Guarded::new(Duty::Cgroup(path.clone()))),
+            Ok(()) => Some(Guarded::new(Cleanup::Cgroup(path.clone()))),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
             Err(error) => {
                 return Err(error)
@@ -78,7 +78,7 @@ impl Cgroup {
         write(&self.path.join("cpu.weight"), &weight.to_string())
     }
 
-    /// Gives it what nobody else wants of the CPUs.
+    /// Sets `cpu.idle`: it runs on CPUs that no other cgroup wants.
     pub fn make_idle(&mut self) -> Result<()> {
         self.add_controller("cpu")?;
         write(&self.path.join("cpu.idle"), "1")
@@ -93,7 +93,7 @@ impl Cgroup {
             return Ok(());
         }
         let remove = format!("-{name}");
-        let guarded = Guarded::new(Duty::File {
+        let guarded = Guarded::new(Cleanup::File {
             path: file.clone(),
             text: remove.clone(),
         });
@@ -189,7 +189,7 @@ mod tests {
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.contains(&format!("0::/{name}\n")), "{text}");
-        // One who has left his process group, and nobody waits for.
+        // A process that has left its process group and has no parent that waits for it.
         let mut stray = Command::new("setsid");
         stray.args(["sh", "-c", "sleep 1000 & echo $!"]);
         cgroup.take(&mut stray).unwrap();

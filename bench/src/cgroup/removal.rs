@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The end of a cgroup: with whoever is in it. The watchdog does this as well, for a runner that died.
+//! Removes a cgroup and kills the processes in it. The watchdog calls this too, for a runner that died.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 const EMPTY_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(5);
 
-/// Kills whoever is left in a cgroup, also who has left the process group that it was started in, and removes it.
+/// Kills all processes in a cgroup, those that have left their process group too, and removes it.
 pub fn kill_and_remove(folder: &Path) -> Result<()> {
     // Since Linux 5.14; before, the groups were all that could be killed.
     let kill = File::options().write(true).open(folder.join("cgroup.kill"));

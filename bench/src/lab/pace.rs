@@ -15,7 +15,7 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::cpus;
 
-/// Some 25 us: short for whoever waits for the CPU meanwhile.
+/// Some 25 us: a thread that waits for the CPU meanwhile does not notice.
 const STEPS: u32 = 20_000;
 /// As short. One after the other, from lines that no one finds in a cache of his own.
 const LOADS: usize = 128;

@@ -30,7 +30,7 @@ use super::stream::Until;
 use super::tools::Tools;
 use super::vcpus;
 use crate::interrupt;
-use crate::watchdog::{Duty, Guarded};
+use crate::watchdog::{Cleanup, Guarded};
 
 /// How long a boot may take, which is some 7 s on an emulated CPU and several times that on a busy machine. One that has lost
 /// its timer never ends.
@@ -386,7 +386,7 @@ impl Machine {
         Ok(Self {
             child: Mutex::new(child),
             group,
-            _guarded: Guarded::new(Duty::Group(group.as_raw())),
+            _guarded: Guarded::new(Cleanup::Group(group.as_raw())),
         })
     }
 

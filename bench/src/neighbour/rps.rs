@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use crate::cpus;
-use crate::watchdog::{Duty, Guarded};
+use crate::watchdog::{Cleanup, Guarded};
 
 const FILE: &str = "/sys/class/net/lo/queues/rx-0/rps_cpus";
 const STAT: &str = "/proc/net/softnet_stat";
@@ -44,7 +44,7 @@ impl Steering {
         let before = fs::read_to_string(&file).with_context(|| {
             format!("cannot read {shown}: the neighbour irq needs a kernel with CONFIG_RPS")
         })?;
-        let guarded = Guarded::new(Duty::File {
+        let guarded = Guarded::new(Cleanup::File {
             path: file.clone(),
             text: before.clone(),
         });

@@ -36,6 +36,14 @@ pub const SETTLED: &[&str] = &[
 /// What is worth a note, but no reason to refuse: data and programs are compared themselves.
 pub const NOTED: &[&str] = &["git revision"];
 
+/// What the revision says after its name where files of the tree were changed.
+pub const CHANGED: &str = "with local changes";
+
+/// Whether others can check out what was measured: only such a run is kept and published.
+pub fn can_be_repeated(revision: &str) -> bool {
+    !revision.is_empty() && !revision.contains(CHANGED)
+}
+
 /// Which of these have changed since a run began, one text a fact. What an older run did not note is no difference.
 pub fn differences(names: &[&str], before: &Facts, now: &Facts) -> Vec<String> {
     let changed =

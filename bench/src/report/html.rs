@@ -11,7 +11,7 @@ use super::look::STYLE;
 use super::model::Report;
 use super::sections;
 use super::table::{Table, escape};
-use super::{bars, bpf, cdf, checks, reference, rivals, scatter, tables, traced};
+use super::{bars, bpf, cdf, checks, dominance, reference, scatter, tables, traced};
 use crate::record::neighbour::Neighbour;
 
 pub fn render(report: &Report) -> Result<String> {
@@ -36,8 +36,8 @@ pub fn render(report: &Report) -> Result<String> {
     list(&mut page, &sections::sentences(report));
     page += "<h2>Checks</h2>\n";
     list(&mut page, &checks::sentences(report));
-    if let Some(table) = rivals::table(report) {
-        let (heading, explanation) = (rivals::heading(report), rivals::explanation(report));
+    if let Some(table) = dominance::table(report) {
+        let (heading, explanation) = (dominance::heading(report), dominance::explanation(report));
         explained(&mut page, &heading, &explanation, &table, "top");
     }
     if let Some((heading, sentence, table)) = reference::section(report) {

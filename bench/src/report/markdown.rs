@@ -4,7 +4,7 @@
 use super::format::Detail;
 use super::model::Report;
 use super::sections;
-use super::{bpf, checks, reference, rivals, tables, traced};
+use super::{bpf, checks, dominance, reference, tables, traced};
 
 pub fn render(report: &Report) -> String {
     let matrix = &report.plan.matrix;
@@ -32,8 +32,8 @@ pub fn render(report: &Report) -> String {
     for line in checks::sentences(report) {
         text += &format!("- {line}\n");
     }
-    if let Some(table) = rivals::table(report) {
-        let (heading, explanation) = (rivals::heading(report), rivals::explanation(report));
+    if let Some(table) = dominance::table(report) {
+        let (heading, explanation) = (dominance::heading(report), dominance::explanation(report));
         text += &format!("\n## {heading}\n\n{explanation}\n\n{}", table.to_markdown());
     }
     if let Some((heading, sentence, table)) = reference::section(report) {

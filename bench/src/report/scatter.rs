@@ -17,8 +17,9 @@ const LEFT: f64 = 56.0;
 const RIGHT: f64 = 18.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 48.0;
-/// Percent between two lines of the grid.
+/// Percent between two lines of the grid, where that many lines or fewer do.
 const STEP: f64 = 20.0;
+const LINES: f64 = 12.0;
 /// Where names may stand: over the grid a little, and up to the right edge.
 const NAMES: Frame = Frame {
     left: LEFT,
@@ -47,6 +48,7 @@ struct Axes {
 struct Scale {
     least: f64,
     most: f64,
+    step: f64,
 }
 
 struct Point<'a> {
@@ -110,9 +112,22 @@ impl Scale {
             let [low, high] = ends(e);
             (least.min(e.value).min(low), most.max(e.value).max(high))
         });
+        Self::between(least, most)
+    }
+
+    fn between(least: f64, most: f64) -> Self {
+        // Of two boots an interval may reach to a thousand times the value.
+        let mut step = STEP;
+        for factor in [2.5, 2.0, 2.0].into_iter().cycle() {
+            if (most - least) / step <= LINES || !step.is_finite() {
+                break;
+            }
+            step *= factor;
+        }
         Self {
-            least: ((least - 5.0) / STEP).floor().max(0.0) * STEP,
+            least: ((least - 5.0) / step).floor().max(0.0) * step,
             most: ((most + 4.0) / 10.0).ceil() * 10.0,
+            step,
         }
     }
 
@@ -122,9 +137,9 @@ impl Scale {
     }
 
     fn steps(&self) -> impl Iterator<Item = f64> {
-        let steps = ((self.most - self.least) / STEP) as u32;
-        let least = self.least;
-        (0..=steps).map(move |step| least + STEP * f64::from(step))
+        let &Self { least, most, step } = self;
+        let lines = ((most - least) / step) as u32;
+        (0..=lines).map(move |line| least + step * f64::from(line))
     }
 }
 
@@ -452,6 +467,16 @@ mod tests {
             "{file}"
         );
         assert_eq!(standalone(&report, "eager"), "");
+    }
+
+    #[test]
+    fn an_interval_without_bounds_has_few_lines_and_100_is_one_of_them() {
+        for most in [130.0, 340.0, 900.0, 1e7] {
+            let scale = Scale::between(50.0, most);
+            let lines: Vec<f64> = scale.steps().collect();
+            assert!((5..=15).contains(&lines.len()), "{most}: {lines:?}");
+            assert!(most > 1000.0 || lines.contains(&100.0), "{most}: {lines:?}");
+        }
     }
 
     #[test]

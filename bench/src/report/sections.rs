@@ -80,7 +80,7 @@ pub fn sentences(report: &Report) -> Vec<String> {
             marks.workload, marks.arm, marks.marked, marks.cells
         ));
     }
-    lines.extend(super::rivals::sentences(report));
+    lines.extend(super::dominance::sentences(report));
     lines.extend(super::ticks::sentences(report));
     lines.extend(failures(failed));
     lines.extend(super::quiet::sentences(report));

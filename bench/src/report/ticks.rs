@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the kernel's tick does to whom: whose tokens keep to it, where it comes seldom enough to be seen.
+//! Which arms' tokens wait for the kernel's tick, where HZ is low enough to show it.
 
 use super::model::Report;
 use crate::study::{Summary, Ticks, ticks};

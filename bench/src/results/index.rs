@@ -9,10 +9,12 @@ use serde::Deserialize;
 use crate::datafile::{self, DataError};
 use crate::plan::Plan;
 use crate::record::neighbour::Neighbour;
+use crate::record::{RunDir, archive, facts};
 use crate::{record, report};
 
 pub const FILE: &str = "bench/runs/index.toml";
 const RUNS: &str = "bench/runs";
+const HOST: &str = "facts-host.json";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -90,8 +92,8 @@ pub struct Kept {
 
 impl Index {
     /// # Errors
-    /// The file cannot be read, names a run twice or one that it does not list, or says of a run what the run's own
-    /// files do not.
+    /// The file cannot be read, names a run twice or one that it does not list, says of a run what the run's own files
+    /// do not, or lists one that is no archive or that nobody can repeat.
     pub fn read(root: &Path) -> Result<Self, DataError> {
         let index: Self = datafile::read(&root.join(FILE))?;
         index.check()?;
@@ -106,6 +108,11 @@ impl Index {
         names.sort_unstable();
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(wrong(twice[0], "expected one entry, got two"));
+        }
+        let revisions = self.runs.iter().map(|kept| (&kept.run, &kept.revision));
+        let strip = "strip".to_owned();
+        for (run, revision) in revisions.chain([(&strip, &self.strip.revision)]) {
+            repeatable(run, revision)?;
         }
         let rows = self.readme.rows.iter().map(|row| &row.run);
         let used = rows.chain(&self.readme.verdicts).chain(&self.pool.runs);
@@ -152,14 +159,24 @@ impl Kept {
             };
         }
         let unreadable = |error: anyhow::Error| wrong(&self.run, &format!("{error:#}"));
+        if !RunDir::open(folder).map_err(unreadable)?.is_archived() {
+            let message = format!(
+                "expected {} in its folder: gpuaware-bench keep makes it",
+                archive::FILE
+            );
+            return Err(wrong(&self.run, &message));
+        }
         let plan: Plan = record::read_json(&plan).map_err(unreadable)?;
         self.same("matrix", self.matrix.as_deref(), Some(&plan.name))?;
         for (file, fact, own) in [
-            ("facts-host.json", "git revision", Some(&self.revision)),
+            (HOST, "git revision", Some(&self.revision)),
             ("facts-block0.json", "kernel", self.kernel.as_ref()),
         ] {
             let facts = report::facts(&folder.join(file)).map_err(unreadable)?;
             let found = facts.get(fact).map(String::as_str);
+            if file == HOST {
+                repeatable(&self.run, found.unwrap_or_default())?;
+            }
             self.same(fact, own.map(String::as_str), found)?;
         }
         Ok(())
@@ -175,6 +192,16 @@ impl Kept {
             &format!("{key}: expected {found:?}, as its own files say, got {own:?}"),
         ))
     }
+}
+
+fn repeatable(run: &str, revision: &str) -> Result<(), DataError> {
+    if facts::can_be_repeated(revision) {
+        return Ok(());
+    }
+    let message = format!(
+        "revision: expected one that others can check out, got {revision:?}: commit, measure again and keep that run"
+    );
+    Err(wrong(run, &message))
 }
 
 fn wrong(run: &str, message: &str) -> DataError {
@@ -223,6 +250,7 @@ quoted = ["README.md"]
             let facts = Facts::from([(fact.to_owned(), value.to_owned())]);
             record::write_json(&folder.join(file), &facts).unwrap();
         }
+        std::fs::write(folder.join(archive::FILE), "").unwrap();
         std::fs::write(dir.path().join(FILE), text).unwrap();
         Index::read(dir.path())
     }
@@ -239,6 +267,29 @@ quoted = ["README.md"]
             let error = read(&text).unwrap_err().to_string();
             assert!(error.contains(named), "{error}");
         }
+    }
+
+    #[test]
+    fn rejects_a_run_of_a_changed_tree() {
+        for (right, changed, named) in [
+            ("\"0123\"", "\"0123 with local changes\"", "run \"a\": "),
+            ("\"0123\"", "\"\"", "run \"a\": "),
+            ("\"r\"", "\"r with local changes\"", "run \"strip\": "),
+        ] {
+            let text = format!("{HEAD}{RUN}").replacen(right, changed, 1);
+            let error = read(&text).unwrap_err().to_string();
+            let expected = format!("{named}revision: expected one that others can check out");
+            assert!(error.contains(&expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn rejects_a_run_whose_cells_are_no_archive() {
+        let dir = tempfile::tempdir().unwrap();
+        record::write_json(&dir.path().join("plan.json"), &plan()).unwrap();
+        let index: Index = toml::from_str(&format!("{HEAD}{RUN}")).unwrap();
+        let error = index.runs[0].check(dir.path()).unwrap_err().to_string();
+        assert!(error.ends_with("gpuaware-bench keep makes it"), "{error}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::loaded::Loaded;
 use super::markers::COLUMNS;
 use crate::report::format::{Detail, figure, latency, percent, times};
 use crate::report::table::{Align, Table};
-use crate::report::{Report, checks, rivals, sections, tables};
+use crate::report::{Report, checks, dominance, sections, tables};
 use crate::study::Row;
 use crate::words::wrap;
 
@@ -63,7 +63,7 @@ fn section(kept: &Kept, report: &Report) -> String {
         }
     }
     text.push('\n');
-    let sentences = rivals::sentences(report)
+    let sentences = dominance::sentences(report)
         .into_iter()
         .chain(sections::sentences(report))
         .chain(checks::sentences(report));

@@ -10,8 +10,8 @@ use super::markers::COLUMNS;
 use super::strip::Strip;
 use super::verdicts::{self, Dominated};
 use crate::report::Report;
+use crate::report::dominance;
 use crate::report::format::{percent, times};
-use crate::report::rivals;
 use crate::report::table::{Align, Table};
 use crate::study::Row;
 use crate::words::wrap;
@@ -205,14 +205,14 @@ fn others(index: &Index, loaded: &Loaded, subject: &Picked) -> String {
 /// Who is shown to be ahead of the subject in README's row, in what.
 fn ahead(index: &Index, subject: &Picked) -> String {
     let headline = &index.readme;
-    let mut rivals = subject.report.summary.rivals.iter();
-    let here = rivals.find(|row| {
+    let mut dominance = subject.report.summary.dominance.iter();
+    let here = dominance.find(|row| {
         (row.workload.as_str(), row.neighbour) == (&headline.workload, headline.neighbour)
     });
     let said: Vec<String> = here
         .into_iter()
         .flat_map(|row| &row.ahead)
-        .map(|(figure, arms)| format!("{}: {}", rivals::name(*figure), arms.join(", ")))
+        .map(|(figure, arms)| format!("{}: {}", dominance::name(*figure), arms.join(", ")))
         .collect();
     if said.is_empty() {
         return "nobody is shown to be ahead of it in any figure".to_owned();

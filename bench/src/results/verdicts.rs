@@ -39,13 +39,15 @@ impl Dominated {
             shown: Vec::new(),
             by_value: Vec::new(),
         };
-        for rivals in &report.summary.rivals {
-            if rivals.neighbour == Neighbour::None {
+        for dominance in &report.summary.dominance {
+            if dominance.neighbour == Neighbour::None {
                 continue;
             }
             let versus = report.summary.versus.iter();
             let here = versus.filter(|v| {
-                v.workload == rivals.workload && v.neighbour == rivals.neighbour && compared(v)
+                v.workload == dominance.workload
+                    && v.neighbour == dominance.neighbour
+                    && compared(v)
             });
             let others: Vec<&Versus> = here.collect();
             if others.is_empty() {
@@ -54,8 +56,8 @@ impl Dominated {
             found.rows += 1;
             let row = |by: Vec<String>| {
                 (!by.is_empty()).then(|| Row {
-                    workload: rivals.workload.clone(),
-                    neighbour: rivals.neighbour,
+                    workload: dominance.workload.clone(),
+                    neighbour: dominance.neighbour,
                     by,
                 })
             };
@@ -64,7 +66,7 @@ impl Dominated {
             found.by_value.extend(row(by_value));
             found
                 .shown
-                .extend(row(rivals.dominated_by.clone().unwrap_or_default()));
+                .extend(row(dominance.dominated_by.clone().unwrap_or_default()));
         }
         found
     }

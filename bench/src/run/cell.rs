@@ -122,7 +122,7 @@ pub fn measure(
     }
     // Not within the measured window: reading all of /proc would be felt there.
     let theirs = workload::running_already(workload);
-    let around = Around::look(&theirs);
+    let before = Counters::take(&theirs);
     let mut running = workload::Running::start(workload, &how, seconds, round, place)?;
     running.wait_until_measuring()?;
     let begin = Snapshot::take()?;
@@ -131,7 +131,7 @@ pub fn measure(
 
     running.wait_until_measured(seconds)?;
     let end = Snapshot::take()?;
-    let surroundings = around.until_now(&theirs);
+    let surroundings = before.until_now(&theirs);
     let bpf = cost.map(Cost::end).transpose()?;
     phases.end_of("measure");
 
@@ -166,14 +166,14 @@ pub fn measure(
 }
 
 /// The machines' counters at one moment. What cannot be read is not known, which fails no cell.
-struct Around {
+struct Counters {
     here: Option<Sample>,
     host: Option<Sample>,
 }
 
-impl Around {
+impl Counters {
     /// `theirs` are the workload's processes that run anyway.
-    fn look(theirs: &[u32]) -> Self {
+    fn take(theirs: &[u32]) -> Self {
         Self {
             here: Sample::take_beside(theirs).ok(),
             host: hostload::read(),
@@ -181,7 +181,7 @@ impl Around {
     }
 
     fn until_now(&self, theirs: &[u32]) -> Surroundings {
-        let now = Self::look(theirs);
+        let now = Self::take(theirs);
         let between =
             |begin: &Option<Sample>, end: &Option<Sample>| begin.as_ref()?.until(end.as_ref()?);
         Surroundings {

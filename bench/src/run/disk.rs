@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use crate::datafile::DataError;
 use crate::matrix::Matrix;
 use crate::record::neighbour::Kind;
-use crate::watchdog::{Duty, Guarded};
+use crate::watchdog::{Cleanup, Guarded};
 
 /// In the output folder.
 const NAME: &str = ".fio";
@@ -42,7 +42,7 @@ impl Disk {
             return Ok(None);
         }
         let path = output.join(NAME);
-        let made = Guarded::new(Duty::Remove(path.clone()));
+        let made = Guarded::new(Cleanup::Remove(path.clone()));
         File::create(&path)
             .and_then(|file| file.set_len(matrix.lab.disk_mib << 20))
             .with_context(|| format!("cannot make {}: name another with --disk", path.display()))?;

@@ -30,7 +30,7 @@ const WORK: [Work; 2] = [
         took: |load| load.piece_us,
         most: 1.1,
     },
-    // What the run itself does counts too: 7 % at most in 80 cells (bench/runs/2026-11-26-llm-serving).
+    // What the run itself does counts too.
     Work {
         name: "loads from memory",
         took: |load| load.loads_us,
@@ -107,7 +107,7 @@ impl Usual {
     }
 
     /// By what the host was slower than usual in a cell, and by how much.
-    pub fn slower(&self, neighbour: Neighbour, surroundings: &Surroundings) -> Option<String> {
+    pub fn slowdown(&self, neighbour: Neighbour, surroundings: &Surroundings) -> Option<String> {
         let host = surroundings.host.as_ref()?;
         WORK.iter().zip(&self.took).find_map(|(work, usual)| {
             let ratio = (work.took)(host)? / usual.get(&neighbour)?;
@@ -237,13 +237,13 @@ mod tests {
 
     #[test]
     fn a_cell_in_which_the_host_was_slow_is_known_by_the_others() {
-        let slower = |cells: &[Cell], neighbour, piece_us, loads_us| {
+        let slowdown = |cells: &[Cell], neighbour, piece_us, loads_us| {
             let cell = cell(neighbour, piece_us, loads_us);
-            Usual::of(cells).slower(neighbour, &cell.measurement.unwrap().surroundings)
+            Usual::of(cells).slowdown(neighbour, &cell.measurement.unwrap().surroundings)
         };
         let heavy = [35.0, 36.0, 37.0, 38.0, 50.0]
             .map(|us| cell(Neighbour::Heavy, Some(us), Some(2.0 * us)));
-        let heavily = |piece_us, loads_us| slower(&heavy, Neighbour::Heavy, piece_us, loads_us);
+        let heavily = |piece_us, loads_us| slowdown(&heavy, Neighbour::Heavy, piece_us, loads_us);
         assert_eq!(heavily(Some(40.5), Some(84.0)), None);
         assert_eq!(
             heavily(Some(44.4), None).as_deref(),
@@ -253,13 +253,13 @@ mod tests {
             heavily(Some(37.0), Some(111.0)).as_deref(),
             Some("loads from memory took the host 50 % more CPU time than in other cells")
         );
-        // Of whom nothing is known, or too little.
+        // A neighbour with no cells, or with too few.
         let slow = Some(999.0);
         assert_eq!(heavily(None, None), None);
-        assert_eq!(slower(&heavy, Neighbour::None, slow, slow), None);
-        assert_eq!(slower(&heavy[1..], Neighbour::Heavy, slow, slow), None);
+        assert_eq!(slowdown(&heavy, Neighbour::None, slow, slow), None);
+        assert_eq!(slowdown(&heavy[1..], Neighbour::Heavy, slow, slow), None);
         let unknown = [0; 9].map(|_| cell(Neighbour::Heavy, None, None));
-        assert_eq!(slower(&unknown, Neighbour::Heavy, slow, slow), None);
+        assert_eq!(slowdown(&unknown, Neighbour::Heavy, slow, slow), None);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a machine is and which versions of things are on it, for whoever reads the figures later.
+//! What a machine is and which versions of things are on it. Readers of the figures need it later.
 //! Nothing here can fail a run: what is not known is left out.
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::program;
-use crate::record::facts::Facts;
+use crate::record::facts::{CHANGED, Facts};
 use crate::workload::driver;
 
 /// The machine that this runs on: the guest's inside the lab.
@@ -276,7 +276,7 @@ fn revision() -> Option<String> {
     Some(if changed.is_empty() {
         head
     } else {
-        format!("{head} with local changes")
+        format!("{head} {CHANGED}")
     })
 }
 

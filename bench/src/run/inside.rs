@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The guest's side of a run: works one block of the plan off, cell by cell, and writes each result
+//! The guest's side of a run: measures one block of the plan, cell by cell, and writes each result
 //! at once. It runs on the host as well when the comparison is about the host.
 
 use std::collections::VecDeque;
@@ -22,8 +22,8 @@ use crate::run::places::Places;
 use crate::run::progress::Progress;
 use crate::run::scheduler::Attached;
 
-/// Where the block runs.
-struct Stage<'a> {
+/// A block that is being measured.
+struct BlockRun<'a> {
     plan: &'a Plan,
     block: &'a Block,
     index: usize,
@@ -67,7 +67,7 @@ pub fn block(run: &RunDir, index: usize, target_dir: &Path, disk: Option<&Path>)
     let facts = facts::of_this_machine();
     record::write_json(&run.root().join(format!("facts-block{index}.json")), &facts)?;
     let spent = run.cells()?.iter().map(|cell| cell.discarded.len()).sum();
-    let mut stage = Stage {
+    let mut block_run = BlockRun {
         plan: &plan,
         block,
         index,
@@ -86,16 +86,16 @@ pub fn block(run: &RunDir, index: usize, target_dir: &Path, disk: Option<&Path>)
         .bpf_stats
         .then(bpf::Counting::start)
         .transpose()?;
-    stage.warm_up()?;
+    block_run.warm_up()?;
     for round in &block.rounds {
         for turn in &round.turns {
-            stage.turn(round.round, turn)?;
+            block_run.turn(round.round, turn)?;
         }
     }
-    stage.again_where_slow()
+    block_run.again_where_slow()
 }
 
-impl Stage<'_> {
+impl BlockRun<'_> {
     /// One short cell for every arm that is thrown away: programs and pages are warm after it.
     fn warm_up(&mut self) -> Result<()> {
         let seconds = self.plan.matrix.warmup_seconds;
@@ -150,7 +150,7 @@ impl Stage<'_> {
             })
             // What an earlier attempt at this block has measured stays.
             .filter(|key| !self.run.has(key));
-        self.work_off(&turn.arm, keys.map(|key| (key, Vec::new())).collect())
+        self.measure_all(&turn.arm, keys.map(|key| (key, Vec::new())).collect())
     }
 
     /// Cells in which the host was slower than usual, once it is known what is usual: once more, or marked.
@@ -161,15 +161,15 @@ impl Stage<'_> {
         let open = |cell: &Cell| cell.block == index && cell.disturbed.is_empty();
         for mut cell in cells.into_iter().filter(open) {
             let measurement = cell.measurement.as_ref();
-            let slower =
-                measurement.and_then(|m| self.usual.slower(cell.key.neighbour, &m.surroundings));
-            let Some(reason) = slower else { continue };
+            let slowdown =
+                measurement.and_then(|m| self.usual.slowdown(cell.key.neighbour, &m.surroundings));
+            let Some(reason) = slowdown else { continue };
             cell.disturbed.push(reason);
             let took = Duration::from_millis(cell.phases_ms.values().sum());
             self.progress.reopen(&cell.key);
             let arm = cell.key.arm.clone();
             if let Some(again) = self.keep(cell, took)? {
-                self.work_off(&arm, VecDeque::from([again]))?;
+                self.measure_all(&arm, VecDeque::from([again]))?;
             }
         }
         Ok(())
@@ -177,7 +177,7 @@ impl Stage<'_> {
 
     /// Measures cells of one arm under its scheduler. A disturbed one goes to the end of the queue: by then the
     /// disturbance may be over.
-    fn work_off(
+    fn measure_all(
         &mut self,
         arm: &str,
         mut queue: VecDeque<(CellKey, Vec<Discarded>)>,
@@ -280,7 +280,7 @@ impl Stage<'_> {
         };
         let surroundings = measurement.as_ref().map(|m| &m.surroundings);
         let mut disturbed = surroundings.map_or_else(Vec::new, disturbed::reasons);
-        disturbed.extend(surroundings.and_then(|s| self.usual.slower(key.neighbour, s)));
+        disturbed.extend(surroundings.and_then(|s| self.usual.slowdown(key.neighbour, s)));
         Cell {
             schema: record::SCHEMA,
             key,

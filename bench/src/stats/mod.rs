@@ -19,7 +19,7 @@ pub use percentile::percentile;
 /// beyond the true 99th percentile (0.99^459 < 0.01).
 pub const P99_MIN_SAMPLES: usize = 459;
 
-/// Tokens/s that are nearer than this are the same to whoever reads a report: twice what two cells of one boot differ
+/// Tokens/s that are nearer than this are the same to a reader of the report: twice what two cells of one boot differ
 /// by, and what a fleet would not notice.
 pub const SPEED_MARGIN: f64 = 0.02;
 /// The same of a p99: half of what two boots of one kernel may differ by.

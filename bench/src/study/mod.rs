@@ -6,13 +6,13 @@ mod cells;
 mod change;
 pub mod compare;
 mod distribution;
+mod dominance;
 mod limit;
 mod model;
 mod over;
 pub mod overlap;
 pub mod pool;
 mod possible;
-mod rivals;
 mod serving;
 pub mod ticks;
 mod traced;
@@ -27,10 +27,10 @@ use crate::stats::{self, Estimate, Scale};
 pub use bpf::{Bpf, OPS};
 use cells::{Cells, measured, token_ms, work_ratios};
 pub use distribution::Distribution;
+pub use dominance::{Dominance, FALSE_RATE, Figure};
 pub use model::{DisturbedCell, FailedCell, Impossible, Marks, Overhead, Row, Summary};
 use over::Yardsticks;
 use possible::Possible;
-pub use rivals::{FALSE_RATE, Figure, Rivals};
 pub use serving::{Latency, Serving};
 pub use ticks::Ticks;
 #[cfg(test)]
@@ -51,7 +51,7 @@ pub fn study(plan: &Plan, cells: &[Cell]) -> Summary {
         rows,
         distributions: distribution::distributions(&measured),
         serving: serving::serving(&measured),
-        rivals: rivals::rivals(&versus, FALSE_RATE),
+        dominance: dominance::dominance(&versus, FALSE_RATE),
         versus,
         overhead: overheads(&measured),
         marks: marks(&measured),

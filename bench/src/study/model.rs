@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bpf::Bpf;
 use super::distribution::Distribution;
-use super::rivals::Rivals;
+use super::dominance::Dominance;
 use super::serving::Serving;
 use super::ticks::Ticks;
 use super::traced::{TracedRow, TracerCost};
@@ -29,7 +29,7 @@ pub struct Summary {
     pub versus: Vec<Versus>,
     /// Who beats the subject, in what.
     #[serde(default)]
-    pub rivals: Vec<Rivals>,
+    pub dominance: Vec<Dominance>,
     /// What an arm costs where nothing disturbs: its quiet tokens/s over the baseline's.
     pub overhead: Vec<Overhead>,
     pub marks: Vec<Marks>,

@@ -3,8 +3,8 @@
 //! find. Cells that are alike here are so by construction; docs/bench.md says how to try it with measured ones.
 
 use super::compare::{GATE, Run, Verdict, compare};
+use super::dominance::dominance;
 use super::overlap::overlap;
-use super::rivals::rivals;
 use super::simulated::{NEIGHBOURS, plan_of, run};
 use super::{FALSE_RATE, cells, study, versus};
 
@@ -49,11 +49,11 @@ fn beats_itself(seed: u64, rate: f64) -> bool {
     let plan = plan_of(5);
     let run = run(&plan, seed);
     let measured = cells::measured(&plan, &run);
-    let rivals = rivals(&versus::versus(&measured), rate);
-    let compared: usize = rivals.iter().map(|row| row.compared).sum();
+    let dominance = dominance(&versus::versus(&measured), rate);
+    let compared: usize = dominance.iter().map(|row| row.compared).sum();
     // Share, p99, work and idle beside two neighbours, of two arms; share and p99 of eevdf in the quiet.
     assert_eq!(compared, 2 * 2 * 4 + 2);
-    rivals
+    dominance
         .iter()
         .any(|row| !row.ahead.is_empty() || row.dominated_by.iter().any(|by| !by.is_empty()))
 }
@@ -68,7 +68,7 @@ fn nobody_beats_itself_in_20_of_20_runs() {
 
 /// Of 500 runs 25 are expected to name somebody, and more than 43 have a chance below 0.1 %.
 #[test]
-fn the_table_of_rivals_errs_as_seldom_as_it_says() {
+fn the_table_of_who_is_better_errs_as_seldom_as_it_says() {
     let wrong = (1000..1500)
         .filter(|&seed| beats_itself(seed, FALSE_RATE))
         .count();

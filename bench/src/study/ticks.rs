@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Whose tokens keep to the kernel's tick. A scheduler that takes a CPU away only when a tick comes makes a token
+//! Which arms' tokens wait for the kernel's tick. A scheduler that takes a CPU away only when a tick comes makes a token
 //! end near a multiple of it: its figures are then those of the kernel's HZ as much as its own.
 
 use serde::{Deserialize, Serialize};

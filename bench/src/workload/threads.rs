@@ -94,7 +94,7 @@ pub fn seen(process: u32) -> Vec<ThreadSeen> {
             cpus: cpus::format_list(&cpus),
         })
     };
-    // Whoever ends meanwhile is left out.
+    // A thread that ends meanwhile is left out.
     threads(process).into_iter().filter_map(look).collect()
 }
 

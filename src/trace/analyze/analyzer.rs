@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::event::{Event, Irq, Name, Names, Tid, What, Why};
+use super::event::{Event, EventKind, Irq, Name, Names, OffReason, Tid};
 use super::irqs::Irqs;
 use super::order::{Order, WINDOW};
 use super::pairs::Pairs;
@@ -19,7 +19,7 @@ const MAX_PAIR_KEYS: usize = 32;
 
 /// How the trace was made: what its rows mean depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Manner {
+pub struct TraceKind {
     /// By cuda_sched_trace: scheduler rows only of main threads, whose TID is their process;
     /// every row is of a process that launches.
     pub legacy: bool,
@@ -27,7 +27,7 @@ pub struct Manner {
     pub sampled: bool,
 }
 
-impl Manner {
+impl TraceKind {
     /// Whether the trace says why threads were off their CPUs.
     pub fn tells_why(self) -> bool {
         !self.legacy
@@ -37,7 +37,7 @@ impl Manner {
 /// Counts, while events come in.
 #[derive(Debug)]
 pub struct Analyzer {
-    manner: Manner,
+    trace_kind: TraceKind,
     order: Order,
     threads: HashMap<Tid, Thread>,
     /// Those that have launched and ended.
@@ -69,9 +69,9 @@ pub struct Analyzer {
 impl Analyzer {
     /// Nothing counted yet. `start_ns` is when the first run began, where the trace says; without it
     /// that is its first event.
-    pub fn new(manner: Manner, start_ns: Option<u64>) -> Self {
+    pub fn new(trace_kind: TraceKind, start_ns: Option<u64>) -> Self {
         Self {
-            manner,
+            trace_kind,
             order: Order::new(WINDOW),
             threads: HashMap::new(),
             ended: Vec::new(),
@@ -94,8 +94,8 @@ impl Analyzer {
     }
 
     /// How the trace was made.
-    pub fn manner(&self) -> Manner {
-        self.manner
+    pub fn trace_kind(&self) -> TraceKind {
+        self.trace_kind
     }
 
     /// Takes an event, in roughly the right order.
@@ -133,13 +133,13 @@ impl Analyzer {
     /// Since when rows count, nanoseconds since the beginning: those of cuda_sched_trace always do.
     pub fn counting_since_ns(&self) -> u64 {
         self.counting_since_ns
-            .filter(|_| !self.manner.legacy)
+            .filter(|_| !self.trace_kind.legacy)
             .unwrap_or_default()
     }
 
     /// Since when somebody may have launched, nanoseconds since the beginning.
     pub fn launching_since_ns(&self) -> u64 {
-        if self.manner.sampled {
+        if self.trace_kind.sampled {
             self.silent_until_ns
         } else {
             self.counting_since_ns()
@@ -155,7 +155,7 @@ impl Analyzer {
     fn note(&mut self, change: impl Fn(&mut Tally)) {
         let slice = self.slices.at(self.now_ns);
         change(&mut slice.all);
-        if !self.manner.sampled || self.window_since_ns.is_some() {
+        if !self.trace_kind.sampled || self.window_since_ns.is_some() {
             change(&mut slice.windows);
         }
     }
@@ -165,9 +165,9 @@ impl Analyzer {
         let first_ns = *self.run_first_ns.get_or_insert(event.time_ns);
         self.now_ns = self.run_began_ns + event.time_ns.abs_diff(first_ns);
         match event.what {
-            What::WindowOpen => return self.open_window(),
-            What::WindowClose => return self.close_window(),
-            What::Exit => return self.exited(event.tid),
+            EventKind::WindowOpen => return self.open_window(),
+            EventKind::WindowClose => return self.close_window(),
+            EventKind::Exit => return self.exited(event.tid),
             _ => {}
         }
         let known = self.threads.contains_key(&event.tid);
@@ -179,17 +179,17 @@ impl Analyzer {
         thread.tgid = event.tgid;
         thread.comm = event.comm;
         match event.what {
-            What::Launch { api, shape } => {
+            EventKind::Launch { api, shape } => {
                 let launched = thread.launch(event.time_ns, api, shape);
                 self.launched(&event, launched);
             }
-            What::SyncEnter => thread.sync_enter(event.time_ns),
-            What::SyncExit => thread.sync_exit(event.time_ns),
-            What::Off { why, next } => self.off(&event, why, next.map(|(_, comm)| comm)),
-            What::On(_) => self.on(&event),
-            What::IrqEnter(irq) => self.irq_enter(&event, irq),
-            What::IrqExit { .. } => self.irq_exit(&event),
-            What::Exit | What::WindowOpen | What::WindowClose => {}
+            EventKind::SyncEnter => thread.sync_enter(event.time_ns),
+            EventKind::SyncExit => thread.sync_exit(event.time_ns),
+            EventKind::Off { why, next } => self.off(&event, why, next.map(|(_, comm)| comm)),
+            EventKind::On(_) => self.on(&event),
+            EventKind::IrqEnter(irq) => self.irq_enter(&event, irq),
+            EventKind::IrqExit { .. } => self.irq_exit(&event),
+            EventKind::Exit | EventKind::WindowOpen | EventKind::WindowClose => {}
         }
         self.note_in_pairs(&event);
     }
@@ -218,23 +218,23 @@ impl Analyzer {
     /// Whether a row counts beside launches: once its thread has launched. cuda_sched_trace records
     /// interrupts on any thread of a process that launches, switches of its main thread only.
     fn counts(&self, event: &Event) -> bool {
-        let by_manner = match event.what {
-            What::Off { .. } | What::On(_) => event.tid == event.tgid,
+        let by_kind = match event.what {
+            EventKind::Off { .. } | EventKind::On(_) => event.tid == event.tgid,
             _ => true,
         };
-        self.manner.legacy && by_manner
+        self.trace_kind.legacy && by_kind
             || self.threads.get(&event.tid).is_some_and(Thread::launches)
     }
 
     fn launched(&mut self, event: &Event, launched: Launched) {
-        let What::Launch { api, .. } = event.what else {
+        let EventKind::Launch { api, .. } = event.what else {
             return;
         };
-        if self.manner.sampled {
+        if self.trace_kind.sampled {
             // A launch shows that a window is open, should the row that says so be lost.
             self.window_since_ns.get_or_insert(self.now_ns);
         }
-        let window_ns = self.window_since_ns.filter(|_| self.manner.sampled);
+        let window_ns = self.window_since_ns.filter(|_| self.trace_kind.sampled);
         self.counting_since_ns
             .get_or_insert(window_ns.unwrap_or(self.now_ns));
         let twice = u64::from(launched == Launched::SeenTwice);
@@ -247,7 +247,7 @@ impl Analyzer {
         }
     }
 
-    fn off(&mut self, event: &Event, why: Why, by: Option<Name>) {
+    fn off(&mut self, event: &Event, why: OffReason, by: Option<Name>) {
         if let Some(thread) = self.threads.get_mut(&event.tid) {
             thread.off(event.time_ns, why, by);
         }
@@ -260,36 +260,36 @@ impl Analyzer {
     }
 
     fn on(&mut self, event: &Event) {
-        let What::On(away) = event.what else {
+        let EventKind::On(off_cpu) = event.what else {
             return;
         };
         let thread = self.threads.get_mut(&event.tid);
-        let absence = thread.and_then(|thread| thread.on(event.time_ns, away));
+        let period = thread.and_then(|thread| thread.on(event.time_ns, off_cpu));
         if !self.counts(event) {
             return;
         }
         self.note(|tally| tally.switches += 1);
-        let Some(absence) = absence else {
+        let Some(period) = period else {
             return;
         };
-        let parts = absence.parts();
+        let parts = period.parts();
         self.note(|tally| {
             for (cause, ns) in parts.into_iter().filter(|&(_, ns)| ns > 0) {
                 tally.lost_ns.add(cause, ns);
                 tally.lost_times.add(cause, 1);
             }
         });
-        match absence.away.why {
-            Why::Preempted => {
-                self.preemptions.add(absence.away.off_ns);
-                if let Some(by) = absence.by {
+        match period.off_cpu.why {
+            OffReason::Preempted => {
+                self.preemptions.add(period.off_cpu.off_ns);
+                if let Some(by) = period.by {
                     let (times, ns) = self.preemptors.entry(by).or_default();
                     *times += 1;
-                    *ns += absence.away.off_ns;
+                    *ns += period.off_cpu.off_ns;
                 }
             }
-            Why::Blocked => self.wakeups.add(absence.away.wait_ns),
-            Why::Yielded | Why::Unknown => {}
+            OffReason::Blocked => self.wakeups.add(period.off_cpu.wait_ns),
+            OffReason::Yielded | OffReason::Unknown => {}
         }
     }
 
@@ -301,7 +301,7 @@ impl Analyzer {
     }
 
     fn irq_exit(&mut self, event: &Event) {
-        let What::IrqExit {
+        let EventKind::IrqExit {
             irq,
             duration_ns,
             self_ns,
@@ -332,12 +332,12 @@ impl Analyzer {
     /// The studies look at processes; their rows of the scheduler are of main threads alone. Our
     /// traces are exact by thread.
     fn note_in_pairs(&mut self, event: &Event) {
-        let key = if self.manner.legacy {
+        let key = if self.trace_kind.legacy {
             event.tgid
         } else {
             event.tid
         };
-        let launch = matches!(event.what, What::Launch { .. });
+        let launch = matches!(event.what, EventKind::Launch { .. });
         if launch && !self.pairs.contains_key(&key) {
             if self.pairs.len() >= MAX_PAIR_KEYS {
                 self.not_followed.1 += 1;
@@ -350,9 +350,9 @@ impl Analyzer {
             return;
         };
         match event.what {
-            What::Launch { .. } => pairs.launch(event.time_ns),
-            What::Off { .. } if counts => pairs.switch(event.time_ns, true),
-            What::On(_) if counts => pairs.switch(event.time_ns, false),
+            EventKind::Launch { .. } => pairs.launch(event.time_ns),
+            EventKind::Off { .. } if counts => pairs.switch(event.time_ns, true),
+            EventKind::On(_) if counts => pairs.switch(event.time_ns, false),
             _ => pairs.other(event.time_ns),
         }
     }
@@ -364,7 +364,7 @@ impl Analyzer {
 
     fn close_window(&mut self) {
         let since_ns = self.window_since_ns.take();
-        if !self.manner.sampled {
+        if !self.trace_kind.sampled {
             return;
         }
         match since_ns {

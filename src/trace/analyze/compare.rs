@@ -6,7 +6,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::Serialize;
 
-use super::event::{IrqKind, Why};
+use super::event::{IrqKind, OffReason};
 use super::figures::Analysis;
 use super::ratios::{per_1k, slowdown_percent, times};
 use super::tally::{Cause, Tallies};
@@ -104,7 +104,7 @@ const RATIOS: [(&str, OfTallies); 9] = [
     ("switches/s", |t| per_s(t.all.all_offs(), t.all.duration_ns)),
     ("preemptions/s", |t| {
         tells_why(t)?;
-        per_s(t.all.offs[Why::Preempted as usize], t.all.duration_ns)
+        per_s(t.all.offs[OffReason::Preempted as usize], t.all.duration_ns)
     }),
     ("runnable but waiting, ms/s", |t| {
         tells_why(t)?;
@@ -155,7 +155,7 @@ fn ms_per_s(tallies: &Tallies, ns: u64) -> Option<f64> {
 
 /// A trace that does not say why a thread was off its CPU has only causes unknown.
 fn tells_why(tallies: &Tallies) -> Option<()> {
-    let unknown = tallies.all.offs[Why::Unknown as usize];
+    let unknown = tallies.all.offs[OffReason::Unknown as usize];
     (unknown == 0 || unknown < tallies.all.all_offs()).then_some(())
 }
 

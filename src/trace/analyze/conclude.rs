@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From counts to figures, once a file has been read.
 
-use super::analyzer::{Analyzer, Manner};
-use super::event::{Api, IrqKind, Names, Why};
+use super::analyzer::{Analyzer, TraceKind};
+use super::event::{Api, IrqKind, Names, OffReason};
 use super::figures::{
     AsCounted, Busiest, GiveBack, LostRow, Ours, Preemptor, Rates, Stretch, Study, ThreadRow,
 };
@@ -14,7 +14,7 @@ use super::thread::Thread;
 const TOP_PREEMPTORS: usize = 10;
 const TOP_THREADS: usize = 20;
 
-const ABSENCES: [Cause; 5] = [
+const OFF_CPU: [Cause; 5] = [
     Cause::Preempted,
     Cause::Waiting,
     Cause::Yielded,
@@ -26,9 +26,9 @@ const BY_SCHEDULING: [Cause; 2] = [Cause::Preempted, Cause::Waiting];
 
 /// What the trace was made of, and what the user said about it.
 #[derive(Debug, Clone, Copy)]
-pub struct Given {
+pub struct Inputs {
     /// How it was made.
-    pub manner: Manner,
+    pub trace_kind: TraceKind,
     /// Its length.
     pub duration_s: f64,
     /// The part of it in which rows count: from the first launch on.
@@ -44,10 +44,10 @@ pub struct Given {
     pub tokens_per_s: Option<f64>,
 }
 
-impl Given {
+impl Inputs {
     /// Launches in the whole trace by those in its windows; none where every one is recorded.
     fn estimate(&self, in_windows: u64) -> Option<f64> {
-        (self.manner.sampled && self.sampled > 0.0).then(|| in_windows as f64 / self.sampled)
+        (self.trace_kind.sampled && self.sampled > 0.0).then(|| in_windows as f64 / self.sampled)
     }
 }
 
@@ -56,7 +56,7 @@ pub fn study(
     analyzer: &mut Analyzer,
     total: &Tallies,
     counters: &[(Counter, u64)],
-    given: &Given,
+    inputs: &Inputs,
     names: &Names,
 ) -> Study {
     let Tally { switches, irqs, .. } = total.windows;
@@ -69,12 +69,12 @@ pub fn study(
     });
     Study {
         launches,
-        launches_estimate: given.estimate(launches),
+        launches_estimate: inputs.estimate(launches),
         sched_per_1k: per_1k(switches, launches),
         soft_irq_per_1k: per_1k(irqs[IrqKind::Soft as usize], launches),
         hard_irq_per_1k: per_1k(irqs[IrqKind::Hard as usize], launches),
         irq_time_ms,
-        irq_time_percent: percent(irq_time_ms / 1e3, given.counted_s),
+        irq_time_percent: percent(irq_time_ms / 1e3, inputs.counted_s),
         irqs: analyzer.irqs.breakdown(names),
         busiest,
         as_counted: as_counted(counters),
@@ -99,49 +99,49 @@ fn as_counted(counters: &[(Counter, u64)]) -> Option<AsCounted> {
 }
 
 /// Our figures.
-pub fn ours(analyzer: &Analyzer, total: &Tallies, given: &Given, names: &Names) -> Ours {
+pub fn ours(analyzer: &Analyzer, total: &Tallies, inputs: &Inputs, names: &Names) -> Ours {
     let windows = &total.windows;
     let launches = windows.unique_launches();
-    let tokens = given
+    let tokens = inputs
         .tokens
-        .or(given.tokens_per_s.map(|rate| rate * given.duration_s));
+        .or(inputs.tokens_per_s.map(|rate| rate * inputs.duration_s));
     let tokens = tokens.filter(|&tokens| tokens > 0.0);
-    let tells_why = given.manner.tells_why();
+    let tells_why = inputs.trace_kind.tells_why();
     let rates = |units: f64| rates(total, tells_why, units);
     let launching = analyzer.launching().count();
     Ours {
         launches,
         graph_launches: windows.launches_by(Api::Graph),
         seen_twice: windows.seen_twice,
-        launches_estimate: given.estimate(launches),
+        launches_estimate: inputs.estimate(launches),
         switches_per_1k: per_1k(windows.all_offs(), launches),
-        per_second: (given.counted_s > 0.0).then(|| rates(given.counted_s)),
-        per_token: counted_tokens(given).map(rates),
+        per_second: (inputs.counted_s > 0.0).then(|| rates(inputs.counted_s)),
+        per_token: counted_tokens(inputs).map(rates),
         tokens,
-        tokens_per_s: given
+        tokens_per_s: inputs
             .tokens_per_s
             .or(tokens
-                .and_then(|tokens| (given.duration_s > 0.0).then(|| tokens / given.duration_s))),
-        off_cpu: lost_rows(&total.all, &ABSENCES, given.counted_s),
-        stolen_by_irqs: lost_rows(&total.all, &IRQS, given.counted_s),
+                .and_then(|tokens| (inputs.duration_s > 0.0).then(|| tokens / inputs.duration_s))),
+        off_cpu: lost_rows(&total.all, &OFF_CPU, inputs.counted_s),
+        stolen_by_irqs: lost_rows(&total.all, &IRQS, inputs.counted_s),
         run_queue_latency: analyzer.wakeups.summary(),
         preempted_for: analyzer.preemptions.summary(),
         intervals: analyzer.stolen.intervals(),
         stolen: analyzer.stolen.rows(),
         preemptors: preemptors(analyzer, names),
-        give_back: give_back(&total.all, tells_why, given.counted_s),
+        give_back: give_back(&total.all, tells_why, inputs.counted_s),
         threads: threads(analyzer, total, names),
         launching_threads: launching as u64,
     }
 }
 
 /// Tokens that were made while rows counted.
-fn counted_tokens(given: &Given) -> Option<f64> {
-    let tokens = match (given.tokens, given.tokens_per_s) {
-        (Some(tokens), _) if given.launching_s > 0.0 => {
-            tokens * (given.counted_s / given.launching_s)
+fn counted_tokens(inputs: &Inputs) -> Option<f64> {
+    let tokens = match (inputs.tokens, inputs.tokens_per_s) {
+        (Some(tokens), _) if inputs.launching_s > 0.0 => {
+            tokens * (inputs.counted_s / inputs.launching_s)
         }
-        (_, Some(per_s)) => per_s * given.counted_s,
+        (_, Some(per_s)) => per_s * inputs.counted_s,
         _ => return None,
     };
     (tokens > 0.0).then_some(tokens)
@@ -155,7 +155,7 @@ fn rates(total: &Tallies, tells_why: bool, units: f64) -> Rates {
     Rates {
         launches: launches / units,
         switches: each(tally.all_offs()),
-        preemptions: known(each(tally.offs[Why::Preempted as usize])),
+        preemptions: known(each(tally.offs[OffReason::Preempted as usize])),
         hard_irqs: each(tally.irqs[IrqKind::Hard as usize]),
         soft_irqs: each(tally.irqs[IrqKind::Soft as usize]),
         irq_us: each(tally.lost_ns.sum(&IRQS)) / 1e3,
@@ -230,7 +230,7 @@ fn give_back(tally: &Tally, tells_why: bool, counted_s: f64) -> GiveBack {
 }
 
 fn threads(analyzer: &Analyzer, total: &Tallies, names: &Names) -> Vec<ThreadRow> {
-    let sampled = analyzer.manner().sampled;
+    let sampled = analyzer.trace_kind().sampled;
     let mut launching: Vec<(i32, &Thread)> = analyzer.launching().collect();
     launching.sort_by_key(|&(tid, thread)| (std::cmp::Reverse(thread.launches), tid));
     launching.truncate(TOP_THREADS);
@@ -258,10 +258,10 @@ fn threads(analyzer: &Analyzer, total: &Tallies, names: &Names) -> Vec<ThreadRow
 }
 
 /// The slices as a timeline.
-pub fn timeline(slices: &[Slice], manner: Manner) -> Vec<Stretch> {
+pub fn timeline(slices: &[Slice], trace_kind: TraceKind) -> Vec<Stretch> {
     let stretches = slices.iter().map(|slice| {
         let tally = &slice.tallies.all;
-        let causes: &[Cause] = if manner.tells_why() {
+        let causes: &[Cause] = if trace_kind.tells_why() {
             &BY_SCHEDULING
         } else {
             &[Cause::Unknown]

@@ -69,12 +69,12 @@ pub struct Event {
     /// Name of the thread.
     pub comm: Name,
     /// What happened.
-    pub what: What,
+    pub what: EventKind,
 }
 
 /// What happened to the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     /// It asked for GPU work.
     Launch {
         /// Through which interface.
@@ -89,12 +89,12 @@ pub enum What {
     /// It left the CPU.
     Off {
         /// Why, where the tracer knows.
-        why: Why,
+        why: OffReason,
         /// Who ran next, where the tracer knows.
         next: Option<(Tid, Name)>,
     },
     /// It came onto the CPU.
-    On(Option<Away>),
+    On(Option<OffCpu>),
     /// An interrupt began on top of it.
     IrqEnter(Irq),
     /// An interrupt ended on top of it.
@@ -116,9 +116,9 @@ pub enum What {
 
 /// The time off the CPU that has just ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Away {
+pub struct OffCpu {
     /// Why.
-    pub why: Why,
+    pub why: OffReason,
     /// How long.
     pub off_ns: u64,
     /// The part of it in which the thread could have run.
@@ -139,7 +139,7 @@ pub enum Api {
 /// Why a thread left the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum OffReason {
     /// Somebody else was given the CPU while it could go on.
     Preempted,
     /// It called sched_yield.

@@ -26,8 +26,8 @@ mod tests;
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
-use analyzer::{Analyzer, Manner};
-use conclude::Given;
+use analyzer::{Analyzer, TraceKind};
+use conclude::Inputs;
 use event::Names;
 use figures::{Analysis, Source};
 pub use read::InputError;
@@ -71,7 +71,7 @@ pub fn analyze(about: &About, input: impl BufRead) -> Result<Analysis, InputErro
     let duration_ns = traced_ns(reader.facts(), events_ns);
     let slices = std::mem::take(&mut analyzer.slices);
     let mut slices = slices.finish(analyzer.counting_since_ns(), duration_ns);
-    if !analyzer.manner().sampled {
+    if !analyzer.trace_kind().sampled {
         for Slice { tallies, .. } in &mut slices {
             tallies.windows.duration_ns = tallies.all.duration_ns;
         }
@@ -79,8 +79,8 @@ pub fn analyze(about: &About, input: impl BufRead) -> Result<Analysis, InputErro
     let mut total = Tallies::default();
     slices.iter().for_each(|slice| total.merge(&slice.tallies));
     let launching_ns = duration_ns.saturating_sub(analyzer.launching_since_ns());
-    let given = Given {
-        manner: analyzer.manner(),
+    let inputs = Inputs {
+        trace_kind: analyzer.trace_kind(),
         duration_s: duration_ns as f64 / 1e9,
         counted_s: total.all.duration_ns as f64 / 1e9,
         launching_s: launching_ns as f64 / 1e9,
@@ -92,14 +92,14 @@ pub fn analyze(about: &About, input: impl BufRead) -> Result<Analysis, InputErro
         &mut analyzer,
         &total,
         &reader.facts().counters,
-        &given,
+        &inputs,
         &names,
     );
     Ok(Analysis {
         study,
-        ours: conclude::ours(&analyzer, &total, &given, &names),
-        timeline: conclude::timeline(&slices, given.manner),
-        source: source(about, &reader, &analyzer, &given),
+        ours: conclude::ours(&analyzer, &total, &inputs, &names),
+        timeline: conclude::timeline(&slices, inputs.trace_kind),
+        source: source(about, &reader, &analyzer, &inputs),
         slices: slices.into_iter().map(|slice| slice.tallies).collect(),
     })
 }
@@ -107,11 +107,11 @@ pub fn analyze(about: &About, input: impl BufRead) -> Result<Analysis, InputErro
 fn new_analyzer<R: BufRead>(reader: &Reader<R>) -> Analyzer {
     let header = reader.facts().header.as_ref();
     let launches = header.map(|header| header.launches);
-    let manner = Manner {
+    let trace_kind = TraceKind {
         legacy: reader.format() == Format::LegacyCsv,
         sampled: matches!(launches, Some(Launches::Sampled { .. })),
     };
-    Analyzer::new(manner, header.map(|header| header.start_ns))
+    Analyzer::new(trace_kind, header.map(|header| header.start_ns))
 }
 
 /// From the tracer's own clock where it says when it began and ended, else from the first event to
@@ -137,7 +137,7 @@ fn source<R: BufRead>(
     about: &About,
     reader: &Reader<R>,
     analyzer: &Analyzer,
-    given: &Given,
+    inputs: &Inputs,
 ) -> Source {
     let facts = reader.facts();
     let (lines, bytes) = reader.read();
@@ -158,15 +158,15 @@ fn source<R: BufRead>(
             && lost.unwrap_or_default() == 0,
         lost,
         lost_by: lost_by(facts),
-        duration_s: given.duration_s,
-        counted_s: given.counted_s,
-        sampled_percent: given.sampled * 100.0,
+        duration_s: inputs.duration_s,
+        counted_s: inputs.counted_s,
+        sampled_percent: inputs.sampled * 100.0,
         scheduler: header.and_then(|header| header.scheduler.clone()),
         kernel: header.map(|header| header.kernel.clone()),
         target: header.map(|header| header.target.clone()),
         malformed: facts.malformed,
         problems: facts.problems.clone(),
-        remarks: remarks(about, reader, analyzer, given),
+        remarks: remarks(about, reader, analyzer, inputs),
     }
 }
 
@@ -187,7 +187,7 @@ fn remarks<R: BufRead>(
     about: &About,
     reader: &Reader<R>,
     analyzer: &Analyzer,
-    given: &Given,
+    inputs: &Inputs,
 ) -> Vec<String> {
     let facts = reader.facts();
     let file = &about.file;
@@ -230,10 +230,10 @@ fn remarks<R: BufRead>(
             facts.runs
         )
     });
-    say(given.manner.sampled, &|| {
+    say(inputs.trace_kind.sampled, &|| {
         format!(
             "launches were recorded in windows, {:.2} % of the time: ratios per launch are of the windows, figures marked ~ are estimates",
-            given.sampled * 100.0
+            inputs.sampled * 100.0
         )
     });
     for text in manner_remarks(analyzer) {
@@ -290,7 +290,7 @@ fn manner_remarks(analyzer: &Analyzer) -> Vec<String> {
     let (all, unseen) = launching.fold((0, 0), |(all, unseen), (_, thread)| {
         (all + 1, unseen + u64::from(thread.switches == 0))
     });
-    if analyzer.manner().legacy {
+    if analyzer.trace_kind().legacy {
         remarks.push(
             "cuda_sched_trace does not say why a thread left its CPU: no off-CPU split, no run-queue latency, no preemptors"
                 .to_owned(),

@@ -113,7 +113,7 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::analyze::event::{Name, What};
+    use crate::trace::analyze::event::{EventKind, Name};
 
     fn at(time_ns: i64, tid: i32) -> Event {
         Event {
@@ -122,7 +122,7 @@ mod tests {
             tid,
             cpu: 0,
             comm: Name::default(),
-            what: What::On(None),
+            what: EventKind::On(None),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::event::{Api, IrqKind, Why};
+use super::event::{Api, IrqKind, OffReason};
 
 /// Slices kept at most. When there are more, two become one.
 const MAX_SLICES: usize = 128;
@@ -68,12 +68,12 @@ impl Cause {
     }
 
     /// Of time that is over, before the thread could run again.
-    pub fn of_absence(why: Why) -> Self {
+    pub fn of_reason(why: OffReason) -> Self {
         match why {
-            Why::Preempted => Self::Preempted,
-            Why::Yielded => Self::Yielded,
-            Why::Blocked => Self::Asleep,
-            Why::Unknown => Self::Unknown,
+            OffReason::Preempted => Self::Preempted,
+            OffReason::Yielded => Self::Yielded,
+            OffReason::Blocked => Self::Asleep,
+            OffReason::Unknown => Self::Unknown,
         }
     }
 }
@@ -116,7 +116,7 @@ pub struct Tally {
     pub seen_twice: u64,
     /// Scheduler rows: an off and an on are two.
     pub switches: u64,
-    /// Times a thread left its CPU, by `Why`.
+    /// Times a thread left its CPU, by `OffReason`.
     pub offs: [u64; 4],
     /// Interrupts that began, by kind.
     pub irqs: [u64; 3],

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::event::{Api, Away, Name, Why};
+use super::event::{Api, Name, OffCpu, OffReason};
 use super::spread::Spread;
 use super::tally::{ByCause, Cause};
 
@@ -33,31 +33,31 @@ pub struct Thread {
     runtime_row: Option<(u64, i64)>,
     last_launch_ns: Option<i64>,
     interval: ByCause,
-    off: Option<(i64, Why, Option<Name>)>,
+    off: Option<(i64, OffReason, Option<Name>)>,
     sync_since_ns: Option<i64>,
     sync_off_now_ns: u64,
 }
 
 /// An absence that is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Absence {
+pub struct OffCpuPeriod {
     /// How long, and why.
-    pub away: Away,
+    pub off_cpu: OffCpu,
     /// Who had the CPU first.
     pub by: Option<Name>,
 }
 
-impl Absence {
+impl OffCpuPeriod {
     /// Its parts.
     pub fn parts(&self) -> [(Cause, u64); 2] {
-        let Away {
+        let OffCpu {
             why,
             off_ns,
             wait_ns,
-        } = self.away;
+        } = self.off_cpu;
         match why {
-            Why::Blocked => [(Cause::Asleep, off_ns - wait_ns), (Cause::Waiting, wait_ns)],
-            other => [(Cause::of_absence(other), off_ns), (Cause::Waiting, 0)],
+            OffReason::Blocked => [(Cause::Asleep, off_ns - wait_ns), (Cause::Waiting, wait_ns)],
+            other => [(Cause::of_reason(other), off_ns), (Cause::Waiting, 0)],
         }
     }
 }
@@ -109,25 +109,25 @@ impl Thread {
     }
 
     /// It left the CPU.
-    pub fn off(&mut self, time_ns: i64, why: Why, by: Option<Name>) {
+    pub fn off(&mut self, time_ns: i64, why: OffReason, by: Option<Name>) {
         self.switches += 1;
         self.off = Some((time_ns, why, by));
     }
 
-    /// It came back; `away` is what the trace says about its absence.
-    pub fn on(&mut self, time_ns: i64, away: Option<Away>) -> Option<Absence> {
+    /// It came back; `off_cpu` is what the trace says about the time in between.
+    pub fn on(&mut self, time_ns: i64, off_cpu: Option<OffCpu>) -> Option<OffCpuPeriod> {
         self.switches += 1;
         let off = self.off.take();
-        let away = match (away, off) {
-            (Some(away), _) => away,
+        let off_cpu = match (off_cpu, off) {
+            (Some(off_cpu), _) => off_cpu,
             (None, Some((since_ns, why, _))) => {
                 let off_ns = time_ns.abs_diff(since_ns);
                 // Without a wakeup nobody knows which part of a sleep was waiting.
                 let wait_ns = match why {
-                    Why::Preempted | Why::Yielded => off_ns,
-                    Why::Blocked | Why::Unknown => 0,
+                    OffReason::Preempted | OffReason::Yielded => off_ns,
+                    OffReason::Blocked | OffReason::Unknown => 0,
                 };
-                Away {
+                OffCpu {
                     why,
                     off_ns,
                     wait_ns,
@@ -135,17 +135,17 @@ impl Thread {
             }
             (None, None) => return None,
         };
-        let absence = Absence {
-            away,
+        let period = OffCpuPeriod {
+            off_cpu,
             by: off.and_then(|(_, _, by)| by),
         };
-        for (cause, ns) in absence.parts() {
+        for (cause, ns) in period.parts() {
             self.lose(cause, ns);
         }
         if let Some(since_ns) = self.sync_since_ns {
-            self.sync_off_now_ns += away.off_ns.min(time_ns.abs_diff(since_ns));
+            self.sync_off_now_ns += off_cpu.off_ns.min(time_ns.abs_diff(since_ns));
         }
-        Some(absence)
+        Some(period)
     }
 
     /// It lost time.
@@ -293,13 +293,13 @@ mod tests {
     fn a_sleep_has_a_part_that_is_waiting() {
         let mut thread = Thread::default();
         thread.launch(0, Api::Driver, 1);
-        thread.off(100, Why::Blocked, None);
-        let away = Away {
-            why: Why::Blocked,
+        thread.off(100, OffReason::Blocked, None);
+        let off_cpu = OffCpu {
+            why: OffReason::Blocked,
             off_ns: 900,
             wait_ns: 300,
         };
-        thread.on(1000, Some(away));
+        thread.on(1000, Some(off_cpu));
         let Launched::New(Some(interval)) = thread.launch(1100, Api::Driver, 1) else {
             panic!("an interval");
         };
@@ -313,10 +313,10 @@ mod tests {
         let mut thread = Thread::default();
         thread.launch(0, Api::Driver, 1);
         thread.sync_enter(1000);
-        thread.off(1100, Why::Unknown, None);
+        thread.off(1100, OffReason::Unknown, None);
         thread.on(1700, None);
         thread.sync_exit(2000);
-        thread.off(2100, Why::Unknown, None);
+        thread.off(2100, OffReason::Unknown, None);
         thread.on(2200, None);
         assert_eq!(
             (thread.syncs, thread.sync_ns, thread.sync_off_ns),

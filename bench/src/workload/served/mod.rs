@@ -197,7 +197,7 @@ fn answers(base_url: &str, path: &str) -> Result<bool> {
     let ask = || -> std::io::Result<String> {
         let mut socket = TcpStream::connect_timeout(&address, ANSWER_TIMEOUT)?;
         socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-        // In one piece: whoever answers early and closes would reset what comes after.
+        // In one write: a server that answers early and closes would reset what comes after.
         let request = format!("GET {path} HTTP/1.0\r\nHost: {authority}\r\n\r\n");
         socket.write_all(request.as_bytes())?;
         // The answer may come in pieces.

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use super::cells::{self, split, whole};
 use super::parsed::{Counter, Parsed};
-use crate::trace::analyze::event::{Api, Event, Irq, IrqKind, Names, What, Why};
+use crate::trace::analyze::event::{Api, Event, EventKind, Irq, IrqKind, Names, OffReason};
 
 /// The header of the version that traces interrupts.
 pub const HEADER: &str = "timestamp_ns,event_type,pid,tid,comm,cpu,grid_x,grid_y,grid_z,block_x,block_y,block_z,shared_mem,stream,last_offcpu_ns,last_oncpu_ns,irq_num,irq_name,duration_ns";
@@ -170,15 +170,15 @@ fn irq_layout(fields: &[&[u8]]) -> Option<usize> {
 }
 
 /// `rest` is what follows `cpu`.
-fn what(kind: &[u8], rest: &[&[u8]], names: &mut Names) -> Result<What, String> {
+fn what(kind: &[u8], rest: &[&[u8]], names: &mut Names) -> Result<EventKind, String> {
     Ok(match kind {
         b"cuLaunchKernel" => launch(Api::Driver, rest)?,
         b"cudaLaunchKernel" => launch(Api::Runtime, rest)?,
-        b"syncEnter" => What::SyncEnter,
-        b"syncExit" => What::SyncExit,
+        b"syncEnter" => EventKind::SyncEnter,
+        b"syncExit" => EventKind::SyncExit,
         b"schedSwitch" => switch(rest)?,
-        b"hardirqEntry" => What::IrqEnter(irq(IrqKind::Hard, rest, names)?),
-        b"softirqEntry" => What::IrqEnter(irq(IrqKind::Soft, rest, names)?),
+        b"hardirqEntry" => EventKind::IrqEnter(irq(IrqKind::Hard, rest, names)?),
+        b"softirqEntry" => EventKind::IrqEnter(irq(IrqKind::Soft, rest, names)?),
         b"hardirqExit" => irq_exit(IrqKind::Hard, rest, names)?,
         b"softirqExit" => irq_exit(IrqKind::Soft, rest, names)?,
         other => {
@@ -188,7 +188,7 @@ fn what(kind: &[u8], rest: &[&[u8]], names: &mut Names) -> Result<What, String> 
     })
 }
 
-fn launch(api: Api, rest: &[&[u8]]) -> Result<What, String> {
+fn launch(api: Api, rest: &[&[u8]]) -> Result<EventKind, String> {
     // FNV-1a: the values are compared, never shown.
     let mut shape = 0xcbf2_9ce4_8422_2325_u64;
     for field in &rest[..CUDA_COLUMNS] {
@@ -201,18 +201,18 @@ fn launch(api: Api, rest: &[&[u8]]) -> Result<What, String> {
     for (column, field) in ["grid_x", "grid_y", "grid_z"].into_iter().zip(rest) {
         unsigned(column, field)?;
     }
-    Ok(What::Launch { api, shape })
+    Ok(EventKind::Launch { api, shape })
 }
 
-fn switch(rest: &[&[u8]]) -> Result<What, String> {
+fn switch(rest: &[&[u8]]) -> Result<EventKind, String> {
     let off = unsigned("last_offcpu_ns", rest[CUDA_COLUMNS])?;
     let on = unsigned("last_oncpu_ns", rest[CUDA_COLUMNS + 1])?;
     match (off > 0, on > 0) {
-        (true, false) => Ok(What::Off {
-            why: Why::Unknown,
+        (true, false) => Ok(EventKind::Off {
+            why: OffReason::Unknown,
             next: None,
         }),
-        (false, true) => Ok(What::On(None)),
+        (false, true) => Ok(EventKind::On(None)),
         _ => Err("expected one of last_offcpu_ns and last_oncpu_ns to be 0".to_owned()),
     }
 }
@@ -227,8 +227,8 @@ fn irq(kind: IrqKind, rest: &[&[u8]], names: &mut Names) -> Result<Irq, String> 
     })
 }
 
-fn irq_exit(kind: IrqKind, rest: &[&[u8]], names: &mut Names) -> Result<What, String> {
-    Ok(What::IrqExit {
+fn irq_exit(kind: IrqKind, rest: &[&[u8]], names: &mut Names) -> Result<EventKind, String> {
+    Ok(EventKind::IrqExit {
         irq: irq(kind, rest, names)?,
         duration_ns: unsigned("duration_ns", rest[rest.len() - 1])?,
         self_ns: None,

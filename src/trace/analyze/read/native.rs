@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::cells::{self, figure_json, needed_json, split, text_json};
 use super::parsed::Parsed;
-use crate::trace::analyze::event::{Api, Away, Event, Irq, IrqKind, Names, What, Why};
+use crate::trace::analyze::event::{Api, Event, EventKind, Irq, IrqKind, Names, OffCpu, OffReason};
 use crate::trace::schema::{CSV_END_PREFIX, CSV_HEADER_PREFIX, End, Header, Kind, Reason, VERSION};
 
 /// An NDJSON file begins with this.
@@ -249,29 +249,29 @@ fn event(row: &Row, names: &mut Names) -> Result<Parsed, String> {
     }))
 }
 
-fn what(kind: Kind, row: &Row, names: &mut Names) -> Result<Option<What>, String> {
+fn what(kind: Kind, row: &Row, names: &mut Names) -> Result<Option<EventKind>, String> {
     Ok(Some(match kind {
-        Kind::Launch => What::Launch {
+        Kind::Launch => EventKind::Launch {
             api: Api::Driver,
             shape: shape(row),
         },
-        Kind::GraphLaunch => What::Launch {
+        Kind::GraphLaunch => EventKind::Launch {
             api: Api::Graph,
             shape: shape(row),
         },
-        Kind::SyncEnter => What::SyncEnter,
-        Kind::SyncExit => What::SyncExit,
-        Kind::SwitchOut => What::Off {
+        Kind::SyncEnter => EventKind::SyncEnter,
+        Kind::SyncExit => EventKind::SyncExit,
+        Kind::SwitchOut => EventKind::Off {
             why: why(row)?,
             next: row.other_tid.map(|tid| (tid, names.keep(&row.other_comm))),
         },
-        Kind::SwitchIn => What::On(away(row)?),
+        Kind::SwitchIn => EventKind::On(off_cpu(row)?),
         Kind::HardIrq => irq(IrqKind::Hard, row, names)?,
         Kind::SoftIrq => irq(IrqKind::Soft, row, names)?,
         Kind::VectorIrq => irq(IrqKind::Vector, row, names)?,
-        Kind::WindowOpen => What::WindowOpen,
-        Kind::WindowClose => What::WindowClose,
-        Kind::ThreadExit => What::Exit,
+        Kind::WindowOpen => EventKind::WindowOpen,
+        Kind::WindowClose => EventKind::WindowClose,
+        Kind::ThreadExit => EventKind::Exit,
         Kind::GraphLaunchExit | Kind::Wakeup | Kind::Migrate | Kind::ThreadStart => {
             return Ok(None);
         }
@@ -297,12 +297,12 @@ fn shape(row: &Row) -> u64 {
         })
 }
 
-fn why(row: &Row) -> Result<Why, String> {
+fn why(row: &Row) -> Result<OffReason, String> {
     match Reason::from_name(&row.reason) {
-        Some(Reason::Preempted) => Ok(Why::Preempted),
-        Some(Reason::Yielded) => Ok(Why::Yielded),
-        Some(Reason::Blocked) => Ok(Why::Blocked),
-        Some(Reason::Exited | Reason::New | Reason::Unknown) => Ok(Why::Unknown),
+        Some(Reason::Preempted) => Ok(OffReason::Preempted),
+        Some(Reason::Yielded) => Ok(OffReason::Yielded),
+        Some(Reason::Blocked) => Ok(OffReason::Blocked),
+        Some(Reason::Exited | Reason::New | Reason::Unknown) => Ok(OffReason::Unknown),
         Some(Reason::Task | Reason::Irq) | None => Err(format!(
             "reason: expected why the thread is off its CPU, found `{}`",
             row.reason
@@ -311,26 +311,26 @@ fn why(row: &Row) -> Result<Why, String> {
 }
 
 /// A thread that is new, or was off when tracing began, was not off for any reason known.
-fn away(row: &Row) -> Result<Option<Away>, String> {
+fn off_cpu(row: &Row) -> Result<Option<OffCpu>, String> {
     let why = why(row)?;
     let off_ns = match (why, row.duration_ns) {
-        (Why::Unknown, _) => return Ok(None),
+        (OffReason::Unknown, _) => return Ok(None),
         (_, Some(duration_ns)) => duration_ns,
         (_, None) => return Err("duration_ns is empty".to_owned()),
     };
     let wait_ns = row
         .wait_ns
-        .unwrap_or(if why == Why::Blocked { 0 } else { off_ns });
-    Ok(Some(Away {
+        .unwrap_or(if why == OffReason::Blocked { 0 } else { off_ns });
+    Ok(Some(OffCpu {
         why,
         off_ns,
         wait_ns: wait_ns.min(off_ns),
     }))
 }
 
-fn irq(kind: IrqKind, row: &Row, names: &mut Names) -> Result<What, String> {
+fn irq(kind: IrqKind, row: &Row, names: &mut Names) -> Result<EventKind, String> {
     let duration_ns = row.duration_ns.ok_or("duration_ns is empty")?;
-    Ok(What::IrqExit {
+    Ok(EventKind::IrqExit {
         irq: Irq {
             kind,
             number: row.irq.ok_or("irq is empty")?,

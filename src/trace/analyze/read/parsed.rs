@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a line of a trace can be, whatever its format.
 
-use crate::trace::analyze::event::{Event, What};
+use crate::trace::analyze::event::{Event, EventKind};
 use crate::trace::schema::{End, Header};
 
 /// What the tracer's summary says it counted, before it dropped.
@@ -40,8 +40,8 @@ impl Parsed {
     pub fn largest(&self) -> u64 {
         match self {
             Self::Event(event) => match event.what {
-                What::IrqExit { duration_ns, .. } => duration_ns,
-                What::On(Some(away)) => away.off_ns,
+                EventKind::IrqExit { duration_ns, .. } => duration_ns,
+                EventKind::On(Some(off_cpu)) => off_cpu.off_ns,
                 _ => 0,
             },
             Self::Counted(_, count) => *count,

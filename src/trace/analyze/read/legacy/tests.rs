@@ -11,7 +11,7 @@ fn event(line: &str) -> Result<(Event, Names), String> {
     }
 }
 
-fn what_of(line: &str) -> What {
+fn what_of(line: &str) -> EventKind {
     event(line).unwrap().0.what
 }
 
@@ -26,7 +26,7 @@ fn reads_rows_of_every_kind() {
     assert_eq!(names.text(launch.comm), "runcu");
     assert!(matches!(
         launch.what,
-        What::Launch {
+        EventKind::Launch {
             api: Api::Driver,
             ..
         }
@@ -34,21 +34,21 @@ fn reads_rows_of_every_kind() {
     let off = what_of("9,schedSwitch,10,10,runcu,3,,,,,,,,,98765,0");
     assert!(matches!(
         off,
-        What::Off {
-            why: Why::Unknown,
+        EventKind::Off {
+            why: OffReason::Unknown,
             next: None
         }
     ));
     assert_eq!(
         what_of("9,schedSwitch,10,10,runcu,3,,,,,,,,,0,98765"),
-        What::On(None)
+        EventKind::On(None)
     );
     assert_eq!(
         what_of("9,syncEnter,10,10,runcu,3,,,,,,,,,,"),
-        What::SyncEnter
+        EventKind::SyncEnter
     );
     let (exit, names) = event("9,softirqExit,10,10,runcu,3,,,,,,,,,,,3,NET_RX,4500").unwrap();
-    let What::IrqExit {
+    let EventKind::IrqExit {
         irq, duration_ns, ..
     } = exit.what
     else {
@@ -95,7 +95,7 @@ fn commas_in_names_do_not_shift_columns() {
     assert_eq!((names.text(event_a.comm), event_a.cpu), ("a, 7,b", 3));
     let (event_b, names) = event("9,hardirqExit,1,1,x,5,3,,,,,,,,,,,17,ehci, ohci,900").unwrap();
     assert_eq!((names.text(event_b.comm), event_b.cpu), ("x,5", 3));
-    let What::IrqExit {
+    let EventKind::IrqExit {
         irq, duration_ns, ..
     } = event_b.what
     else {
@@ -138,7 +138,7 @@ fn columns_in_another_order_are_found_by_their_names() {
     );
     assert!(matches!(
         found.what,
-        What::IrqExit {
+        EventKind::IrqExit {
             duration_ns: 4500,
             ..
         }
@@ -160,7 +160,7 @@ fn time_before_the_first_event_is_negative() {
 #[test]
 fn the_same_launch_has_the_same_shape() {
     let shape = |line| match what_of(line) {
-        What::Launch { shape, .. } => shape,
+        EventKind::Launch { shape, .. } => shape,
         other => panic!("{other:?}"),
     };
     let driver = shape("9,cuLaunchKernel,1,1,a,3,1,2,3,32,1,1,0,0x7f,0,0");

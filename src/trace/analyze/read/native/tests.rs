@@ -50,12 +50,12 @@ fn assert_is_record(parsed: Result<Parsed, String>, names: &Names) {
         (5000, 12, 10, 1)
     );
     assert_eq!(names.text(event.comm), "a,\"b\nc");
-    let away = Away {
-        why: Why::Blocked,
+    let off_cpu = OffCpu {
+        why: OffReason::Blocked,
         off_ns: 900,
         wait_ns: 300,
     };
-    assert_eq!(event.what, What::On(Some(away)));
+    assert_eq!(event.what, EventKind::On(Some(off_cpu)));
 }
 
 #[test]
