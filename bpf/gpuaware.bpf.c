@@ -613,6 +613,19 @@ int set_preferred(void *ctx)
 	return 0;
 }
 
+/* Run by user space before it attaches. For an extern, libbpf would read all of /proc/kallsyms. */
+SEC("syscall")
+int find_active_mask(void *ctx)
+{
+	static const char name[] = "__cpu_active_mask";
+	u64 found = 0;
+
+	if (bpf_kallsyms_lookup_name(name, sizeof(name), 0, &found))
+		return 1;
+	active_mask = found;
+	return 0;
+}
+
 SCX_OPS_DEFINE(gpuaware_ops, .select_cpu = (void *)gpuaware_select_cpu,
 	       .enqueue = (void *)gpuaware_enqueue, .dispatch = (void *)gpuaware_dispatch,
 	       .runnable = (void *)gpuaware_runnable, .running = (void *)gpuaware_running,

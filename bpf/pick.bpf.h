@@ -19,6 +19,8 @@ enum pick_how {
 struct pick {
 	s32 cpu; /* -1: none */
 	u32 how;
+	/* Loaded once: at each load the verifier searches all types of the kernel. */
+	const struct cpumask *allowed;
 };
 
 static __always_inline bool is_idle_pick(const struct pick *pick)
@@ -111,7 +113,7 @@ static __always_inline bool try_cpu(s32 cpu, struct task_struct *p, struct task_
 {
 	struct cpu_ctx *cctx;
 
-	if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+	if (!bpf_cpumask_test_cpu(cpu, pick->allowed))
 		return false;
 	cctx = cpu_ctx(cpu);
 	if (!cctx || ((terms & PICK_FREE_CORE) && core_is_taken(cpu)) ||
@@ -154,7 +156,7 @@ static __always_inline bool try_after_kthread(s32 cpu, struct task_struct *p, st
 {
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
 
-	if (!cctx || !is_preferred(cpu) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+	if (!cctx || !is_preferred(cpu) || !bpf_cpumask_test_cpu(cpu, pick->allowed))
 		return false;
 	if (cctx->occupant == OCCUPANT_LAUNCH ||
 	    (cctx->occupant != OCCUPANT_KTHREAD && !cctx->kthread_waiting))
@@ -173,7 +175,7 @@ static __always_inline bool try_after_kthread(s32 cpu, struct task_struct *p, st
 static __always_inline bool try_any(struct task_struct *p, struct task_ctx *tctx, u64 now,
 				    struct pick *pick)
 {
-	s32 cpu = pick_idle(p->cpus_ptr);
+	s32 cpu = pick_idle(pick->allowed);
 	struct cpu_ctx *cctx;
 
 	if (cpu >= 0) {
@@ -213,7 +215,7 @@ static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct
 						   s32 prev_cpu, u64 now)
 {
 	const u32 good = PICK_FREE_CORE | PICK_UNTROUBLED;
-	struct pick pick = {.cpu = -1};
+	struct pick pick = {.cpu = -1, .allowed = p->cpus_ptr};
 
 	if (is_pinned(p)) {
 		/* Migration may be disabled while the affinity mask still has every CPU. */
@@ -231,8 +233,8 @@ static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct
 	return pick;
 }
 
-/* The kernel's own mask, where it can be found by name. */
-extern const void __cpu_active_mask __ksym __weak;
+/* Where the kernel's own mask is: see find_active_mask(); 0: not known. */
+u64 active_mask;
 
 /*
  * A CPU on its way out is idle and online, for seconds while RCU is slow, and takes nobody any
@@ -240,7 +242,7 @@ extern const void __cpu_active_mask __ksym __weak;
  */
 static __always_inline bool is_leaving(s32 cpu)
 {
-	const u64 *active = (const u64 *)&__cpu_active_mask;
+	const u64 *active = (const u64 *)active_mask;
 	u64 word;
 
 	if (!active || bpf_probe_read_kernel(&word, sizeof(word), active + (u32)cpu / 64))
@@ -372,7 +374,7 @@ static __always_inline struct pick pick_handoff_cpu(struct task_struct *p, struc
 						    s32 prev_cpu, u64 now)
 {
 	const u32 good = PICK_FREE_CORE | PICK_UNTROUBLED | PICK_NOT_HOME;
-	struct pick pick = {.cpu = -1};
+	struct pick pick = {.cpu = -1, .allowed = p->cpus_ptr};
 	s32 cpu;
 
 	if (is_pinned(p)) {
@@ -411,7 +413,7 @@ static __always_inline struct pick pick_boosted_cpu(struct task_struct *p, struc
 static __always_inline struct pick pick_refuge(struct task_struct *p, struct task_ctx *tctx,
 					       s32 prev_cpu, u64 now)
 {
-	struct pick pick = {.cpu = -1, .how = PICK_IDLE_OTHER};
+	struct pick pick = {.cpu = -1, .how = PICK_IDLE_OTHER, .allowed = p->cpus_ptr};
 	s32 cpu;
 
 	if (is_pinned(p))
@@ -424,7 +426,7 @@ static __always_inline struct pick pick_refuge(struct task_struct *p, struct tas
 			return pick;
 	}
 	/* Held or not lent, it is idle. */
-	pick.cpu = pick_idle(p->cpus_ptr);
+	pick.cpu = pick_idle(pick.allowed);
 	return pick;
 }
 

@@ -30,17 +30,20 @@ lab() {
 		--test integration -- --ignored --test-threads=1 "$@"
 }
 
-# What judges no time: these run in a guest beside that of the package.
-untimed=(vm::bench:: vm::doctor:: vm::killed:: vm::policy:: vm::top:: vm::trace:: vm::verifier::)
+# What judges no time: in two guests side by side.
+with_package=(vm::package:: vm::cgroups::cgroups_that_sleep vm::lifecycle::loads vm::lifecycle::of_two
+	vm::lifecycle::second vm::reload::a_reload_forgets)
+untimed=(vm::bench:: vm::doctor:: vm::irq:: vm::killed:: vm::metrics::sightings vm::observed:: vm::policy:: vm::top::
+	vm::trace:: vm::verifier::)
 timed_ones=(vm::)
-for other in vm::large:: vm::package:: "${untimed[@]}"; do timed_ones+=(--skip "$other"); done
+for other in vm::large:: "${with_package[@]}" "${untimed[@]}"; do timed_ones+=(--skip "$other"); done
 
 # on KERNEL: all tests of the lab.
 on() {
 	lab "--kernel $1 --cpus 2 --timeout $limit" "${timed_ones[@]}"
 	lab "--kernel $1 --cpus 8 --smt --numa 2 --gpu-node 0 --timeout 900" vm::large::
 	local package=target/test-package.log failed=
-	GPUAWARE_TIMES=/dev/null lab "--kernel $1 --cpus 2 --timeout 600" vm::package:: >$package 2>&1 &
+	GPUAWARE_TIMES=/dev/null lab "--kernel $1 --cpus 2 --timeout 900" "${with_package[@]}" >$package 2>&1 &
 	lab "--kernel $1 --cpus 2 --timeout 900" "${untimed[@]}" || failed=1
 	wait $! || failed=1
 	tee -a "$GPUAWARE_TIMES" <$package

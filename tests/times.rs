@@ -11,7 +11,7 @@ const LIMIT_S: f64 = 20.0;
 const SHOWN: usize = 10;
 
 /// Tests of the gate that are above it on two quiet cores, and why.
-const REASONS: [(&str, &str); 9] = [
+const REASONS: [(&str, &str); 8] = [
     (
         "host::lab::ends_the_machine_at_the_time_limit",
         "the limit is twenty seconds, so that a busy machine boots within it",
@@ -39,10 +39,6 @@ const REASONS: [(&str, &str); 9] = [
     (
         "vm::large::pins::threads_work_where_the_strategies_of_windflow_say",
         "six strategies, each until it holds for three seconds",
-    ),
-    (
-        "vm::metrics::sightings_that_do_not_count_are_counted_once",
-        "marks are counted every thirty seconds, which is what it waits for",
     ),
     (
         "vm::package::installs_runs_upgrades_and_leaves_nothing_behind",

@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::ProgramInput;
+use log::debug;
 
 use crate::bpf::gpuaware::{GpuawareSkel, types};
 use crate::topology::demand::Demand;
@@ -40,6 +41,19 @@ pub fn set_preferred(skel: &mut GpuawareSkel<'_>, preferred: &[u32]) -> Result<(
             "changing the preferred CPUs: {}",
             output.return_value.cast_signed()
         );
+    }
+    Ok(())
+}
+
+/// Has the BPF side look for what the kernel only has by name. It does without what it may not see.
+pub fn find_by_name(skel: &GpuawareSkel<'_>) -> Result<()> {
+    let output = skel
+        .progs
+        .find_active_mask
+        .test_run(ProgramInput::default());
+    let output = output.context("looking for __cpu_active_mask")?;
+    if output.return_value != 0 {
+        debug!("no __cpu_active_mask: a CPU that goes offline is given work until it has");
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use scx_utils::{compat, scx_ops_attach, scx_ops_load, scx_ops_open};
 
 use super::ahead::Ahead;
 use super::config::Config;
-use super::kernel::request_preferred;
+use super::kernel::{find_by_name, request_preferred};
 use super::placement::Placement;
 use super::tunables::tunables;
 use crate::bpf::gpuaware::{GpuawareSkel, GpuawareSkelBuilder, OpenGpuawareSkel, types};
@@ -151,6 +151,7 @@ fn share_maps(open: &mut OpenGpuawareSkel<'_>, identify: &Identify<'_>) -> Resul
 #[allow(clippy::unwrap_used, reason = "inside the macros of scx_utils")]
 fn attach(mut open: OpenGpuawareSkel<'_>, verbose: bool) -> Result<(GpuawareSkel<'_>, Link)> {
     let mut skel = scx_ops_load!(open, gpuaware_ops, uei)?;
+    find_by_name(&skel)?;
     if !verbose {
         // Attaching warns of a map of the skeleton that struct_ops do not use.
         libbpf_rs::set_print(None);

@@ -31,21 +31,27 @@ pub struct Parts<'a, 'obj> {
 #[derive(Default)]
 pub struct MarkCounts {
     counts: Vec<MarkMetrics>,
-    /// When to count next, time since the load.
-    next: Duration,
+    /// When they were counted, time since the load.
+    counted: Duration,
+    /// What probes had seen then: threads that were marked, sightings that were refused.
+    seen: (u64, u64),
     /// Until when readers are expected.
     read_until: Duration,
 }
 
 /// How old the counts may be.
 const MARKS_INTERVAL: Duration = Duration::from_secs(30);
+/// And where probes have seen something since.
+const SIGHTINGS_INTERVAL: Duration = Duration::from_secs(5);
 /// Who has read the counts is expected again for that long.
 const READERS_STAY: Duration = Duration::from_secs(300);
 
 impl MarkCounts {
     /// Counts again at `now`, if it is time and somebody may read it.
     pub fn follow(&mut self, now: Duration, identify: &Identify<'_>) {
-        if now >= self.next && now < self.read_until {
+        let age = now.saturating_sub(self.counted);
+        let is_old = || age >= MARKS_INTERVAL || seen(identify) != self.seen;
+        if now < self.read_until && age >= SIGHTINGS_INTERVAL && is_old() {
             self.count(now, identify);
         }
     }
@@ -60,7 +66,7 @@ impl MarkCounts {
     }
 
     fn count(&mut self, now: Duration, identify: &Identify<'_>) {
-        self.next = now + MARKS_INTERVAL;
+        (self.counted, self.seen) = (now, seen(identify));
         let counts = identify.count_marks().unwrap_or_else(|error| {
             warn!("counting marks: {error:#}");
             BTreeMap::new()
@@ -75,6 +81,12 @@ impl MarkCounts {
         });
         self.counts = metrics.collect();
     }
+}
+
+/// What changes the number of marks most often.
+fn seen(identify: &Identify<'_>) -> (u64, u64) {
+    let sightings = identify.sightings();
+    (sightings.launchers_found, sightings.refused)
 }
 
 /// The statistics of the moment; counters since the load.

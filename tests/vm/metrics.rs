@@ -17,8 +17,8 @@ use super::known::{hinting, named_shell};
 use super::machine::{LOAD_LIMIT, Scheduler, launching_threads, nr_cpus};
 
 const ADDRESS: &str = "127.0.0.1:9819";
-/// Until a thread is found, and marks are counted again after that: every thirty seconds.
-const COUNTED: Duration = Duration::from_secs(70);
+/// Until a thread is found, and marks are counted again after that: within five seconds.
+const COUNTED: Duration = Duration::from_secs(25);
 
 /// The page, as Prometheus gets it.
 fn scrape() -> String {
@@ -163,7 +163,7 @@ fn sightings_that_do_not_count_are_counted_once() {
 fn the_monitor_prints_what_the_scheduler_reports() {
     tier::in_lab(|| {
         // Seldom enough that what is printed fits a pipe, which is read at the end.
-        const EVERY: &str = "1";
+        const EVERY: &str = "0.5";
         let monitor = |args: &[&str]| {
             let mut command = scx_gpuaware(args);
             command.stdout(Stdio::piped());
@@ -195,7 +195,7 @@ fn the_monitor_prints_what_the_scheduler_reports() {
         scheduler.wait_for_line("attached", LOAD_LIMIT);
         let mut beside = monitor(&["--monitor", EVERY]);
         // Until both have printed more often than is asked for.
-        std::thread::sleep(Duration::from_secs(8));
+        std::thread::sleep(Duration::from_secs(5));
         scheduler.signal(Signal::SIGINT);
         assert_eq!(code(scheduler.wait(Duration::from_secs(20))), 0);
         let status = beside.wait(Duration::from_secs(20));
@@ -234,13 +234,13 @@ fn the_monitor_prints_what_the_scheduler_reports() {
 #[ignore = "runs in the lab: make test"]
 fn a_scrape_under_load_is_cheap() {
     tier::in_lab(|| {
-        const SCRAPES: u32 = 12;
+        const SCRAPES: u32 = 8;
         const INTERVAL: Duration = Duration::from_millis(500);
         let scheduler = Scheduler::start(&["--metrics", ADDRESS]);
         let _noise = busy_loops(2 * nr_cpus());
         // Counts marks, which is no part of a scrape and is done again after half a minute: when all is over.
         scrape();
-        let rest = Duration::from_secs(6);
+        let rest = Duration::from_secs(4);
         let idle = cpu_times_over(&scheduler, || std::thread::sleep(rest));
         let start = Instant::now();
         let loaded = cpu_times_over(&scheduler, || {

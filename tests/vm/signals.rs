@@ -32,7 +32,7 @@ fn assert_nothing_is_left() {
 #[ignore = "runs in the lab: make test"]
 fn a_start_is_cut_short() {
     tier::in_lab(|| {
-        for wait_ms in [50, 1_000, 4_000] {
+        for wait_ms in [50, 1_000, 2_500] {
             let mut starts = Process::start(scx_gpuaware(&[]));
             std::thread::sleep(Duration::from_millis(wait_ms));
             let code = end_soon(&mut starts, Signal::SIGTERM);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Files as others read them: csv and serde_json, and for Perfetto bindings made by other people
-//! with another library from Perfetto's own definitions.
+//! Files as others read them: csv and serde_json, and for Perfetto another library than the one that
+//! writes, by Perfetto's own definitions.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 
-use perfetto_protos::trace_packet::TracePacket;
-use perfetto_protos::track_event::track_event::Type;
+use perfetto_reader::TracePacket;
+use perfetto_reader::track_event::Type;
 use protobuf::Message;
 
 use super::sink::CSV_BUFFER_BYTES;
@@ -338,7 +338,7 @@ fn written(format: Format, records: &[Record]) -> Vec<u8> {
 
 fn packets_of(records: &[Record]) -> Vec<TracePacket> {
     let bytes = written(Format::Perfetto, records);
-    let trace = perfetto_protos::trace::Trace::parse_from_bytes(&bytes);
+    let trace = perfetto_reader::Trace::parse_from_bytes(&bytes);
     trace.unwrap().packet
 }
 

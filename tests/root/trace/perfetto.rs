@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A Perfetto file of a real trace, read with bindings that other people made.
+//! A Perfetto file of a real trace, read with another library than the one that writes, by Perfetto's own definitions.
 
 use std::collections::BTreeMap;
 
-use perfetto_protos::trace_packet::TracePacket;
-use perfetto_protos::track_event::track_event::Type;
+use perfetto_reader::TracePacket;
+use perfetto_reader::track_event::Type;
 use protobuf::Message;
 
 use super::alone;
@@ -13,7 +13,7 @@ use crate::process::code;
 
 /// The packets of a file.
 pub fn packets(bytes: &[u8]) -> Vec<TracePacket> {
-    let trace = perfetto_protos::trace::Trace::parse_from_bytes(bytes);
+    let trace = perfetto_reader::Trace::parse_from_bytes(bytes);
     trace.expect("a Perfetto trace").packet
 }
 
