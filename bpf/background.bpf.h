@@ -242,6 +242,28 @@ static __always_inline bool dispatch_background(s32 cpu, struct cpu_ctx *cctx, u
 }
 
 /*
+ * Is it time for the turn that this CPU owes to those who may not leave it: pinned ones, or others
+ * that are overdue? It is one debt, or each would add its share to what launchers lose. Where both
+ * wait they pay it in turn.
+ */
+static __always_inline bool owes_cpus_turn(s32 cpu, struct cpu_ctx *cctx, u64 now)
+{
+	bool pinned_wait = dsq_waiting(pinned_dsq(cpu)), overdue = cctx->owes_overdue;
+
+	if ((!pinned_wait && !overdue) || time_before(now, cctx->pinned_due_ns))
+		return false;
+	if (pinned_wait && overdue)
+		overdue = !pinned_goes_first(cctx);
+	/* The turn is for these first, whatever the others had less of. */
+	cctx->pinned_share_ns = cctx->shared_share_ns + overdue;
+	if (overdue) {
+		cctx->owes_overdue = false;
+		charge_pinned(cctx, tunables.background_slice_ns, now);
+	}
+	return true;
+}
+
+/*
  * Has background had so little that boosted tasks owe it a turn? That of the shared queue is
  * charged in advance: other CPUs owe it no more.
  */
@@ -250,15 +272,8 @@ static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, st
 {
 	u64 due = llcx->background_due_ns, slice = tunables.background_slice_ns;
 
-	if (dsq_waiting(pinned_dsq(cpu)) && time_after_eq(now, cctx->pinned_due_ns)) {
-		/* The turn is for these first, whatever the shared queue had less of. */
-		cctx->pinned_share_ns = cctx->shared_share_ns;
+	if (owes_cpus_turn(cpu, cctx, now))
 		return true;
-	}
-	if (cctx->owes_overdue) {
-		cctx->owes_overdue = false;
-		return true;
-	}
 	/* Work for the whole LLC is owed by any of its CPUs. */
 	return time_after_eq(now, due) && dsq_waiting(background_dsq(llc)) &&
 	       __sync_val_compare_and_swap(&llcx->background_due_ns, due,

@@ -93,7 +93,7 @@ struct cpu_ctx {
 	u64 hold_start_ns;
 	u64 declined_since_ns; /* 0: no background has been declined in this hold */
 	u64 turn_until_ns;     /* background runs its minimum share and is not preempted */
-	u64 pinned_due_ns;     /* when tasks that can only run here are owed a turn */
+	u64 pinned_due_ns;     /* when those who may not leave are owed a turn */
 	u64 pinned_clock;      /* see clock.bpf.h */
 	u64 swept_ns;	       /* when the pinned queue was last searched for overdue tasks */
 	bool owes_overdue;     /* to an overdue task that may not run everywhere */

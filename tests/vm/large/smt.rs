@@ -89,7 +89,8 @@ fn who_may_run_only_on_cpus_that_are_not_lent_is_served() {
     });
 }
 
-/// Others always find a CPU, so the queue that all share never looks neglected.
+/// Others always find a CPU, so the queue that all share never looks neglected; and each of the two CPUs owes turns to
+/// somebody who is pinned to it, too.
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn who_may_run_only_where_launchers_spin_is_served() {
@@ -104,6 +105,11 @@ fn who_may_run_only_where_launchers_spin_is_served() {
             launcher
         });
         let _others = busy_loops(nr_cpus());
+        let _pinned = cpus.map(|cpu| {
+            let pinned = Process::start(busy_loop());
+            pin_to(&pinned, &[cpu]);
+            pinned
+        });
         let confined = Process::start(busy_loop());
         pin_to(&confined, &cpus);
         std::thread::sleep(Duration::from_secs(1));
