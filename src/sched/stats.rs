@@ -115,6 +115,10 @@ pub struct Metrics {
     pub guard_throttles: u64,
     #[stat(desc = "times a task was put off because its cgroup had used up its cpu.max")]
     pub capped: u64,
+    #[stat(
+        desc = "cgroups since the load whose weight and limit do not hold: too many, or nested too deep"
+    )]
+    pub cgroups_left_out: u64,
     #[stat(desc = "background wakeups that found an idle CPU")]
     pub background_direct: u64,
     #[stat(desc = "background tasks that queued")]
