@@ -520,7 +520,6 @@ s32 BPF_STRUCT_OPS(gpuaware_init_task, struct task_struct *p, struct scx_init_ta
 	tctx = bpf_task_storage_get(&task_ctxs, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!tctx)
 		return -ENOMEM;
-	tctx->class_generation = ~0ULL;
 	tctx->claimed_cpu = -1;
 	tctx->is_softirqd =
 		(p->flags & PF_KTHREAD) && !bpf_strncmp(p->comm, sizeof(softirqd) - 1, softirqd);

@@ -30,6 +30,7 @@ u32 trust_by_uid;   /* 0: everybody is trusted */
 u32 unix_endpoints; /* how many endpoints are Unix-domain sockets */
 u32 classes_held; /* rules are being exchanged: classes stay until user space counts a generation */
 
+u64 nr_mark_changes; /* that may have given a task another class */
 u64 nr_refused; /* sightings that guard.trust_uids does not let count */
 
 /* Users whose sightings count. */
@@ -40,12 +41,12 @@ struct {
 	__type(value, u8);
 } trusted_uids SEC(".maps");
 
-static __always_inline void class_changed(void)
+/* @mark says something else of its task now. */
+static __always_inline void class_changed(struct task_mark *mark)
 {
-	u64 *generation = class_generation_ptr();
-
-	if (generation && !classes_held)
-		__sync_fetch_and_add(generation, 1);
+	__sync_fetch_and_add(&nr_mark_changes, 1);
+	if (!classes_held)
+		__sync_fetch_and_add(&mark->epoch, 1);
 }
 
 static __always_inline bool is_trusted(struct task_struct *p)
@@ -78,14 +79,13 @@ static __always_inline bool observe(struct task_struct *p, struct task_mark *mar
 	}
 	/* Atomic: user space may have forget_outdated() run on another CPU. */
 	__sync_fetch_and_or(&mark->observed, bits);
-	class_changed();
+	class_changed(mark);
 	return true;
 }
 
 /* Of a thread as one that is woken, and as one that wakes. */
 struct wake_ctx {
-	u64 class_generation; /* of the cached class */
-	u64 cgroup_id;
+	struct class_basis basis; /* of the class */
 	u64 window_start_ns;
 	u32 class;
 	u32 nr_wakes;  /* of launchers, in the window */
@@ -116,19 +116,13 @@ static __always_inline bool in_interrupt(struct task_struct *p, void *ctx)
 
 static __always_inline bool is_launcher(struct task_struct *p)
 {
-	u64 *generation = class_generation_ptr();
-	u64 cgroup_id = task_cgroup_id(p);
 	struct wake_ctx *wctx;
 
 	wctx = bpf_task_storage_get(&wake_ctxs, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!wctx || !generation)
+	if (!wctx)
 		return false;
-	/* The first generation is 1: a new context has none. */
-	if (wctx->class_generation != *generation || wctx->cgroup_id != cgroup_id) {
-		wctx->class_generation = *generation;
-		wctx->cgroup_id = cgroup_id;
+	if (renew_basis(p, &wctx->basis))
 		wctx->class = judge_task(p).class;
-	}
 	return wctx->class == GPUAWARE_CLASS_LAUNCH;
 }
 

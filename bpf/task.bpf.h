@@ -33,9 +33,8 @@ struct gpuaware_tunables tunables __attribute__((aligned(64))) = {
 };
 
 struct task_ctx {
-	u64 class_generation; /* of the cached class */
-	u64 vtime_dsq;	      /* the queue whose clock its vtime is of: clock.bpf.h; 0: none yet */
-	u64 cgroup_id;
+	struct class_basis basis; /* of the class */
+	u64 vtime_dsq;	    /* the queue whose clock its vtime is of: clock.bpf.h; 0: none yet */
 	u64 group_id;	    /* of the CPU controller, when it woke up last */
 	u64 cpu_cgroup;	    /* whose weight and limit count for it there; 0: the root's */
 	u32 counted_weight; /* what it counts there for */
@@ -214,21 +213,10 @@ static __always_inline bool is_short_kthread(const struct task_struct *p,
 	       (tctx->is_softirqd || burst_ns < tunables.background_slice_ns);
 }
 
-/*
- * Derived anew when a mark or tag changed anywhere, or when the task moved to another cgroup.
- * Plain loads instead of BPF_CORE_READ: this runs on every enqueue.
- */
 static __always_inline u32 task_class(struct task_struct *p, struct task_ctx *tctx)
 {
-	u64 *generation = class_generation_ptr();
-	u64 cgroup_id = p->cgroups->dfl_cgrp->kn->id;
-	u64 now = generation ? *generation : 0;
-
-	if (tctx->class_generation != now || tctx->cgroup_id != cgroup_id) {
+	if (renew_basis(p, &tctx->basis))
 		tctx->class = judge_task(p).class;
-		tctx->class_generation = now;
-		tctx->cgroup_id = cgroup_id;
-	}
 	return tctx->class;
 }
 

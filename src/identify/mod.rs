@@ -259,9 +259,12 @@ impl<'obj> Identify<'obj> {
     /// The kernel does not list them.
     pub fn changed_marks(
         &self,
-        seen: &mut Option<u64>,
+        seen: &mut Option<(u64, u64)>,
     ) -> Result<Option<Vec<intf::gpuaware_mark_record>>> {
-        let now = store::generation(&self.skel)?;
+        let now = (
+            store::generation(&self.skel)?,
+            counters::mark_changes(&self.skel),
+        );
         // Nothing counts the threads that a tagged cgroup gets and loses, and those that begin by a name
         // that matches.
         let counted = self.names.is_none() && !store::has_tags(&self.skel);

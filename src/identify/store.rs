@@ -138,8 +138,7 @@ pub fn tags(
 /// # Errors
 /// The kernel refuses a change of the map.
 pub fn bump_generation(skel: &IdentifySkel<'_>) -> Result<()> {
-    // BPF programs add to it atomically; a step of 2^32 cannot meet a value that a task has seen.
-    let next = generation(skel)?.wrapping_add(1 << 32);
+    let next = generation(skel)? + 1;
     let key = 0u32.to_ne_bytes();
     skel.maps
         .class_generation
@@ -147,7 +146,7 @@ pub fn bump_generation(skel: &IdentifySkel<'_>) -> Result<()> {
         .context("changing the class generation")
 }
 
-/// Another number whenever some thread may have another class, other than by its cgroup.
+/// How often rules or tags have changed.
 ///
 /// # Errors
 /// The kernel refuses.
