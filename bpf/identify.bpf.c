@@ -458,6 +458,8 @@ int forget_outdated(struct bpf_iter__task *ctx)
 			outdated = ~0ULL;
 		else if (endpoints_changed)
 			outdated |= endpoints;
+		if (trust_by_device && !has_trusted_device(p))
+			outdated |= GPUAWARE_OBSERVED_LAUNCH;
 	}
 	if (mark->observed & outdated) {
 		__sync_fetch_and_and(&mark->observed, ~outdated);

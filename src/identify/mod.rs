@@ -7,6 +7,7 @@ mod backlog;
 pub mod cgroups;
 mod class;
 mod counters;
+mod devices;
 mod events;
 mod evidence;
 pub mod feed;
@@ -198,6 +199,7 @@ impl<'obj> Identify<'obj> {
         // First nothing matches, then who does is found: nobody has the number of another rule.
         let nothing = Rules {
             trusted_uids: rules.trusted_uids.clone(),
+            trusted_devices: rules.trusted_devices.clone(),
             ..Rules::default()
         };
         store::rules(&mut self.skel, &nothing)?;

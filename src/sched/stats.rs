@@ -164,7 +164,7 @@ pub struct Metrics {
     pub libraries: u64,
     #[stat(desc = "launching threads found by probes since the start")]
     pub launchers_found: u64,
-    #[stat(desc = "sightings that guard.trust_uids did not let count")]
+    #[stat(desc = "sightings that guard.trust_uids or guard.trust_devices did not let count")]
     pub sightings_refused: u64,
     #[stat(desc = "policies that have been in force since the start, this one included")]
     pub policy_generation: u64,

@@ -252,7 +252,7 @@ fn identification(list: &mut Families, metrics: &Metrics) {
         ),
         (
             "sightings_refused_total",
-            "Sightings that guard.trust_uids did not let count.",
+            "Sightings that guard.trust_uids or guard.trust_devices did not let count.",
             metrics.sightings_refused,
         ),
     ] {
