@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::process::{Process, busy_loop, busy_loops, gpu_launch};
 use crate::vm::machine::{
-    Offline, Scheduler, cpu_of, involuntary, launching_threads, mark_launch, nr_cpus, pin_to,
+    Offline, Scheduler, cpu_of, involuntary, launching_threads, mark_launch, nr_cpus, pin_to, waker,
 };
 use crate::{length, tier};
 
@@ -52,6 +52,28 @@ fn two_launchers_run_on_different_cores() {
             samples.len()
         );
         scheduler.stop();
+    });
+}
+
+/// With an idle core beside it, background that wakes goes where it was: its cache is warm there.
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn background_comes_back_to_its_cpu_while_that_core_is_idle() {
+    tier::in_large_lab(|| {
+        const SAMPLES: usize = 100;
+        let scheduler = Scheduler::start(&[]);
+        let process = waker();
+        std::thread::sleep(Duration::from_secs(1));
+        let pid = process.pid();
+        let sample = |_| {
+            std::thread::sleep(Duration::from_millis(20));
+            cpu_of(pid, pid.into()).expect("its CPU")
+        };
+        let cpus: Vec<_> = (0..SAMPLES).map(sample).collect();
+        let moves = cpus.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        println!("{moves} moves in {SAMPLES} samples");
+        scheduler.stop();
+        assert!(moves < SAMPLES / 4, "{cpus:?}");
     });
 }
 
