@@ -320,6 +320,35 @@ static __always_inline bool dispatch_boosted(u32 llc, struct llc_ctx *llcx, u64 
 	return true;
 }
 
+/* How long a CPU compares the clock of its LLC with that of another one. */
+#define PULL_INTERVAL_NS 100000000ULL
+
+/*
+ * Takes one from another LLC, each in turn, where background is more crowded by weight: the clock
+ * there goes on more slowly than here, by a fifth. LLCs whose CPUs are never idle would else keep
+ * what they have. A global function: see search_overdue().
+ */
+__noinline bool pull_from_crowded(s32 cpu, u64 now)
+{
+	u64 own = background_dsq(llc_of(cpu)), here, there, theirs;
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
+	bool crowded;
+
+	if (!cctx || nr_llcs == 1 || time_before(now, cctx->pull_start_ns + PULL_INTERVAL_NS) ||
+	    is_reserved(cpu, cctx, now))
+		return false;
+	theirs = background_dsq(cctx->pulls_from);
+	here = time_delta(queue_clock(own), cctx->pull_own_clock);
+	there = time_delta(queue_clock(theirs), cctx->pull_their_clock);
+	crowded = there + there / 4 < here && dsq_waiting(theirs) &&
+		  scx_bpf_dsq_move_to_local(theirs, 0);
+	cctx->pulls_from = cctx->pulls_from + 1 < nr_llcs ? cctx->pulls_from + 1 : 0;
+	cctx->pull_start_ns = now;
+	cctx->pull_own_clock = queue_clock(own);
+	cctx->pull_their_clock = queue_clock(background_dsq(cctx->pulls_from));
+	return crowded;
+}
+
 /* Does another LLC have work for an idle CPU of @llc? */
 static __always_inline bool others_have_work(u32 llc, u64 now)
 {

@@ -265,6 +265,8 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (boosted && guard_releases(now) && scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
 		return;
+	if ((!tctx || tctx->run_as == GPUAWARE_CLASS_BACKGROUND) && pull_from_crowded(cpu, now))
+		return;
 	if (tctx && prev_goes_on(prev, tctx, cpu, cctx, now))
 		return;
 	if (is_reserved(cpu, cctx, now)) {

@@ -94,8 +94,12 @@ struct cpu_ctx {
 	u64 turn_until_ns;     /* background runs its minimum share and is not preempted */
 	u64 pinned_due_ns;     /* when those who may not leave are owed a turn */
 	u64 pinned_clock;      /* see clock.bpf.h */
-	u64 swept_ns;	       /* when the pinned queue was last searched for overdue tasks */
-	bool owes_overdue;     /* to an overdue task that may not run everywhere */
+	u32 pulls_from;	       /* the LLC whose clock is compared: pull_from_crowded() */
+	u64 pull_start_ns;     /* since when; and what the clocks were then */
+	u64 pull_own_clock;
+	u64 pull_their_clock;
+	u64 swept_ns;	   /* when the pinned queue was last searched for overdue tasks */
+	bool owes_overdue; /* to an overdue task that may not run everywhere */
 	/* CPU time of the pinned and of the shared queue here, each by its number of tasks. */
 	u64 pinned_share_ns;
 	u64 shared_share_ns;

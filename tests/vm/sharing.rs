@@ -105,35 +105,38 @@ fn busy_loops_that_call_themselves_launchers_get_no_more_than_the_guard_allows()
     });
 }
 
+/// Of two cgroups that weigh 300 and 100, and then the same.
+pub(super) fn weights_share_the_cpus() {
+    let (light, heavy) = (Cgroup::new("light"), Cgroup::new("heavy"));
+    light.set("cpu.weight", "100");
+    heavy.set("cpu.weight", "300");
+    // Unequal numbers of tasks: it is the cgroups that share, not their tasks.
+    let few = busy_loops(nr_cpus());
+    let many = busy_loops(3 * nr_cpus());
+    for process in &few {
+        heavy.add(process);
+    }
+    for process in &many {
+        light.add(process);
+    }
+    let [heavy_share, light_share] = shares([&few, &many]);
+    let ratio = heavy_share / light_share;
+    println!("300:100 became {ratio:.3}");
+    assert!(
+        (2.85..3.15).contains(&ratio),
+        "300:100 became {ratio:.3} ({heavy_share:.3} and {light_share:.3} CPUs)"
+    );
+    heavy.set("cpu.weight", "100");
+    let [heavy_share, light_share] = shares([&few, &many]);
+    let ratio = heavy_share / light_share;
+    assert!((0.95..1.05).contains(&ratio), "100:100 became {ratio:.3}");
+    drop((few, many));
+}
+
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn cgroup_weights_share_the_cpus() {
-    beside_the_scheduler("", |_| {
-        let (light, heavy) = (Cgroup::new("light"), Cgroup::new("heavy"));
-        light.set("cpu.weight", "100");
-        heavy.set("cpu.weight", "300");
-        // Unequal numbers of tasks: it is the cgroups that share, not their tasks.
-        let few = busy_loops(nr_cpus());
-        let many = busy_loops(3 * nr_cpus());
-        for process in &few {
-            heavy.add(process);
-        }
-        for process in &many {
-            light.add(process);
-        }
-        let [heavy_share, light_share] = shares([&few, &many]);
-        let ratio = heavy_share / light_share;
-        println!("300:100 became {ratio:.3}");
-        assert!(
-            (2.85..3.15).contains(&ratio),
-            "300:100 became {ratio:.3} ({heavy_share:.3} and {light_share:.3} CPUs)"
-        );
-        heavy.set("cpu.weight", "100");
-        let [heavy_share, light_share] = shares([&few, &many]);
-        let ratio = heavy_share / light_share;
-        assert!((0.95..1.05).contains(&ratio), "100:100 became {ratio:.3}");
-        drop((few, many));
-    });
+    beside_the_scheduler("", |_| weights_share_the_cpus());
 }
 
 #[test]
