@@ -44,6 +44,7 @@ struct task_ctx {
 	u64 prepaid_ns;	    /* what their limits have been charged for that it has not run yet */
 	u64 guard_window;   /* start of the window that guard_used_ns is of */
 	u64 guard_used_ns;
+	u64 tenant; /* see tenant_of(); of a boosted task */
 	u32 class;
 	u32 demand_class; /* what it counts as in the demand while it is runnable */
 	u32 run_as;	  /* the class that it was last queued as: a boosted one may be throttled */
@@ -217,16 +218,41 @@ static __always_inline bool is_short_kthread(const struct task_struct *p,
 	       (tctx->is_softirqd || burst_ns < tunables.background_slice_ns);
 }
 
-static __always_inline u32 task_class(struct task_struct *p, struct task_ctx *tctx)
-{
-	if (renew_basis(p, &tctx->basis))
-		tctx->class = judge_task(p).class;
-	return tctx->class;
-}
-
 static __always_inline bool is_boosted(u32 class)
 {
 	return class == GPUAWARE_CLASS_LAUNCH || class == GPUAWARE_CLASS_HANDOFF;
+}
+
+/*
+ * Whom @p is of: the nearest cgroup at or above its own that is root's. Those that somebody nests
+ * in what was given to him are his.
+ */
+static __always_inline u64 tenant_of(struct task_struct *p)
+{
+	struct cgroup *cgrp = nearest_seen(BPF_CORE_READ(p, cgroups, dfl_cgrp));
+	u32 level = BPF_CORE_READ(cgrp, level), i;
+
+	bpf_for (i, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
+		struct cgroup *above;
+
+		if (i >= level)
+			break;
+		above = cgroup_above(cgrp, level - i);
+		/* Without attributes of its own it is root's, and nothing reads as 0. */
+		if (!BPF_CORE_READ(above, kn, iattr, ia_uid.val))
+			return BPF_CORE_READ(above, kn, id);
+	}
+	return 0;
+}
+
+static __always_inline u32 task_class(struct task_struct *p, struct task_ctx *tctx)
+{
+	if (renew_basis(p, &tctx->basis)) {
+		tctx->class = judge_task(p).class;
+		if (is_boosted(tctx->class))
+			tctx->tenant = tenant_of(p);
+	}
+	return tctx->class;
 }
 
 /* Read by user space, which sets the peaks back to what is runnable at that moment. */
