@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The reference that does as little as a scheduler can: an idle CPU by the kernel's own choice, else
- * one first-in-first-out queue for the machine. It shows what the model does by itself.
+ * The reference that does as little as a scheduler can: an idle CPU by the kernel's own choice,
+ * else one first-in-first-out queue for the machine. It shows what the model does by itself.
  */
 #include <scx/common.bpf.h>
 

@@ -58,7 +58,7 @@ pub enum Program {
 }
 
 /// How long a turn of a loop of sched_yield() takes.
-const YIELD_NS: u64 = 5_000;
+const YIELD_NS: u64 = 20_000;
 /// A piece of what a program that never sleeps does.
 const PIECE_NS: u64 = 50_000_000;
 
@@ -140,7 +140,7 @@ impl Progress {
             return self.launcher_again(launch_ns);
         }
         match sync {
-            Sync::Spin => Op::Run((self.until_ns - now_ns).min(YIELD_NS * 4)),
+            Sync::Spin => Op::Run(self.until_ns - now_ns),
             // Each turn is a yield and the little that is done between two.
             _ if self.step.is_multiple_of(2) => Op::Yield,
             _ => Op::Run(YIELD_NS),
@@ -201,7 +201,7 @@ mod tests {
     fn a_launcher_that_yields_does_so_until_the_gpu_is_done() {
         let mut launcher = progress(Program::Launcher {
             launch_ns: 1000,
-            gpu_ns: 50_000,
+            gpu_ns: 200_000,
             sync: Sync::Yield,
         });
         launcher.next(0);

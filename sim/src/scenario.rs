@@ -27,7 +27,8 @@ pub struct TaskSpec {
 }
 
 impl TaskSpec {
-    fn new(name: &'static str, program: Program) -> Self {
+    /// Background that may run anywhere.
+    pub fn new(name: &'static str, program: Program) -> Self {
         Self {
             name,
             program,
@@ -142,7 +143,12 @@ impl Scenario {
             scheduler: Scheduler::Gpuaware,
             policy,
             costs,
-            length_ns: rng.random_range(200_000_000..=1_200_000_000),
+            // Long enough for somebody to starve, now and then.
+            length_ns: if rng.random_range(0..8_u64) == 0 {
+                3_000_000_000
+            } else {
+                rng.random_range(100_000_000..=400_000_000)
+            },
             tasks,
             cgroups,
         }

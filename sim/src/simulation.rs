@@ -43,8 +43,10 @@ pub struct TaskOutcome {
 }
 
 const AUDIT_NS: u64 = 1_000_000;
-/// Where more tasks than these are looked at after each event, only every so many events are.
-const TASKS_AUDITED: usize = 64;
+/// With so many times more tasks, their places are looked at after so many times fewer events.
+const TASKS_AUDITED: usize = 16;
+/// Nothing does that much in no time.
+const MOST_EVENTS_AT_ONCE: u64 = 1_000_000;
 
 /// A scenario on its way.
 pub struct Simulation {
@@ -52,7 +54,8 @@ pub struct Simulation {
     kernel: Box<Kernel>,
     programs: Vec<Progress>,
     scenario: Scenario,
-    promises: Promises,
+    /// Those of the scheduler; a test may ask for more.
+    pub promises: Promises,
     _cgroups: Cgroups,
     native: Native,
 }
@@ -118,6 +121,7 @@ impl Simulation {
     pub fn run(mut self) -> Result<Outcome> {
         let end_ns = START_NS + self.scenario.length_ns;
         let every = (self.kernel.tasks.len() / TASKS_AUDITED).max(1) as u64;
+        let mut at_once = 0;
         while self.kernel.failure.is_none() {
             let Some((at_ns, event)) = self.kernel.events.pop() else {
                 break;
@@ -125,8 +129,16 @@ impl Simulation {
             if at_ns > end_ns {
                 break;
             }
+            if at_ns > self.kernel.now_ns {
+                at_once = 0;
+            }
+            at_once += 1;
             self.kernel.now_ns = at_ns;
             self.happen(event);
+            if at_once > MOST_EVENTS_AT_ONCE {
+                self.kernel
+                    .fail("time stands still: events go round in a circle");
+            }
             if self.kernel.events.count().is_multiple_of(every)
                 && let Err(text) = audit::places(&self.kernel)
             {

@@ -39,7 +39,7 @@ impl Kernel {
                 self.tasks[task].woken_ns = self.now_ns;
                 self.activate(task, by, WAKE_TTWU | sync, ENQ_WAKEUP);
             }
-            Place::Dead | Place::Unborn => {}
+            Place::Dead => {}
             _ => self.tasks[task].tokens += 1,
         }
     }

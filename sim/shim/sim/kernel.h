@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What schedulers see of the kernel, as far as the simulator has it. A field that is missing here is
- * an error of the compiler, not a zero. src/abi.rs has the same in Rust; sim_layout[] is compared.
+ * What schedulers see of the kernel, as far as the simulator has it. A field that is missing here
+ * is an error of the compiler, not a zero. src/abi.rs has the same in Rust; sim_layout[] is
+ * compared.
  */
 #ifndef __SIM_KERNEL_H
 #define __SIM_KERNEL_H

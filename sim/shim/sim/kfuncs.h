@@ -182,11 +182,11 @@ static inline void bpf_cpumask_release(struct bpf_cpumask *mask)
 {
 }
 
-#define bpf_kptr_xchg(pointer, value)                                                              \
-	({                                                                                         \
-		typeof(*(pointer)) ___old = *(pointer);                                            \
-		*(pointer) = (value);                                                              \
-		___old;                                                                            \
+#define bpf_kptr_xchg(pointer, value)                   \
+	({                                              \
+		typeof(*(pointer)) ___old = *(pointer); \
+		*(pointer) = (value);                   \
+		___old;                                 \
 	})
 
 static inline void bpf_cpumask_set_cpu(u32 cpu, struct bpf_cpumask *mask)

@@ -13,10 +13,10 @@
 #define BPF_MAP_TYPE_PERCPU_ARRAY 6
 #define BPF_MAP_TYPE_TASK_STORAGE 29
 
-#define BPF_ANY				0
-#define BPF_NOEXIST			1
-#define BPF_F_NO_PREALLOC		1
-#define BPF_LOCAL_STORAGE_GET_F_CREATE	1
+#define BPF_ANY			       0
+#define BPF_NOEXIST		       1
+#define BPF_F_NO_PREALLOC	       1
+#define BPF_LOCAL_STORAGE_GET_F_CREATE 1
 
 #define __uint(name, val) int(*name)[val]
 #define __type(name, val) typeof(val) *name
@@ -34,8 +34,8 @@ static inline struct sim_map *sim_map_of(void *map, u32 type, u32 key_size, u32 
 	return *slot;
 }
 
-#define SIM_MAP(map)                                                                               \
-	sim_map_of((void *)(map), SIM_TYPE_OF(map), sizeof(*(map)->key), sizeof(*(map)->value),    \
+#define SIM_MAP(map)                                                                            \
+	sim_map_of((void *)(map), SIM_TYPE_OF(map), sizeof(*(map)->key), sizeof(*(map)->value), \
 		   SIM_SIZE_OF((map)->max_entries))
 
 static inline void *sim_map_lookup(struct sim_map *map, u32 type, const void *key, u32 cpu)
@@ -70,14 +70,14 @@ static inline s32 sim_map_update(struct sim_map *map, u32 type, const void *key,
 	sim_map_lookup(SIM_MAP(map), SIM_TYPE_OF(map), key, sim_env.cpu)
 #define bpf_map_lookup_percpu_elem(map, key, cpu) \
 	sim_map_lookup(SIM_MAP(map), SIM_TYPE_OF(map), key, cpu)
-#define bpf_map_update_elem(map, at, from, flags)                                                \
+#define bpf_map_update_elem(map, at, from, flags) \
 	sim_map_update(SIM_MAP(map), SIM_TYPE_OF(map), at, from, sizeof(*(map)->value), flags)
 
 /* Of hash maps only: else the kernel refuses. */
-#define bpf_map_delete_elem(map, key)                                                              \
-	({                                                                                         \
-		_Static_assert(SIM_TYPE_OF(map) == BPF_MAP_TYPE_HASH, "no hash map");              \
-		sim_hash_delete(sim_env.kernel, SIM_MAP(map), key);                                \
+#define bpf_map_delete_elem(map, key)                                                 \
+	({                                                                            \
+		_Static_assert(SIM_TYPE_OF(map) == BPF_MAP_TYPE_HASH, "no hash map"); \
+		sim_hash_delete(sim_env.kernel, SIM_MAP(map), key);                   \
 	})
 
 static inline void *sim_storage_get(struct sim_map *map, struct task_struct *p, u32 size, u64 flags)
@@ -89,9 +89,9 @@ static inline void *sim_storage_get(struct sim_map *map, struct task_struct *p, 
 	return found;
 }
 
-#define bpf_task_storage_get(map, p, initial, flags)                                                 \
-	sim_storage_get(sim_map_of((void *)(map), SIM_TYPE_OF(map), sizeof(*(map)->key),           \
-				   sizeof(*(map)->value), 0),                                      \
+#define bpf_task_storage_get(map, p, initial, flags)                                     \
+	sim_storage_get(sim_map_of((void *)(map), SIM_TYPE_OF(map), sizeof(*(map)->key), \
+				   sizeof(*(map)->value), 0),                            \
 			p, sizeof(*(map)->value), flags)
 
 struct bpf_spin_lock {
