@@ -20,3 +20,6 @@ pub mod simulation;
 pub mod state;
 pub mod switch;
 pub mod wake;
+
+#[cfg(test)]
+mod tests;

@@ -2,13 +2,13 @@
 //! What the simulator must show: that it repeats itself, that it is the scheduler that runs in it, and that it finds
 //! what is wrong. Counts, shares and order only.
 
-use gpuaware_sim::cgroups::CgroupSpec;
-use gpuaware_sim::machine::Machine;
-use gpuaware_sim::native::{Native, Scheduler};
-use gpuaware_sim::program::{Program, Sync};
-use gpuaware_sim::scenario::{Scenario, TaskSpec, Workload};
-use gpuaware_sim::setup::Class;
-use gpuaware_sim::simulation::{Outcome, Simulation};
+use crate::cgroups::CgroupSpec;
+use crate::machine::Machine;
+use crate::native::{Native, Scheduler};
+use crate::program::{Program, Sync};
+use crate::scenario::{Scenario, TaskSpec, Workload};
+use crate::setup::Class;
+use crate::simulation::{Outcome, Simulation};
 
 fn run(scenario: &Scenario) -> Outcome {
     Simulation::new(scenario.clone()).unwrap().run().unwrap()
