@@ -25,6 +25,8 @@ pub enum Event {
     Tick(usize),
     /// A timer of the scheduler fires, unless it was started anew since (the number).
     Timer(usize, u64),
+    /// sched_setaffinity() of the task, for the time of that number.
+    Affinity(TaskId, usize),
     /// The invariants that are about time are looked at.
     Audit,
 }
@@ -40,6 +42,7 @@ impl Event {
             Self::Kick { cpu, flags } => [5, cpu as u64, flags],
             Self::Tick(cpu) => [6, cpu as u64, 0],
             Self::Timer(timer, start) => [7, timer as u64, start],
+            Self::Affinity(task, change) => [11, task as u64, change as u64],
             Self::Audit => [8, 0, 0],
         }
     }

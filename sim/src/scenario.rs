@@ -24,6 +24,8 @@ pub struct TaskSpec {
     pub is_kthread: bool,
     pub cgroup: Option<usize>,
     pub start_ns: u64,
+    /// When its affinity changes, and to what.
+    pub changes: Vec<(u64, Vec<usize>)>,
 }
 
 impl TaskSpec {
@@ -38,6 +40,7 @@ impl TaskSpec {
             is_kthread: false,
             cgroup: None,
             start_ns: 0,
+            changes: Vec::new(),
         }
     }
 }
@@ -246,11 +249,23 @@ fn vary(rng: &mut Pcg64Mcg, task: &mut TaskSpec, machine: &Machine, nr_cgroups: 
         task.cgroup = Some(rng.random_range(0..nr_cgroups as u64) as usize);
     }
     if rng.random_range(0..4_u64) == 0 {
-        let all = 0..machine.nr_cpus();
-        let mut cpus: Vec<usize> = all.filter(|_| rng.random_range(0..2_u64) == 0).collect();
-        if cpus.is_empty() {
-            cpus.push(rng.random_range(0..machine.nr_cpus() as u64) as usize);
-        }
-        task.cpus = Some(cpus);
+        task.cpus = Some(some_cpus(rng, machine));
     }
+    if rng.random_range(0..8_u64) == 0 {
+        let at = |rng: &mut Pcg64Mcg| rng.random_range(0..=300_000_000);
+        let count = rng.random_range(1..4_u64);
+        task.changes = (0..count)
+            .map(|_| (at(rng), some_cpus(rng, machine)))
+            .collect();
+    }
+}
+
+/// About half of the CPUs, one at least.
+fn some_cpus(rng: &mut Pcg64Mcg, machine: &Machine) -> Vec<usize> {
+    let all = 0..machine.nr_cpus();
+    let mut cpus: Vec<usize> = all.filter(|_| rng.random_range(0..2_u64) == 0).collect();
+    if cpus.is_empty() {
+        cpus.push(rng.random_range(0..machine.nr_cpus() as u64) as usize);
+    }
+    cpus
 }

@@ -109,9 +109,11 @@ impl Simulation {
                 self.kernel.leave();
                 anyhow::ensure!(code == 0, "marking task {id}: {code}");
             }
-            self.kernel
-                .events
-                .push(START_NS + spec.start_ns, Event::Start(id));
+            let events = &mut self.kernel.events;
+            events.push(START_NS + spec.start_ns, Event::Start(id));
+            for (change, (at_ns, _)) in spec.changes.iter().enumerate() {
+                events.push(START_NS + at_ns, Event::Affinity(id, change));
+            }
         }
         self.kernel.events.push(START_NS + AUDIT_NS, Event::Audit);
         Ok(())
@@ -172,6 +174,10 @@ impl Simulation {
             }
             Event::Kick { cpu, flags } => self.kernel.kicked(cpu, flags),
             Event::Tick(cpu) => self.kernel.tick(cpu),
+            Event::Affinity(task, change) => {
+                let (_, cpus) = &self.scenario.tasks[task].changes[change];
+                self.kernel.set_affinity(task, cpus);
+            }
             Event::Timer(timer, starts) => self.kernel.timer(timer, starts),
             Event::Audit => {
                 self.kernel.events.push(now_ns + AUDIT_NS, Event::Audit);

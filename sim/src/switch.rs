@@ -199,6 +199,18 @@ impl Kernel {
                 call!(self, cpu, Context::Locked, update_idle(cpu as i32, false));
             }
         }
+        self.switch_to(cpu, next);
+    }
+
+    /// Who ran on `cpu` was driven off by a task of a class above that is done already.
+    pub fn after_stopper(&mut self, cpu: usize) {
+        self.cpus[cpu].curr = None;
+        let next = self.pick_next(cpu, None);
+        self.switch_to(cpu, next);
+    }
+
+    fn switch_to(&mut self, cpu: usize, next: Option<TaskId>) {
+        self.cpus[cpu].resched_at = None;
         match next {
             Some(next) => self.set_next(cpu, next),
             None => self.set_idle(cpu),

@@ -154,6 +154,15 @@ fn a_cgroup_has_no_more_than_its_limit() {
 }
 
 #[test]
+fn a_task_leaves_the_cpus_that_it_may_not_use_any_more() {
+    let mut moved = task("loop", Program::Loop);
+    moved.changes = vec![(100_000_000, vec![1]), (200_000_000, vec![0])];
+    let outcome = held(&of("2", Scheduler::Gpuaware, 300, vec![moved]));
+    assert!(outcome.tasks[0].cpu_ns > 290_000_000);
+    assert!(outcome.tasks[0].switches >= 2);
+}
+
+#[test]
 fn threads_of_a_core_slow_each_other_down() {
     let periodic = Program::Periodic {
         run_ns: 1_000_000,
