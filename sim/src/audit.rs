@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What must hold whatever happens: of the model at every event, of the scheduler's promises at every audit.
 
+use std::cell::Cell;
 use std::ops::Range;
 
-use crate::state::{Kernel, Place, START_NS};
+use crate::state::{Kernel, Place, START_NS, Task};
 
 /// What a scheduler promises. Bounds are far above what is usual: beyond them somebody was forgotten.
 #[derive(Debug, Clone)]
@@ -60,50 +61,76 @@ pub fn places(kernel: &Kernel) -> Result<(), String> {
     Ok(())
 }
 
-/// Does somebody wait for too long?
-pub fn waits(kernel: &Kernel, promises: &Promises) -> Result<(), String> {
-    let now_ns = kernel.now_ns;
-    let idle_for = |cpu: usize| match kernel.cpus[cpu].curr {
-        None => now_ns - kernel.cpus[cpu].idle_since_ns.max(START_NS),
-        Some(_) => 0,
-    };
-    for task in &kernel.tasks {
-        let Place::Queued(dsq, _) = task.place else {
-            continue;
-        };
-        let waited = now_ns - task.waits_since_ns;
-        let (pid, name) = (task.body.pid.get(), name(task));
-        let ms = waited / 1_000_000;
-        if waited > promises.timeout_ns {
-            return Err(format!("watchdog: {name}({pid}) failed to run for {ms} ms"));
-        }
-        if promises.put_off.contains(&dsq) {
-            continue;
-        }
-        if promises.wait_ns.is_some_and(|most| waited > most) {
-            return Err(format!("{name}({pid}) has waited for {ms} ms in {dsq:#x}"));
-        }
-        let Some(most) = promises.idle_ns.filter(|&most| waited > most) else {
-            continue;
-        };
-        let is_free = |&cpu: &usize| idle_for(cpu) > most && !promises.closed.contains(&cpu);
-        // A local queue is that CPU's alone.
-        let own = (dsq >> 62 == 3).then(|| task.cpu());
-        let mut could = task
-            .mask
-            .cpus()
-            .filter(|cpu| own.is_none_or(|own| own == *cpu));
-        if let Some(cpu) = could.find(is_free) {
-            return Err(format!(
-                "CPU {cpu} is idle while {name}({pid}) waits in {dsq:#x} since {ms} ms"
-            ));
-        }
-    }
-    Ok(())
+/// Looks now and then whether somebody waits for too long.
+#[derive(Debug)]
+pub struct Watch {
+    pub promises: Promises,
+    /// Up to when nobody was to run each task: it did not want to, or is put off.
+    excused_ns: Vec<u64>,
 }
 
-fn name(task: &crate::state::Task) -> String {
-    let bytes = task.body.comm.iter().map(std::cell::Cell::get);
+impl Watch {
+    pub fn new(promises: Promises, nr_tasks: usize) -> Self {
+        Self {
+            promises,
+            excused_ns: vec![START_NS; nr_tasks],
+        }
+    }
+
+    pub fn look(&mut self, kernel: &Kernel) -> Result<(), String> {
+        for (id, task) in kernel.tasks.iter().enumerate() {
+            let Place::Queued(dsq, _) = task.place else {
+                continue;
+            };
+            let timeout_ns = self.promises.timeout_ns;
+            if kernel.now_ns - task.waits_since_ns > timeout_ns {
+                let name = name(task);
+                return Err(format!(
+                    "watchdog: {name} failed to run for {timeout_ns} ns"
+                ));
+            }
+            if self.promises.put_off.contains(&dsq) {
+                self.excused_ns[id] = kernel.now_ns;
+                continue;
+            }
+            let since_ns = task.waits_since_ns.max(self.excused_ns[id]);
+            self.judge(kernel, task, dsq, kernel.now_ns - since_ns)?;
+        }
+        Ok(())
+    }
+
+    /// `task` has waited in `dsq` for `waited_ns`.
+    fn judge(&self, kernel: &Kernel, task: &Task, dsq: u64, waited_ns: u64) -> Result<(), String> {
+        let (name, ms) = (name(task), waited_ns / 1_000_000);
+        if self.promises.wait_ns.is_some_and(|most| waited_ns > most) {
+            return Err(format!("{name} has waited for {ms} ms in {dsq:#x}"));
+        }
+        let Some(most) = self.promises.idle_ns.filter(|&most| waited_ns > most) else {
+            return Ok(());
+        };
+        let is_free = |cpu: usize| {
+            let run = &kernel.cpus[cpu];
+            run.curr.is_none()
+                && kernel.now_ns - run.idle_since_ns > most
+                && !self.promises.closed.contains(&cpu)
+                // A local queue is that CPU's alone.
+                && (dsq >> 62 != 3 || cpu == task.cpu())
+        };
+        match task.mask.cpus().find(|&cpu| is_free(cpu)) {
+            Some(cpu) => Err(format!(
+                "CPU {cpu} is idle while {name} waits in {dsq:#x} since {ms} ms"
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+fn name(task: &Task) -> String {
+    let bytes = task.body.comm.iter().map(Cell::get);
     let bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+    format!(
+        "{}({})",
+        String::from_utf8_lossy(&bytes),
+        task.body.pid.get()
+    )
 }

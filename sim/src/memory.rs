@@ -20,7 +20,7 @@ struct Block(*mut u64, usize);
 
 impl Block {
     fn zeros(bytes: usize) -> Self {
-        let words = vec![0; bytes.div_ceil(8)].into_boxed_slice();
+        let words = vec![0_u64; bytes.div_ceil(8)].into_boxed_slice();
         Self(Box::into_raw(words).cast(), bytes.div_ceil(8))
     }
 }

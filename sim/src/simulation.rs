@@ -6,7 +6,7 @@ use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
 use crate::abi::{PF_KTHREAD, WAKE_SYNC};
-use crate::audit::{self, Promises};
+use crate::audit::{self, Promises, Watch};
 use crate::cgroups::Cgroups;
 use crate::events::Event;
 use crate::kfuncs;
@@ -54,8 +54,8 @@ pub struct Simulation {
     kernel: Box<Kernel>,
     programs: Vec<Progress>,
     scenario: Scenario,
-    /// Those of the scheduler; a test may ask for more.
-    pub promises: Promises,
+    /// For what the scheduler promises; a test may ask for more.
+    pub watch: Watch,
     _cgroups: Cgroups,
     native: Native,
 }
@@ -78,7 +78,7 @@ impl Simulation {
         let cgroups = Cgroups::new(&scenario.cgroups);
         cgroups.init(&mut kernel, &scenario.cgroups);
         let mut simulation = Self {
-            promises: promises(&scenario, ops.timeout_ms),
+            watch: Watch::new(promises(&scenario, ops.timeout_ms), scenario.tasks.len()),
             kernel,
             programs: Vec::new(),
             scenario,
@@ -181,7 +181,7 @@ impl Simulation {
             Event::Timer(timer, starts) => self.kernel.timer(timer, starts),
             Event::Audit => {
                 self.kernel.events.push(now_ns + AUDIT_NS, Event::Audit);
-                if let Err(text) = audit::waits(&self.kernel, &self.promises) {
+                if let Err(text) = self.watch.look(&self.kernel) {
                     self.kernel.fail(text);
                 }
             }

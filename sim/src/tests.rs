@@ -190,7 +190,7 @@ fn an_idle_cpu_beside_a_task_that_waits_is_found() {
     );
     held(&scenario);
     let mut simulation = Simulation::new(scenario).unwrap();
-    simulation.promises.idle_ns = Some(10_000_000);
+    simulation.watch.promises.idle_ns = Some(10_000_000);
     let failure = simulation.run().unwrap().failure.unwrap();
     assert!(failure.text.contains("CPU 1 is idle"), "{failure}");
 }
@@ -199,7 +199,7 @@ fn an_idle_cpu_beside_a_task_that_waits_is_found() {
 fn a_task_that_waits_for_longer_than_promised_is_found() {
     let tasks = (0..20).map(|_| task("loop", Program::Loop)).collect();
     let mut simulation = Simulation::new(of("1", Scheduler::Fifo, 600, tasks)).unwrap();
-    simulation.promises.wait_ns = Some(300_000_000);
+    simulation.watch.promises.wait_ns = Some(300_000_000);
     let failure = simulation.run().unwrap().failure.unwrap();
     assert!(failure.text.contains("has waited for"), "{failure}");
 }
