@@ -33,6 +33,9 @@ enum Command {
     Replay {
         /// Seed, as `check` prints it
         seed: u64,
+        /// Print each task and cgroup first
+        #[arg(long)]
+        tasks: bool,
     },
 }
 
@@ -153,8 +156,11 @@ fn check(check: &Check) -> Result<ExitCode> {
     })
 }
 
-fn replay(seed: u64) -> Result<ExitCode> {
+fn replay(seed: u64, tasks: bool) -> Result<ExitCode> {
     let scenario = Scenario::random(seed);
+    if tasks {
+        print!("{}", report::specs(&scenario));
+    }
     let outcome = Simulation::new(scenario.clone())?.run()?;
     Ok(print(&scenario, &outcome))
 }
@@ -163,7 +169,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run(&args),
         Command::Check(args) => check(&args),
-        Command::Replay { seed } => replay(seed),
+        Command::Replay { seed, tasks } => replay(seed, tasks),
     };
     result.unwrap_or_else(|error| {
         eprintln!("gpuaware-sim: {error:#}");

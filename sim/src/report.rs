@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::scenario::Scenario;
+use crate::scenario::{FIRST_PID, Scenario};
 use crate::simulation::Outcome;
 
 /// The value below which `share` of `sorted` lie.
@@ -66,6 +66,18 @@ pub fn counters(outcome: &Outcome) -> String {
         .map(|(name, count)| format!("{name} {count}"))
         .collect();
     counted.join(", ")
+}
+
+/// What a scenario is made of, a line each.
+pub fn specs(scenario: &Scenario) -> String {
+    let mut text = format!("{:?}\n{:?}\n", scenario.policy, scenario.costs);
+    for (at, cgroup) in scenario.cgroups.iter().enumerate() {
+        let _ = writeln!(text, "cgroup {at}: {cgroup:?}");
+    }
+    for (at, task) in scenario.tasks.iter().enumerate() {
+        let _ = writeln!(text, "{}: {task:?}", at as i32 + FIRST_PID);
+    }
+    text
 }
 
 /// A scenario in a line.

@@ -11,6 +11,9 @@ use crate::program::{Program, Sync};
 use crate::setup::{Class, Policy};
 use crate::state::Costs;
 
+/// The PID of a scenario's first task.
+pub const FIRST_PID: i32 = 1000;
+
 /// One task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskSpec {

@@ -12,7 +12,7 @@ use crate::events::Event;
 use crate::kfuncs;
 use crate::native::{Native, Scheduler};
 use crate::program::{Op, Progress};
-use crate::scenario::{Scenario, TaskSpec};
+use crate::scenario::{FIRST_PID, Scenario, TaskSpec};
 use crate::setup::{self, STATS};
 use crate::state::{Context, Failure, Kernel, Place, START_NS, Task, call};
 
@@ -277,7 +277,7 @@ impl Simulation {
 
 fn task(id: usize, spec: &TaskSpec, all: &[usize], cgroups: &Cgroups) -> Task {
     let cpus = spec.cpus.as_deref().unwrap_or(all);
-    let task = Task::new(id as i32 + 1000, spec.name, id, cpus);
+    let task = Task::new(id as i32 + FIRST_PID, spec.name, id, cpus);
     // Where its parent happened to run.
     task.body.cpu.set(cpus[id % cpus.len()] as i32);
     task.body.weight.set(spec.weight);
