@@ -65,6 +65,9 @@ fn main() {
     }
     println!("cargo:rerun-if-env-changed=BPF_CLANG");
     let clang = env::var("BPF_CLANG").unwrap_or_else(|_| "clang".to_owned());
+    // For tests that compile variants.
+    println!("cargo:rustc-env=SIM_CLANG={clang}");
+    println!("cargo:rustc-env=SIM_CFLAGS={}", FLAGS.join(" "));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     for scheduler in ["gpuaware", "fifo"] {
         let object = out.join(format!("{scheduler}.so"));

@@ -9,7 +9,7 @@ use crate::state::{Kernel, Place, START_NS, Task};
 /// What a scheduler promises. Bounds are far above what is usual: beyond them somebody was forgotten.
 #[derive(Debug, Clone)]
 pub struct Promises {
-    /// For how long a CPU may be idle while a task waits that may run there; `None`: that is not promised.
+    /// For how long a CPU may be idle while tasks wait that may run there; `None`: that is not promised.
     pub idle_ns: Option<u64>,
     /// How long a task waits at most.
     pub wait_ns: Option<u64>,
@@ -67,61 +67,74 @@ pub struct Watch {
     pub promises: Promises,
     /// Up to when nobody was to run each task: it did not want to, or is put off.
     excused_ns: Vec<u64>,
+    /// Since when each CPU was idle, whenever looked at, while somebody waited that could run there.
+    wasted_since_ns: Vec<u64>,
 }
 
 impl Watch {
-    pub fn new(promises: Promises, nr_tasks: usize) -> Self {
+    pub fn new(promises: Promises, nr_tasks: usize, nr_cpus: usize) -> Self {
         Self {
             promises,
             excused_ns: vec![START_NS; nr_tasks],
+            wasted_since_ns: vec![START_NS; nr_cpus],
         }
     }
 
     pub fn look(&mut self, kernel: &Kernel) -> Result<(), String> {
+        let now_ns = kernel.now_ns;
+        let mut waiting = Vec::new();
         for (id, task) in kernel.tasks.iter().enumerate() {
             let Place::Queued(dsq, _) = task.place else {
                 continue;
             };
             let timeout_ns = self.promises.timeout_ns;
-            if kernel.now_ns - task.waits_since_ns > timeout_ns {
+            if now_ns - task.waits_since_ns > timeout_ns {
                 let name = name(task);
                 return Err(format!(
                     "watchdog: {name} failed to run for {timeout_ns} ns"
                 ));
             }
             if self.promises.put_off.contains(&dsq) {
-                self.excused_ns[id] = kernel.now_ns;
+                self.excused_ns[id] = now_ns;
                 continue;
             }
-            let since_ns = task.waits_since_ns.max(self.excused_ns[id]);
-            self.judge(kernel, task, dsq, kernel.now_ns - since_ns)?;
+            let waited_ns = now_ns - task.waits_since_ns.max(self.excused_ns[id]);
+            if self.promises.wait_ns.is_some_and(|most| waited_ns > most) {
+                let (name, ms) = (name(task), waited_ns / 1_000_000);
+                return Err(format!("{name} has waited for {ms} ms in {dsq:#x}"));
+            }
+            waiting.push((task, dsq));
         }
-        Ok(())
-    }
-
-    /// `task` has waited in `dsq` for `waited_ns`.
-    fn judge(&self, kernel: &Kernel, task: &Task, dsq: u64, waited_ns: u64) -> Result<(), String> {
-        let (name, ms) = (name(task), waited_ns / 1_000_000);
-        if self.promises.wait_ns.is_some_and(|most| waited_ns > most) {
-            return Err(format!("{name} has waited for {ms} ms in {dsq:#x}"));
-        }
-        let Some(most) = self.promises.idle_ns.filter(|&most| waited_ns > most) else {
-            return Ok(());
-        };
-        let is_free = |cpu: usize| {
-            let run = &kernel.cpus[cpu];
-            run.curr.is_none()
-                && kernel.now_ns - run.idle_since_ns > most
-                && !self.promises.closed.contains(&cpu)
-                // A local queue is that CPU's alone.
-                && (dsq >> 62 != 3 || cpu == task.cpu())
-        };
-        match task.mask.cpus().find(|&cpu| is_free(cpu)) {
-            Some(cpu) => Err(format!(
-                "CPU {cpu} is idle while {name} waits in {dsq:#x} since {ms} ms"
-            )),
+        match self.promises.idle_ns {
+            Some(most) => self.find_waste(kernel, &waiting, most),
             None => Ok(()),
         }
+    }
+
+    fn find_waste(
+        &mut self,
+        kernel: &Kernel,
+        waiting: &[(&Task, u64)],
+        most_ns: u64,
+    ) -> Result<(), String> {
+        for (cpu, since_ns) in self.wasted_since_ns.iter_mut().enumerate() {
+            let is_open = kernel.cpus[cpu].curr.is_none() && !self.promises.closed.contains(&cpu);
+            // A local queue is that CPU's alone.
+            let could_run = |&&(task, dsq): &&(&Task, u64)| {
+                task.mask.has(cpu) && (dsq >> 62 != 3 || cpu == task.cpu())
+            };
+            match waiting.iter().filter(|_| is_open).find(could_run) {
+                None => *since_ns = kernel.now_ns,
+                Some((task, dsq)) if kernel.now_ns - *since_ns > most_ns => {
+                    let (name, ms) = (name(task), (kernel.now_ns - *since_ns) / 1_000_000);
+                    return Err(format!(
+                        "CPU {cpu} is idle while {name} waits in {dsq:#x}, others before it, for {ms} ms"
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 //! What happens when: a queue ordered by time, then by who came first, and the hash of all that happened.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use crate::dsq::TaskId;
 
@@ -55,7 +55,11 @@ pub struct Events {
     seq: u64,
     hash: u64,
     count: u64,
+    recent: VecDeque<(u64, Event)>,
 }
+
+/// So many of the last events are kept, for those who look for a cause.
+const RECENT: usize = 60;
 
 impl Default for Events {
     fn default() -> Self {
@@ -65,6 +69,7 @@ impl Default for Events {
             // FNV-1a's.
             hash: 0xcbf2_9ce4_8422_2325,
             count: 0,
+            recent: VecDeque::with_capacity(RECENT),
         }
     }
 }
@@ -81,6 +86,12 @@ impl Events {
         self.count += 1;
         let [kind, a, b] = event.words();
         self.note(&[at_ns, kind, a, b]);
+        if event != Event::Audit {
+            if self.recent.len() == RECENT {
+                self.recent.pop_front();
+            }
+            self.recent.push_back((at_ns, event));
+        }
         Some((at_ns, event))
     }
 
@@ -90,6 +101,11 @@ impl Events {
             self.hash = (self.hash ^ word).wrapping_mul(0x0000_0100_0000_01b3);
             self.hash ^= self.hash >> 29;
         }
+    }
+
+    /// The last ones, audits left out.
+    pub fn recent(&self) -> Vec<(u64, Event)> {
+        self.recent.iter().copied().collect()
     }
 
     pub fn hash(&self) -> u64 {

@@ -33,9 +33,9 @@ enum Command {
     Replay {
         /// Seed, as `check` prints it
         seed: u64,
-        /// Print each task and cgroup first
+        /// Print each task and cgroup first, and at the end the last events before a failure
         #[arg(long)]
-        tasks: bool,
+        verbose: bool,
     },
 }
 
@@ -156,12 +156,15 @@ fn check(check: &Check) -> Result<ExitCode> {
     })
 }
 
-fn replay(seed: u64, tasks: bool) -> Result<ExitCode> {
+fn replay(seed: u64, verbose: bool) -> Result<ExitCode> {
     let scenario = Scenario::random(seed);
-    if tasks {
+    if verbose {
         print!("{}", report::specs(&scenario));
     }
     let outcome = Simulation::new(scenario.clone())?.run()?;
+    if verbose && outcome.failure.is_some() {
+        print!("{}", report::recent(&outcome));
+    }
     Ok(print(&scenario, &outcome))
 }
 
@@ -169,7 +172,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run(&args),
         Command::Check(args) => check(&args),
-        Command::Replay { seed, tasks } => replay(seed, tasks),
+        Command::Replay { seed, verbose } => replay(seed, verbose),
     };
     result.unwrap_or_else(|error| {
         eprintln!("gpuaware-sim: {error:#}");

@@ -25,7 +25,8 @@ pub enum Scheduler {
 }
 
 impl Scheduler {
-    fn object(self) -> &'static [u8] {
+    /// Its shared object.
+    pub fn object(self) -> &'static [u8] {
         match self {
             Self::Gpuaware => include_bytes!(concat!(env!("OUT_DIR"), "/gpuaware.so")),
             Self::Fifo => include_bytes!(concat!(env!("OUT_DIR"), "/fifo.so")),
@@ -41,17 +42,18 @@ pub struct Native {
 }
 
 impl Native {
-    /// Loads a copy of `scheduler` and fills in the functions that it calls, which `kfuncs` has by name.
-    pub fn load(scheduler: Scheduler, kfuncs: &[(&str, *const c_void)]) -> Result<Self> {
+    /// Loads a copy of a scheduler's shared object and fills in the functions that it calls, which `kfuncs` has by
+    /// name.
+    pub fn load(object: &[u8], kfuncs: &[(&str, *const c_void)]) -> Result<Self> {
         // The dynamic loader tells copies apart by their inodes.
         let file = memfd_create(c"gpuaware-sim", MFdFlags::MFD_CLOEXEC).context("memfd_create")?;
         let mut file = File::from(file);
-        file.write_all(scheduler.object())
+        file.write_all(object)
             .context("writing the scheduler's object")?;
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         // SAFETY: build.rs made this object; it has no constructors.
         let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }
-            .with_context(|| format!("loading {scheduler:?}"))?;
+            .context("loading the scheduler's object")?;
         let native = Self {
             library,
             _file: file,

@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use crate::scenario::{FIRST_PID, Scenario};
 use crate::simulation::Outcome;
+use crate::state::START_NS;
 
 /// The value below which `share` of `sorted` lie.
 fn quantile(sorted: &[u64], share: f64) -> u64 {
@@ -76,6 +77,15 @@ pub fn specs(scenario: &Scenario) -> String {
     }
     for (at, task) in scenario.tasks.iter().enumerate() {
         let _ = writeln!(text, "{}: {task:?}", at as i32 + FIRST_PID);
+    }
+    text
+}
+
+/// What happened last, a line each.
+pub fn recent(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    for (at_ns, event) in &outcome.recent {
+        let _ = writeln!(text, "{:.6} s: {event:?}", (at_ns - START_NS) as f64 / 1e9);
     }
     text
 }

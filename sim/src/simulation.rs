@@ -24,6 +24,8 @@ pub struct Outcome {
     pub nr_events: u64,
     pub length_ns: u64,
     pub failure: Option<Failure>,
+    /// What happened last.
+    pub recent: Vec<(u64, Event)>,
     pub idle_ns: u64,
     pub tasks: Vec<TaskOutcome>,
     /// What scx_gpuaware counted, by name.
@@ -63,7 +65,13 @@ pub struct Simulation {
 impl Simulation {
     /// Loads the scheduler, tells it of machine, policy, cgroups and tasks.
     pub fn new(scenario: Scenario) -> Result<Self> {
-        let native = Native::load(scenario.scheduler, &kfuncs::table())?;
+        let object = scenario.scheduler.object();
+        Self::with_object(scenario, object)
+    }
+
+    /// The same with a variant of the scenario's scheduler.
+    pub fn with_object(scenario: Scenario, object: &[u8]) -> Result<Self> {
+        let native = Native::load(object, &kfuncs::table())?;
         if scenario.scheduler == Scheduler::Gpuaware {
             setup::configure(&native, &scenario.machine, &scenario.policy)?;
         }
@@ -78,7 +86,11 @@ impl Simulation {
         let cgroups = Cgroups::new(&scenario.cgroups);
         cgroups.init(&mut kernel, &scenario.cgroups);
         let mut simulation = Self {
-            watch: Watch::new(promises(&scenario, ops.timeout_ms), scenario.tasks.len()),
+            watch: Watch::new(
+                promises(&scenario, ops.timeout_ms),
+                scenario.tasks.len(),
+                scenario.machine.nr_cpus(),
+            ),
             kernel,
             programs: Vec::new(),
             scenario,
@@ -268,6 +280,7 @@ impl Simulation {
             nr_events: self.kernel.events.count(),
             length_ns: ran_ns,
             failure: self.kernel.failure.take(),
+            recent: self.kernel.events.recent(),
             idle_ns,
             tasks,
             stats,

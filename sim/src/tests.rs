@@ -2,6 +2,8 @@
 //! What the simulator must show: that it repeats itself, that it is the scheduler that runs in it, and that it finds
 //! what is wrong. Counts, shares and order only.
 
+use std::process::Command;
+
 use crate::cgroups::CgroupSpec;
 use crate::machine::Machine;
 use crate::native::{Native, Scheduler};
@@ -206,7 +208,9 @@ fn a_task_that_waits_for_longer_than_promised_is_found() {
 
 #[test]
 fn a_scheduler_that_calls_what_the_simulator_lacks_is_refused() {
-    let error = Native::load(Scheduler::Gpuaware, &[]).err().unwrap();
+    let error = Native::load(Scheduler::Gpuaware.object(), &[])
+        .err()
+        .unwrap();
     assert!(error.to_string().contains("create_dsq"), "{error:#}");
 }
 
@@ -227,4 +231,63 @@ fn preferred_cpus_that_the_machine_does_not_have_are_refused() {
     scenario.policy.preferred = vec![7];
     let error = Simulation::new(scenario).err().unwrap();
     assert!(error.to_string().contains("preferred CPUs"), "{error:#}");
+}
+
+/// scx_gpuaware with a fault: `schedulers/mutants/`.
+fn mutant(name: &str) -> Vec<u8> {
+    let object = std::env::temp_dir().join(format!("sim-{name}-{}.so", std::process::id()));
+    let compiled = Command::new(env!("SIM_CLANG"))
+        .args(env!("SIM_CFLAGS").split(' '))
+        .args(["-Ishim", "-I../bpf", "shim/runtime.c", "-o"])
+        .arg(&object)
+        .arg(format!("schedulers/mutants/{name}.bpf.c"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status();
+    assert!(compiled.unwrap().success(), "{name}");
+    let bytes = std::fs::read(&object).unwrap();
+    std::fs::remove_file(&object).unwrap();
+    bytes
+}
+
+/// Does one of 300 random scenarios, which hold as the scheduler is, fail with `object` for that reason?
+fn is_found(object: &[u8], reason: &str) -> bool {
+    let fails = |seed: &u64| {
+        let simulation = Simulation::with_object(Scenario::random(*seed), object).unwrap();
+        let failure = simulation.run().unwrap().failure;
+        failure.is_some_and(|failure| failure.text.contains(reason))
+    };
+    let seed = (51..351).find(fails);
+    seed.is_some_and(|seed| run(&Scenario::random(seed)).failure.is_none())
+}
+
+#[test]
+fn a_scheduler_that_forgets_to_wake_idle_cpus_is_found() {
+    assert!(is_found(&mutant("lost_kick"), "is idle while"));
+}
+
+#[test]
+fn a_scheduler_that_lets_the_light_starve_is_found() {
+    assert!(is_found(&mutant("no_overdue"), "has waited for"));
+}
+
+#[test]
+fn a_hold_that_nobody_ends_is_found() {
+    let program = Program::Periodic {
+        run_ns: 300_000,
+        sleep_ns: 100_000,
+        runs: 50,
+    };
+    let mut launcher = task("launcher", program);
+    launcher.class = Some(Class::Launch);
+    let tasks = vec![
+        launcher,
+        task("loop", Program::Loop),
+        task("loop", Program::Loop),
+    ];
+    let mut scenario = of("2", Scheduler::Gpuaware, 300, tasks);
+    scenario.policy.hold_share = 1.0;
+    held(&scenario);
+    let simulation = Simulation::with_object(scenario, &mutant("endless_hold")).unwrap();
+    let failure = simulation.run().unwrap().failure.unwrap();
+    assert!(failure.text.contains("CPU 1 is idle while"), "{failure}");
 }
