@@ -166,6 +166,30 @@ fn bench_never_links_the_scheduler() {
 }
 
 #[test]
+fn the_simulator_links_neither_scheduler_nor_bench_and_neither_links_it() {
+    for (folder, strangers) in [
+        ("sim", &["scx_gpuaware", "gpuaware-bench", "scx_utils"][..]),
+        ("bench", &["gpuaware-sim"][..]),
+        (".", &["gpuaware-sim"][..]),
+    ] {
+        let file = repository().join(folder).join("Cargo.toml");
+        let manifest = std::fs::read_to_string(&file).unwrap();
+        let begins = |line: &str| strangers.iter().any(|name| line.starts_with(name));
+        let found: Vec<&str> = manifest.lines().filter(|line| begins(line)).collect();
+        assert!(found.is_empty(), "{}: {found:?}", file.display());
+    }
+    let words = ["std::fs", "std::env", "Instant", "SystemTime"];
+    // Flags and how long a run took; the copy for the dynamic loader; what tests read and compile.
+    let others = ["main.rs", "native.rs", "machine.rs", "tests.rs"];
+    for file in files(&repository().join("sim/src"), "rs") {
+        if !others.iter().any(|other| file.ends_with(other)) {
+            let found = uses(&file, &words);
+            assert!(found.is_empty(), "{found:#?}");
+        }
+    }
+}
+
+#[test]
 fn files_stay_short() {
     for (folder, extension, limit) in [
         ("src", "rs", 500),
@@ -175,6 +199,9 @@ fn files_stay_short() {
         ("bpf", "c", 700),
         ("bpf", "h", 700),
         ("bench/fakecuda", "c", 700),
+        ("sim", "rs", 500),
+        ("sim", "c", 700),
+        ("sim/shim", "h", 700),
     ] {
         for file in files(&repository().join(folder), extension) {
             let lines = std::fs::read_to_string(&file).unwrap().lines().count();
@@ -198,6 +225,9 @@ fn every_source_file_names_its_licence() {
         ("bench/fuzz/fuzz_targets", "rs"),
         ("bpf", "c"),
         ("bpf", "h"),
+        ("sim", "rs"),
+        ("sim", "c"),
+        ("sim/shim", "h"),
     ] {
         for file in files(&repository().join(folder), extension) {
             let text = std::fs::read_to_string(&file).unwrap();

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * scx_gpuaware as it is, and what its user space does to it by way of maps: marks.
+ */
+#include "../../bpf/gpuaware.bpf.c"
+
+/* As `scx_gpuaware mark` does through identify.bpf.c. Class NONE takes the mark away. */
+s32 sim_mark(struct task_struct *p, u32 class)
+{
+	struct task_mark *mark =
+		bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	u64 *generation = class_generation_ptr();
+
+	if (!mark || !generation)
+		return -ENOMEM;
+	mark->marked_class = class;
+	mark->marked_ns = bpf_ktime_get_ns();
+	++*generation;
+	return 0;
+}
+
+/* In the order of src/setup.rs. */
+const u64 sim_gpuaware_layout[] = {
+	sizeof(struct gpuaware_tunables),
+	__builtin_offsetof(struct gpuaware_tunables, lend),
+	sizeof(struct gpuaware_preferred),
+	sizeof(struct gpuaware_stats),
+	0,
+};
+
+/* What the counters come to over all CPUs. */
+void sim_sum_stats(struct gpuaware_stats *sum)
+{
+	u32 zero = 0, cpu, i;
+
+	bpf_for (cpu, 0, nr_cpu_ids) {
+		struct gpuaware_stats *own = bpf_map_lookup_percpu_elem(&stats, &zero, cpu);
+
+		for (i = 0; i < GPUAWARE_NR_STATS; i++)
+			sum->counts[i] += own->counts[i];
+	}
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! sched_setaffinity() while a task sleeps, waits or runs: the kernel takes it off its queue, puts it back, and moves
+//! it if it may not stay.
+
+use crate::dsq::TaskId;
+use crate::state::{Context, Kernel, Place, call};
+
+/// DEQUEUE_SAVE and ENQUEUE_RESTORE: what changes is not that it is runnable.
+const SAVE_RESTORE: u64 = 2;
+
+impl Kernel {
+    /// `task` may run on `cpus` from now on, which has at least one.
+    pub fn set_affinity(&mut self, task: TaskId, cpus: &[usize]) {
+        match self.tasks[task].place {
+            Place::Queued(..) => {
+                let by = self.tasks[task].cpu();
+                self.take_off(task, by);
+                self.set_mask(task, cpus);
+                self.put_back(task, by);
+                self.leave_if_it_must(task, cpus);
+            }
+            Place::Running(cpu) => self.set_affinity_of_current(cpu, task, cpus),
+            _ => self.set_mask(task, cpus),
+        }
+    }
+
+    fn set_mask(&mut self, task: TaskId, cpus: &[usize]) {
+        let task = &self.tasks[task];
+        for cpu in 0..self.cpus.len() {
+            task.mask.assign(cpu, cpus.contains(&cpu));
+        }
+        task.body.nr_cpus_allowed.set(cpus.len() as i32);
+    }
+
+    /// Out of its queue, if it is in one.
+    fn take_off(&mut self, task: TaskId, by: usize) {
+        self.unqueue(task);
+        let body = self.body(task);
+        call!(self, by, Context::Locked, quiescent(body, SAVE_RESTORE));
+        self.tasks[task].set_queued(false);
+    }
+
+    fn unqueue(&mut self, task: TaskId) {
+        if let Place::Queued(dsq, key) = self.tasks[task].place {
+            self.dsqs.remove(dsq, key);
+        }
+        self.tasks[task].place = Place::Moving;
+    }
+
+    fn put_back(&mut self, task: TaskId, by: usize) {
+        self.tasks[task].set_queued(true);
+        let body = self.body(task);
+        call!(self, by, Context::Locked, runnable(body, SAVE_RESTORE));
+        self.do_enqueue(task, SAVE_RESTORE, by);
+    }
+
+    /// A task that waits where it may not run any more is enqueued on another CPU.
+    fn leave_if_it_must(&mut self, task: TaskId, cpus: &[usize]) {
+        let cpu = self.tasks[task].cpu();
+        if cpus.contains(&cpu) {
+            return;
+        }
+        self.unqueue(task);
+        self.tasks[task].body.cpu.set(cpus[0] as i32);
+        self.do_enqueue(task, 0, cpu);
+        if self.cpus[cpus[0]].curr.is_none() {
+            self.resched(cpus[0], cpu);
+        }
+    }
+
+    /// Who runs is put into a queue like everybody, and taken out again to go on.
+    fn set_affinity_of_current(&mut self, cpu: usize, task: TaskId, cpus: &[usize]) {
+        self.settle(cpu);
+        self.update_curr(cpu);
+        let body = self.body(task);
+        call!(self, cpu, Context::Locked, stopping(body, false));
+        self.take_off(task, cpu);
+        self.set_mask(task, cpus);
+        self.put_back(task, cpu);
+        self.unqueue(task);
+        self.tasks[task].place = Place::Running(cpu);
+        call!(self, cpu, Context::Locked, running(body));
+        if cpus.contains(&cpu) {
+            return;
+        }
+        // The stopper, which is of a class above, drives it off.
+        call!(self, cpu, Context::Locked, stopping(body, true));
+        let entry = &mut self.tasks[task];
+        entry.waits_since_ns = self.now_ns;
+        entry.place = Place::Moving;
+        self.leave_if_it_must(task, cpus);
+        self.after_stopper(cpu);
+    }
+}

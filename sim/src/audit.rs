@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What must hold whatever happens: of the model at every event, of the scheduler's promises at every audit.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use crate::state::{Kernel, Place, START_NS, Task};
+
+/// What a scheduler promises. Bounds are far above what is usual: beyond them somebody was forgotten.
+#[derive(Debug, Clone)]
+pub struct Promises {
+    /// For how long a CPU may be idle while tasks wait that may run there; `None`: that is not promised.
+    pub idle_ns: Option<u64>,
+    /// How long a task waits at most.
+    pub wait_ns: Option<u64>,
+    /// Of these CPUs idle time is not looked at: background is not let in.
+    pub closed: Vec<usize>,
+    /// Who waits in these queues is made to wait: limits of cgroups.
+    pub put_off: Range<u64>,
+    /// The kernel's watchdog.
+    pub timeout_ns: u64,
+}
+
+/// Is every task in exactly one place, and where it may be?
+pub fn places(kernel: &Kernel) -> Result<(), String> {
+    let mut nr_queued = 0;
+    for (id, task) in kernel.tasks.iter().enumerate() {
+        let on_queue = matches!(task.place, Place::Queued(..) | Place::Running(_));
+        let lost = |what: &str| Err(format!("task {id}, {:?}: {what}", task.place));
+        if on_queue != task.is_queued() {
+            return lost("its SCX_TASK_QUEUED says something else");
+        }
+        match task.place {
+            Place::Moving => return lost("it is lost"),
+            Place::Running(cpu) if kernel.cpus[cpu].curr != Some(id) => {
+                return lost("somebody else runs there");
+            }
+            Place::Running(cpu) if !task.mask.has(cpu) => return lost("it may not run there"),
+            Place::Queued(dsq, key) => {
+                nr_queued += 1;
+                let queue = kernel.dsqs.get(dsq);
+                if queue.and_then(|queue| queue.at(key)) != Some(id) {
+                    return lost("it is not there");
+                }
+            }
+            _ => {}
+        }
+    }
+    if kernel.dsqs.total() != nr_queued {
+        return Err(format!(
+            "{} tasks in queues, {nr_queued} of them know it",
+            kernel.dsqs.total()
+        ));
+    }
+    for (cpu, run) in kernel.cpus.iter().enumerate() {
+        let runs = run.curr.map(|curr| kernel.tasks[curr].place);
+        if runs.is_some_and(|place| place != Place::Running(cpu)) {
+            return Err(format!("CPU {cpu} runs a task that is elsewhere: {runs:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Looks now and then whether somebody waits for too long.
+#[derive(Debug)]
+pub struct Watch {
+    pub promises: Promises,
+    /// Up to when nobody was to run each task: it did not want to, or is put off.
+    excused_ns: Vec<u64>,
+    /// Since when each CPU was idle, whenever looked at, while somebody waited that could run there.
+    wasted_since_ns: Vec<u64>,
+}
+
+impl Watch {
+    pub fn new(promises: Promises, nr_tasks: usize, nr_cpus: usize) -> Self {
+        Self {
+            promises,
+            excused_ns: vec![START_NS; nr_tasks],
+            wasted_since_ns: vec![START_NS; nr_cpus],
+        }
+    }
+
+    pub fn look(&mut self, kernel: &Kernel) -> Result<(), String> {
+        let now_ns = kernel.now_ns;
+        let mut waiting = Vec::new();
+        for (id, task) in kernel.tasks.iter().enumerate() {
+            let Place::Queued(dsq, _) = task.place else {
+                continue;
+            };
+            let timeout_ns = self.promises.timeout_ns;
+            if now_ns - task.waits_since_ns > timeout_ns {
+                let name = name(task);
+                return Err(format!(
+                    "watchdog: {name} failed to run for {timeout_ns} ns"
+                ));
+            }
+            if self.promises.put_off.contains(&dsq) {
+                self.excused_ns[id] = now_ns;
+                continue;
+            }
+            let waited_ns = now_ns - task.waits_since_ns.max(self.excused_ns[id]);
+            if self.promises.wait_ns.is_some_and(|most| waited_ns > most) {
+                let (name, ms) = (name(task), waited_ns / 1_000_000);
+                return Err(format!("{name} has waited for {ms} ms in {dsq:#x}"));
+            }
+            waiting.push((task, dsq));
+        }
+        match self.promises.idle_ns {
+            Some(most) => self.find_waste(kernel, &waiting, most),
+            None => Ok(()),
+        }
+    }
+
+    fn find_waste(
+        &mut self,
+        kernel: &Kernel,
+        waiting: &[(&Task, u64)],
+        most_ns: u64,
+    ) -> Result<(), String> {
+        for (cpu, since_ns) in self.wasted_since_ns.iter_mut().enumerate() {
+            let is_open = kernel.cpus[cpu].curr.is_none() && !self.promises.closed.contains(&cpu);
+            // A local queue is that CPU's alone.
+            let could_run = |&&(task, dsq): &&(&Task, u64)| {
+                task.mask.has(cpu) && (dsq >> 62 != 3 || cpu == task.cpu())
+            };
+            match waiting.iter().filter(|_| is_open).find(could_run) {
+                None => *since_ns = kernel.now_ns,
+                Some((task, dsq)) if kernel.now_ns - *since_ns > most_ns => {
+                    let (name, ms) = (name(task), (kernel.now_ns - *since_ns) / 1_000_000);
+                    return Err(format!(
+                        "CPU {cpu} is idle while {name} waits in {dsq:#x}, others before it, for {ms} ms"
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn name(task: &Task) -> String {
+    let bytes = task.body.comm.iter().map(Cell::get);
+    let bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
+    format!(
+        "{}({})",
+        String::from_utf8_lossy(&bytes),
+        task.body.pid.get()
+    )
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! cgroups that are there from the beginning to the end, with a weight and a limit.
+
+use std::array;
+use std::cell::Cell;
+use std::ptr;
+use std::rc::Rc;
+
+use crate::abi::{Cgroup, CgroupInitArgs, Css, CssSet, MAX_DEPTH};
+use crate::state::{Context, Kernel, call};
+
+/// One cgroup as a scenario describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CgroupSpec {
+    /// Index of one described before; `None`: the root.
+    pub parent: Option<usize>,
+    pub weight: u32,
+    /// `cpu.max`: of each 100 ms; `None`: no limit.
+    pub quota_us: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Node {
+    cgroup: Cgroup,
+    id: u64,
+    set: CssSet,
+}
+
+/// The root and those of a scenario, in its order.
+#[derive(Debug)]
+pub struct Cgroups(Vec<Rc<Node>>);
+
+const PERIOD_US: u64 = 100_000;
+const NO_LIMIT: u64 = u64::MAX / 1000;
+
+fn node(id: u64, parent: Option<&Node>) -> Rc<Node> {
+    let level = parent.map_or(0, |parent| parent.cgroup.level.get() + 1);
+    let node = Rc::new(Node {
+        cgroup: Cgroup {
+            css: Css {
+                cgroup: Cell::new(ptr::null()),
+                parent: Cell::new(
+                    parent.map_or(ptr::null(), |parent| &raw const parent.cgroup.css),
+                ),
+            },
+            level: Cell::new(level),
+            kn: Cell::new(ptr::null()),
+            ancestors: array::from_fn(|level| {
+                let above = parent.map(|parent| parent.cgroup.ancestors[level].get());
+                Cell::new(above.unwrap_or(ptr::null()))
+            }),
+        },
+        id,
+        set: CssSet {
+            dfl_cgrp: Cell::new(ptr::null()),
+        },
+    });
+    let cgroup = &raw const node.cgroup;
+    node.cgroup.css.cgroup.set(cgroup);
+    node.cgroup.kn.set(&raw const node.id);
+    node.cgroup.ancestors[level as usize].set(cgroup);
+    node.set.dfl_cgrp.set(cgroup);
+    node
+}
+
+impl Cgroups {
+    pub fn new(specs: &[CgroupSpec]) -> Self {
+        let mut nodes = vec![node(1, None)];
+        for spec in specs {
+            let parent = &nodes[spec.parent.map_or(0, |parent| parent + 1)];
+            assert!(
+                (parent.cgroup.level.get() as usize) < MAX_DEPTH - 1,
+                "too deep"
+            );
+            nodes.push(node(nodes.len() as u64 + 1, Some(parent)));
+        }
+        Self(nodes)
+    }
+
+    /// The scheduler learns of them, from the root down.
+    pub fn init(&self, kernel: &mut Kernel, specs: &[CgroupSpec]) {
+        for (at, node) in self.0.iter().enumerate() {
+            let spec = at.checked_sub(1).map(|at| &specs[at]);
+            let args = CgroupInitArgs {
+                weight: spec.map_or(100, |spec| spec.weight),
+                sched_idle: false,
+                bw_period_us: PERIOD_US,
+                bw_quota_us: spec.and_then(|spec| spec.quota_us).unwrap_or(NO_LIMIT),
+                bw_burst_us: 0,
+            };
+            let cgroup = &raw const node.cgroup;
+            let made = call!(
+                kernel,
+                0,
+                Context::Unlocked,
+                cgroup_init(cgroup, &raw const args)
+            );
+            if made.is_some_and(|code| code != 0) {
+                kernel.fail(format!("ops.cgroup_init() returned {made:?}"));
+            }
+        }
+    }
+
+    /// What a task in it points to: its group for the CPU controller, and its cgroup. `None`: the root.
+    pub fn pointers(&self, cgroup: Option<usize>) -> (*const Css, *const CssSet) {
+        let node = &self.0[cgroup.map_or(0, |cgroup| cgroup + 1)];
+        (&raw const node.cgroup.css, &raw const node.set)
+    }
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The scheduler's BPF source, compiled natively, in a deterministic model of the kernel and of machines. It links
+//! neither the scheduler's user space nor the bench, and neither links it.
+
+pub mod abi;
+pub mod affinity;
+pub mod audit;
+pub mod cgroups;
+pub mod dsq;
+pub mod events;
+pub mod idle;
+pub mod kfuncs;
+pub mod machine;
+pub mod memory;
+pub mod native;
+pub mod program;
+pub mod report;
+pub mod scenario;
+pub mod setup;
+pub mod simulation;
+pub mod state;
+pub mod switch;
+pub mod wake;
+
+#[cfg(test)]
+mod tests;

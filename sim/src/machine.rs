@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The machine that is modelled: CPUs, cores, last-level caches and nodes, generated or from a recorded sysfs tree
+//! (`tests/data/sysfs/record.sh`). No clock speeds, no devices.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::abi::MAX_CPUS;
+
+/// Last-level caches that the scheduler has room for: `GPUAWARE_MAX_LLCS`.
+const MAX_LLCS: usize = 128;
+
+/// A logical CPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MachineCpu {
+    pub llc: usize,
+    pub node: usize,
+    /// All threads of its core, itself among them.
+    pub core: Vec<usize>,
+}
+
+/// CPUs by number, from 0 without a gap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    pub cpus: Vec<MachineCpu>,
+    pub nr_llcs: usize,
+}
+
+impl Machine {
+    /// `cpus` in `llcs` caches of the same size on `nodes`, `threads` a core. The threads of a core have numbers that
+    /// are half the machine apart, as on most x86 servers.
+    pub fn generate(cpus: usize, llcs: usize, nodes: usize, threads: usize) -> Result<Self> {
+        ensure!(
+            cpus > 0 && llcs > 0 && nodes > 0 && threads > 0,
+            "a machine has CPUs, caches, nodes and threads: at least 1 each"
+        );
+        ensure!(
+            cpus.is_multiple_of(llcs * threads) && llcs.is_multiple_of(nodes),
+            "{cpus} CPUs do not divide into {llcs} caches of whole cores of {threads}, on {nodes} nodes"
+        );
+        let cores = cpus / threads;
+        let per_llc = cores / llcs;
+        let cpu = |cpu: usize| {
+            let core = cpu % cores;
+            let llc = core / per_llc;
+            MachineCpu {
+                llc,
+                node: llc / (llcs / nodes),
+                core: (0..threads).map(|thread| core + thread * cores).collect(),
+            }
+        };
+        Self {
+            cpus: (0..cpus).map(cpu).collect(),
+            nr_llcs: llcs,
+        }
+        .checked()
+    }
+
+    /// `CPUS[xLLCS[xNODES[xTHREADS]]]`, such as `128x8x2x2`.
+    pub fn parse(shape: &str) -> Result<Self> {
+        let expected = "expected CPUS[xLLCS[xNODES[xTHREADS]]], such as 128x8x2x2";
+        let numbers: Vec<usize> = shape
+            .split('x')
+            .map(|number| number.parse())
+            .collect::<Result<_, _>>()
+            .with_context(|| format!("{shape}: {expected}"))?;
+        let at = |index: usize| numbers.get(index).copied().unwrap_or(1);
+        ensure!(numbers.len() <= 4, "{shape}: {expected}");
+        Self::generate(at(0), at(1), at(2), at(3)).with_context(|| shape.to_owned())
+    }
+
+    /// A recorded tree. Only machines whose CPUs are all online: the model has no others.
+    pub fn from_sysfs(text: &str) -> Result<Self> {
+        let tree = Tree::parse(text)?;
+        let online = list(tree.get("devices/system/cpu/online")?)?;
+        let possible = tree.get("devices/system/cpu/possible").ok();
+        let possible = list(possible.unwrap_or(tree.get("devices/system/cpu/online")?))?;
+        ensure!(
+            online == possible && online.iter().enumerate().all(|(at, &cpu)| at == cpu),
+            "some CPUs are offline or left out, which the model does not have"
+        );
+        let (mut llcs, mut cpus) = (BTreeMap::new(), Vec::new());
+        for &cpu in &online {
+            let next = llcs.len();
+            let shared = tree.last_level_cache(cpu)?;
+            let core = format!("devices/system/cpu/cpu{cpu}/topology/core_cpus_list");
+            cpus.push(MachineCpu {
+                llc: *llcs.entry(shared).or_insert(next),
+                node: tree.node_of(cpu)?,
+                core: list(tree.get(&core)?)?,
+            });
+        }
+        Self {
+            cpus,
+            nr_llcs: llcs.len(),
+        }
+        .checked()
+    }
+
+    fn checked(self) -> Result<Self> {
+        let (cpus, llcs) = (self.cpus.len(), self.nr_llcs);
+        ensure!(
+            cpus <= MAX_CPUS && llcs <= MAX_LLCS,
+            "{cpus} CPUs and {llcs} caches: at most {MAX_CPUS} and {MAX_LLCS}"
+        );
+        Ok(self)
+    }
+
+    pub fn nr_cpus(&self) -> usize {
+        self.cpus.len()
+    }
+
+    /// Does any core have more than one thread?
+    pub fn has_smt(&self) -> bool {
+        self.cpus.iter().any(|cpu| cpu.core.len() > 1)
+    }
+
+    /// Whole cores from the last one down, `most` CPUs at most but at least a core. Not the choice that scx_gpuaware
+    /// makes, which knows devices and interrupts: a scenario that cares names them.
+    pub fn default_preferred(&self, most: usize) -> Vec<usize> {
+        let mut found: Vec<usize> = Vec::new();
+        for cpu in self.cpus.iter().rev() {
+            let is_new = cpu.core.iter().all(|thread| !found.contains(thread));
+            if is_new && (found.is_empty() || found.len() + cpu.core.len() <= most) {
+                found.extend(&cpu.core);
+            }
+        }
+        found
+    }
+}
+
+/// Files of sysfs by path.
+struct Tree(BTreeMap<String, String>);
+
+impl Tree {
+    fn parse(text: &str) -> Result<Self> {
+        let mut files = BTreeMap::new();
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let Some((path, value)) = line.split_once('=') else {
+                bail!("line {}: expected PATH = TEXT", at + 1);
+            };
+            let (path, value) = (path.trim(), value.trim());
+            match path.split_once('{').zip(path.split_once('}')) {
+                Some(((head, rest), (_, tail))) => {
+                    let numbers = rest.split('}').next().unwrap_or_default();
+                    let numbers =
+                        list(numbers).with_context(|| format!("line {}: {path}", at + 1))?;
+                    files.extend(
+                        numbers
+                            .iter()
+                            .map(|cpu| (format!("{head}{cpu}{tail}"), value.to_owned())),
+                    );
+                }
+                None => {
+                    files.insert(path.to_owned(), value.to_owned());
+                }
+            }
+        }
+        Ok(Self(files))
+    }
+
+    fn get(&self, path: &str) -> Result<&str> {
+        let text = self.0.get(path).map(String::as_str);
+        text.with_context(|| format!("the tree has no {path}"))
+    }
+
+    /// Who shares the cache of the highest level of `cpu`; without caches, its core.
+    fn last_level_cache(&self, cpu: usize) -> Result<&str> {
+        let folder = format!("devices/system/cpu/cpu{cpu}/cache/index");
+        let levels = (0..10).filter_map(|index| {
+            let level = self.0.get(&format!("{folder}{index}/level"))?;
+            let shared = self.0.get(&format!("{folder}{index}/shared_cpu_list"))?;
+            Some((level.parse::<u32>().ok()?, shared.as_str()))
+        });
+        match levels.max_by_key(|(level, _)| *level) {
+            Some((_, shared)) => Ok(shared),
+            None => self.get(&format!(
+                "devices/system/cpu/cpu{cpu}/topology/core_cpus_list"
+            )),
+        }
+    }
+
+    fn node_of(&self, cpu: usize) -> Result<usize> {
+        for (path, text) in &self.0 {
+            let node = path.strip_prefix("devices/system/node/node");
+            let node = node.and_then(|rest| rest.strip_suffix("/cpulist"));
+            if let Some(node) = node
+                && list(text)?.contains(&cpu)
+            {
+                return node
+                    .parse()
+                    .with_context(|| format!("{path}: not a number"));
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// `0-3,8` as numbers.
+fn list(text: &str) -> Result<Vec<usize>> {
+    let mut numbers = Vec::new();
+    for part in text.split(',').filter(|part| !part.trim().is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| {
+            let number = text.trim().parse::<usize>().ok();
+            number.with_context(|| format!("{text:?} is no CPU number"))
+        };
+        numbers.extend(number(first)?..=number(last)?);
+    }
+    Ok(numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded(name: &str) -> Result<Machine> {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/sysfs");
+        let text = std::fs::read_to_string(format!("{folder}/{name}.txt")).unwrap();
+        Machine::from_sysfs(&text)
+    }
+
+    #[test]
+    fn a_generated_machine_has_the_shape_that_was_asked_for() {
+        let machine = Machine::parse("16x4x2x2").unwrap();
+        assert_eq!((machine.nr_cpus(), machine.nr_llcs), (16, 4));
+        assert_eq!(machine.cpus[3].core, [3, 11]);
+        assert_eq!(machine.cpus[11].core, [3, 11]);
+        assert_eq!((machine.cpus[3].llc, machine.cpus[3].node), (1, 0));
+        assert_eq!((machine.cpus[15].llc, machine.cpus[15].node), (3, 1));
+        assert!(machine.has_smt());
+    }
+
+    #[test]
+    fn a_shape_that_does_not_divide_is_refused() {
+        for shape in [
+            "",
+            "0",
+            "6x4",
+            "8x2x4",
+            "8x1x1x3",
+            "4x1x1x1x1",
+            "2048",
+            "four",
+        ] {
+            assert!(Machine::parse(shape).is_err(), "{shape}");
+        }
+    }
+
+    #[test]
+    fn recorded_machines_are_read() {
+        let machine = recorded("desktop-24c-1gpu").unwrap();
+        assert_eq!((machine.nr_cpus(), machine.nr_llcs), (48, 8));
+        assert_eq!(machine.cpus[5].core, [5, 29]);
+        let server = recorded("server-128t-8gpu-4nic").unwrap();
+        assert_eq!(server.nr_cpus(), 128);
+        let nodes: Vec<usize> = server.cpus.iter().map(|cpu| cpu.node).collect();
+        assert!(nodes.contains(&0) && nodes.contains(&1));
+    }
+
+    #[test]
+    fn a_machine_with_cpus_that_are_offline_is_refused() {
+        let error = recorded("offline-cpu0-node0").unwrap_err();
+        assert!(error.to_string().contains("offline"), "{error}");
+    }
+
+    #[test]
+    fn whole_cores_are_preferred_from_the_last_one_down() {
+        let machine = Machine::parse("8x1x1x2").unwrap();
+        assert_eq!(machine.default_preferred(4), [3, 7, 2, 6]);
+        assert_eq!(machine.default_preferred(1), [3, 7]);
+    }
+}

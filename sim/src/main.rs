@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Flags and commands of gpuaware-sim, and its exit codes: 0 all held, 1 something did not, 2 bad input.
+
+use std::num::NonZero;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+use gpuaware_sim::machine::Machine;
+use gpuaware_sim::native::Scheduler;
+use gpuaware_sim::report;
+use gpuaware_sim::scenario::{Scenario, Workload};
+use gpuaware_sim::simulation::{Outcome, Simulation};
+
+/// Runs scx_gpuaware's own BPF source in a model of the kernel, on machines that nobody has at hand.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs a workload on a machine and prints what came of it
+    Run(Run),
+    /// Runs random scenarios and looks at what must hold; prints the seeds of those where it does not
+    Check(Check),
+    /// Repeats the random scenario of a seed, the same to the last event
+    Replay {
+        /// Seed, as `check` prints it
+        seed: u64,
+        /// Print each task and cgroup first, and at the end the last events before a failure
+        #[arg(long)]
+        verbose: bool,
+    },
+}
+
+#[derive(Args)]
+struct Run {
+    /// What runs
+    #[arg(value_enum, default_value = "noisy")]
+    workload: Workload,
+    /// CPUS[xLLCS[xNODES[xTHREADS]]], or a file that tests/data/sysfs/record.sh has written
+    #[arg(long, default_value = "8x2x1x2")]
+    machine: String,
+    /// Scheduler
+    #[arg(long, value_enum, default_value = "gpuaware")]
+    scheduler: Scheduler,
+    /// Length, in simulated seconds
+    #[arg(long, value_name = "SEC", default_value_t = 1.0)]
+    seconds: f64,
+    /// Seed of what varies: how long tasks run and sleep
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Ticks a second: 250 or 1000, say
+    #[arg(long, default_value_t = NonZero::<u64>::new(250).expect("not zero"))]
+    hz: NonZero<u64>,
+}
+
+#[derive(Args)]
+struct Check {
+    /// Number of scenarios
+    #[arg(default_value_t = 1000)]
+    count: u64,
+    /// First seed
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+}
+
+fn machine(text: &str) -> Result<Machine> {
+    if !Path::new(text).exists() {
+        return Machine::parse(text).context("there is no such file, nor is that a shape");
+    }
+    let tree = std::fs::read_to_string(text).with_context(|| format!("reading {text}"))?;
+    Machine::from_sysfs(&tree).with_context(|| text.to_owned())
+}
+
+fn print(scenario: &Scenario, outcome: &Outcome) -> ExitCode {
+    println!("{}", report::headline(scenario));
+    print!("{}", report::table(outcome));
+    if !outcome.stats.is_empty() {
+        println!("{}", report::counters(outcome));
+    }
+    println!("{} events, hash {:016x}", outcome.nr_events, outcome.hash);
+    match &outcome.failure {
+        None => ExitCode::SUCCESS,
+        Some(failure) => {
+            eprintln!("FAILED {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(run: &Run) -> Result<ExitCode> {
+    let length_ns = run.seconds * 1e9;
+    anyhow::ensure!(
+        (1.0..=1e12).contains(&length_ns),
+        "--seconds {}: expected a length of up to 1000",
+        run.seconds
+    );
+    let mut scenario = Scenario::named(
+        run.workload,
+        machine(&run.machine)?,
+        run.scheduler,
+        length_ns as u64,
+        run.seed,
+    );
+    scenario.costs.tick_ns = (1_000_000_000 / run.hz).max(1);
+    let outcome = Simulation::new(scenario.clone())?.run()?;
+    Ok(print(&scenario, &outcome))
+}
+
+fn check(check: &Check) -> Result<ExitCode> {
+    let started = Instant::now();
+    let (next, failed, events) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let one_after_the_other = || -> Result<()> {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            if at >= check.count {
+                return Ok(());
+            }
+            let seed = check.from.wrapping_add(at);
+            let outcome = Simulation::new(Scenario::random(seed))?.run()?;
+            events.fetch_add(outcome.nr_events, Ordering::Relaxed);
+            if let Some(failure) = outcome.failure {
+                failed.fetch_add(1, Ordering::Relaxed);
+                println!("seed {seed}: {failure}");
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads)
+            .map(|_| scope.spawn(one_after_the_other))
+            .collect();
+        threads.into_iter().try_for_each(|thread| {
+            let result = thread.join();
+            result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })?;
+    let failed = failed.into_inner();
+    println!(
+        "{} scenarios, {} events, {:.1} s, {failed} failed",
+        check.count,
+        events.into_inner(),
+        started.elapsed().as_secs_f64()
+    );
+    Ok(if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn replay(seed: u64, verbose: bool) -> Result<ExitCode> {
+    let scenario = Scenario::random(seed);
+    if verbose {
+        print!("{}", report::specs(&scenario));
+    }
+    let outcome = Simulation::new(scenario.clone())?.run()?;
+    if verbose && outcome.failure.is_some() {
+        print!("{}", report::recent(&outcome));
+    }
+    Ok(print(&scenario, &outcome))
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(args) => run(&args),
+        Command::Check(args) => check(&args),
+        Command::Replay { seed, verbose } => replay(seed, verbose),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("gpuaware-sim: {error:#}");
+        ExitCode::from(2)
+    })
+}

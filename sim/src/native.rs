@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A natively compiled scheduler, loaded: each has its own copy of every variable. Finds its symbols, compares its
+//! layouts with ours, and gives it the simulator's functions.
+
+use std::ffi::{CStr, c_void};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+
+use anyhow::{Context, Result, bail, ensure};
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{ProtFlags, mprotect};
+use nix::unistd::{SysconfVar, sysconf};
+
+use crate::abi::{Env, Kfunc, LAYOUT, Ops};
+
+/// Which scheduler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Scheduler {
+    /// scx_gpuaware: bpf/gpuaware.bpf.c
+    Gpuaware,
+    /// One queue for the machine, first in, first out
+    Fifo,
+}
+
+impl Scheduler {
+    /// Its shared object.
+    pub fn object(self) -> &'static [u8] {
+        match self {
+            Self::Gpuaware => include_bytes!(concat!(env!("OUT_DIR"), "/gpuaware.so")),
+            Self::Fifo => include_bytes!(concat!(env!("OUT_DIR"), "/fifo.so")),
+        }
+    }
+}
+
+/// A loaded scheduler.
+pub struct Native {
+    library: Library,
+    /// The dynamic loader knows a copy by this file's number too: nobody else gets it while it is loaded.
+    _file: File,
+}
+
+impl Native {
+    /// Loads a copy of a scheduler's shared object and fills in the functions that it calls, which `kfuncs` has by
+    /// name.
+    pub fn load(object: &[u8], kfuncs: &[(&str, *const c_void)]) -> Result<Self> {
+        // The dynamic loader tells copies apart by their inodes.
+        let file = memfd_create(c"gpuaware-sim", MFdFlags::MFD_CLOEXEC).context("memfd_create")?;
+        let mut file = File::from(file);
+        file.write_all(object)
+            .context("writing the scheduler's object")?;
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        // SAFETY: build.rs made this object; it has no constructors.
+        let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }
+            .context("loading the scheduler's object")?;
+        let native = Self {
+            library,
+            _file: file,
+        };
+        native.expect_layout("sim_layout", LAYOUT)?;
+        native.fill_in(kfuncs)?;
+        Ok(native)
+    }
+
+    /// The address of a function or variable of the scheduler; `T` is a pointer to what it is.
+    pub fn symbol<T: Copy>(&self, name: &str) -> Result<T> {
+        // SAFETY: the caller names the type; what is shared is checked by expect_layout().
+        let symbol = unsafe { self.library.get::<T>(name.as_bytes()) };
+        symbol
+            .map(|symbol| *symbol)
+            .with_context(|| format!("the scheduler has no {name}"))
+    }
+
+    /// Compares the numbers at `name`, which end with 0, with `expected`.
+    pub fn expect_layout(&self, name: &str, expected: &[u64]) -> Result<()> {
+        let layout: *const u64 = self.symbol(name)?;
+        for (at, &expected) in expected.iter().chain(&[0]).enumerate() {
+            // SAFETY: the numbers end with the first 0, and none before it differed.
+            let found = unsafe { *layout.add(at) };
+            ensure!(
+                found == expected,
+                "{name}[{at}] is {found} in C and {expected} in Rust"
+            );
+        }
+        Ok(())
+    }
+
+    fn fill_in(&self, kfuncs: &[(&str, *const c_void)]) -> Result<()> {
+        let mut entry: *const Kfunc = self.symbol("sim_kfuncs")?;
+        loop {
+            // SAFETY: the table ends with an entry without a name.
+            let kfunc = unsafe { &*entry };
+            if kfunc.name.is_null() {
+                return Ok(());
+            }
+            // SAFETY: a string literal of the object.
+            let name = unsafe { CStr::from_ptr(kfunc.name) }.to_string_lossy();
+            let Some((_, function)) = kfuncs.iter().find(|(found, _)| *found == name) else {
+                bail!("the scheduler calls {name}, which the simulator does not have");
+            };
+            // SAFETY: the slot is a variable of the object; shim/sim/env.h has the function's type.
+            unsafe { *kfunc.slot = *function };
+            // SAFETY: this was not the last entry.
+            entry = unsafe { entry.add(1) };
+        }
+    }
+
+    pub fn env(&self) -> Result<*const Env> {
+        self.symbol("sim_env")
+    }
+
+    /// The struct_ops, which user space may change until the scheduler is attached.
+    pub fn ops(&self) -> Result<*mut Ops> {
+        let ops: *const *mut Ops = self.symbol("sim_ops")?;
+        // SAFETY: SCX_OPS_DEFINE() defines it, once.
+        Ok(unsafe { *ops })
+    }
+
+    /// Writes to `const volatile` variables, as user space does before the load.
+    pub fn set_rodata<T: Copy>(&self, name: &str, values: &[T]) -> Result<()> {
+        let first: *mut T = self.symbol(name)?;
+        let page = sysconf(SysconfVar::PAGE_SIZE)?.context("no page size")? as usize;
+        let start = first as usize & !(page - 1);
+        let length = first as usize + size_of_val(values) - start;
+        let address = std::ptr::NonNull::new(start as *mut c_void).context("a null address")?;
+        // SAFETY: these pages hold the object's constants, which nothing but the scheduler reads.
+        unsafe {
+            mprotect(
+                address,
+                length,
+                ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
+            )
+        }
+        .with_context(|| format!("making {name} writable"))?;
+        for (at, value) in values.iter().enumerate() {
+            // SAFETY: the caller knows how long the array is.
+            unsafe { first.add(at).write(*value) };
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What tasks do: programs that say, step by step, what a task wants of the kernel.
+
+use rand::RngExt;
+use rand_pcg::Pcg64Mcg;
+
+use crate::dsq::TaskId;
+
+/// What a task does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// Needs a CPU for so long, at full speed.
+    Run(u64),
+    /// Sleeps until its timer fires.
+    Sleep(u64),
+    /// Sleeps until somebody wakes it.
+    Wait,
+    /// Wakes another task, and says whether it will sleep at once itself.
+    Wake {
+        task: TaskId,
+        sync: bool,
+    },
+    Yield,
+    Exit,
+}
+
+/// How a launcher waits for its GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sync {
+    Block,
+    Spin,
+    Yield,
+}
+
+/// What a task is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// Never sleeps.
+    Loop,
+    /// Runs and sleeps in turn, for `runs` rounds; 0: for ever.
+    Periodic {
+        run_ns: u64,
+        sleep_ns: u64,
+        runs: u64,
+    },
+    /// Launches for so long a token, then waits for the GPU.
+    Launcher {
+        launch_ns: u64,
+        gpu_ns: u64,
+        sync: Sync,
+    },
+    /// Works, wakes its partner and waits for it.
+    Pair {
+        partner: TaskId,
+        work_ns: u64,
+        begins: bool,
+    },
+}
+
+/// How long a turn of a loop of sched_yield() takes.
+const YIELD_NS: u64 = 20_000;
+/// A piece of what a program that never sleeps does.
+const PIECE_NS: u64 = 50_000_000;
+
+/// A program on its way.
+#[derive(Debug)]
+pub struct Progress {
+    program: Program,
+    rng: Pcg64Mcg,
+    step: u64,
+    until_ns: u64,
+    /// Rounds, tokens or messages so far.
+    pub done: u64,
+}
+
+impl Progress {
+    pub fn new(program: Program, rng: Pcg64Mcg) -> Self {
+        Self {
+            program,
+            rng,
+            step: 0,
+            until_ns: 0,
+            done: 0,
+        }
+    }
+
+    /// Give or take a tenth.
+    fn about(&mut self, ns: u64) -> u64 {
+        let tenth = ns / 10;
+        self.rng.random_range(ns - tenth..=ns + tenth).max(1)
+    }
+
+    pub fn next(&mut self, now_ns: u64) -> Op {
+        self.step += 1;
+        match self.program {
+            Program::Loop => Op::Run(PIECE_NS),
+            Program::Periodic {
+                run_ns,
+                sleep_ns,
+                runs,
+            } => self.periodic(run_ns, sleep_ns, runs),
+            Program::Launcher {
+                launch_ns,
+                gpu_ns,
+                sync,
+            } => self.launcher(launch_ns, gpu_ns, sync, now_ns),
+            Program::Pair {
+                partner,
+                work_ns,
+                begins,
+            } => self.pair(partner, work_ns, begins),
+        }
+    }
+
+    fn periodic(&mut self, run_ns: u64, sleep_ns: u64, runs: u64) -> Op {
+        if self.step % 2 == 1 {
+            if runs > 0 && self.done == runs {
+                return Op::Exit;
+            }
+            return Op::Run(self.about(run_ns));
+        }
+        self.done += 1;
+        Op::Sleep(self.about(sleep_ns))
+    }
+
+    fn launcher(&mut self, launch_ns: u64, gpu_ns: u64, sync: Sync, now_ns: u64) -> Op {
+        if self.step == 1 {
+            return Op::Run(self.about(launch_ns));
+        }
+        if self.step == 2 {
+            let gpu_ns = self.about(gpu_ns);
+            self.until_ns = now_ns + gpu_ns;
+            if sync == Sync::Block {
+                self.finish_token();
+                return Op::Sleep(gpu_ns);
+            }
+        }
+        if now_ns >= self.until_ns {
+            self.finish_token();
+            return self.launcher_again(launch_ns);
+        }
+        match sync {
+            Sync::Spin => Op::Run(self.until_ns - now_ns),
+            // Each turn is a yield and the little that is done between two.
+            _ if self.step.is_multiple_of(2) => Op::Yield,
+            _ => Op::Run(YIELD_NS),
+        }
+    }
+
+    fn finish_token(&mut self) {
+        self.done += 1;
+        self.step = 0;
+    }
+
+    fn launcher_again(&mut self, launch_ns: u64) -> Op {
+        self.step = 1;
+        Op::Run(self.about(launch_ns))
+    }
+
+    fn pair(&mut self, partner: TaskId, work_ns: u64, begins: bool) -> Op {
+        let step = if begins { self.step + 1 } else { self.step };
+        match step % 3 {
+            1 => Op::Wait,
+            2 => Op::Run(self.about(work_ns)),
+            _ => {
+                self.done += 1;
+                Op::Wake {
+                    task: partner,
+                    sync: true,
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+
+    fn progress(program: Program) -> Progress {
+        Progress::new(program, Pcg64Mcg::seed_from_u64(1))
+    }
+
+    #[test]
+    fn a_launcher_that_blocks_launches_and_sleeps_in_turn() {
+        let mut launcher = progress(Program::Launcher {
+            launch_ns: 1000,
+            gpu_ns: 5000,
+            sync: Sync::Block,
+        });
+        for done in 1..4 {
+            assert!(matches!(launcher.next(0), Op::Run(900..=1100)));
+            assert!(matches!(launcher.next(0), Op::Sleep(4500..=5500)));
+            assert_eq!(launcher.done, done);
+        }
+    }
+
+    #[test]
+    fn a_launcher_that_yields_does_so_until_the_gpu_is_done() {
+        let mut launcher = progress(Program::Launcher {
+            launch_ns: 1000,
+            gpu_ns: 200_000,
+            sync: Sync::Yield,
+        });
+        launcher.next(0);
+        let mut now_ns = 0;
+        let mut yields = 0;
+        while launcher.done == 0 {
+            match launcher.next(now_ns) {
+                Op::Run(ns) => now_ns += ns,
+                Op::Yield => yields += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!((8..=12).contains(&yields), "{yields}");
+    }
+
+    #[test]
+    fn of_a_pair_one_begins_and_the_other_waits() {
+        let pair = |begins| {
+            progress(Program::Pair {
+                partner: 7,
+                work_ns: 100,
+                begins,
+            })
+        };
+        let wake = Op::Wake {
+            task: 7,
+            sync: true,
+        };
+        let mut first = pair(true);
+        assert!(matches!(first.next(0), Op::Run(_)));
+        assert_eq!([first.next(0), first.next(0)], [wake, Op::Wait]);
+        assert_eq!(pair(false).next(0), Op::Wait);
+    }
+
+    #[test]
+    fn a_task_with_a_number_of_rounds_ends() {
+        let mut short = progress(Program::Periodic {
+            run_ns: 10,
+            sleep_ns: 10,
+            runs: 2,
+        });
+        let ops: Vec<Op> = (0..5).map(|_| short.next(0)).collect();
+        assert_eq!(ops[4], Op::Exit);
+    }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What scx_gpuaware's user space does to the BPF side before and after it is loaded, from the same values. Written
+//! once more after `src/sched/load.rs`, `src/sched/tunables.rs` and the defaults in `src/policy/model.rs`: the
+//! simulator links nothing of them.
+
+use std::mem::{offset_of, size_of};
+
+use anyhow::{Result, ensure};
+
+use crate::abi::{
+    OPS_ENQ_EXITING, OPS_ENQ_LAST, OPS_ENQ_MIGRATION_DISABLED, OPS_KEEP_BUILTIN_IDLE, TaskStruct,
+};
+use crate::machine::Machine;
+use crate::native::Native;
+
+const MAX_CPUS: usize = 1024;
+const MAX_LLCS: usize = 128;
+const HOLD_UNBOUNDED: u32 = u32::MAX;
+const GUARD_WINDOW_NS: f64 = 1e8;
+const GUARD_SLACK: f64 = 0.01;
+
+/// `enum gpuaware_class`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    Launch = 1,
+    Handoff = 2,
+    Background = 3,
+}
+
+/// What a policy says, as far as the simulator has a use for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    /// Preferred CPUs, best first.
+    pub preferred: Vec<usize>,
+    pub lend: bool,
+    pub launch_slice_us: u64,
+    pub handoff_slice_us: u64,
+    pub background_slice_us: u64,
+    /// Part of a CPU that background gets beside launchers.
+    pub min_share: f64,
+    pub hold_cap_us: u64,
+    /// Part of all CPUs' time that holds may waste.
+    pub hold_share: f64,
+    /// Part of all CPUs that launch and handoff may take from others.
+    pub max_share: f64,
+}
+
+impl Policy {
+    /// The defaults, with a quarter of `machine` preferred.
+    pub fn default_for(machine: &Machine) -> Self {
+        Self {
+            preferred: machine.default_preferred((machine.nr_cpus() / 4).max(1)),
+            lend: true,
+            launch_slice_us: 20_000,
+            handoff_slice_us: 3_000,
+            background_slice_us: 4_000,
+            min_share: 0.05,
+            hold_cap_us: 500,
+            hold_share: 0.06,
+            max_share: 0.5,
+        }
+    }
+}
+
+/// `struct gpuaware_tunables`
+#[repr(C)]
+struct Tunables {
+    launch_slice_ns: u64,
+    handoff_slice_ns: u64,
+    background_slice_ns: u64,
+    lent_slice_ns: u64,
+    turn_interval_ns: u64,
+    hold_cap_ns: u64,
+    guard_budget_ns: u64,
+    hold_us_per_s: u32,
+    lend: u32,
+}
+
+/// `struct gpuaware_preferred`
+#[repr(C)]
+struct Preferred {
+    nr: u32,
+    cpus: [i32; MAX_CPUS],
+}
+
+/// As `enum gpuaware_stat` counts them.
+pub const STATS: [&str; 16] = [
+    "launch_wakeups",
+    "launch_to_preferred",
+    "launch_to_other",
+    "launch_queued",
+    "handoff_wakeups",
+    "handoff_queued",
+    "background_direct",
+    "background_queued",
+    "background_turns",
+    "overdue",
+    "guard_throttles",
+    "capped",
+    "holds",
+    "hold_ns",
+    "hold_waste_ns",
+    "holds_expired",
+];
+
+/// As `sim_gpuaware_layout` in `schedulers/gpuaware.bpf.c`.
+const LAYOUT: [u64; 4] = [
+    size_of::<Tunables>() as u64,
+    offset_of!(Tunables, lend) as u64,
+    size_of::<Preferred>() as u64,
+    size_of::<[u64; STATS.len()]>() as u64,
+];
+
+fn tunables(policy: &Policy, nr_cpus: usize) -> Tunables {
+    let background = policy.background_slice_us * 1000;
+    let all = nr_cpus as f64;
+    Tunables {
+        launch_slice_ns: policy.launch_slice_us * 1000,
+        handoff_slice_ns: policy.handoff_slice_us * 1000,
+        background_slice_ns: background,
+        lent_slice_ns: background.min(1_000_000),
+        turn_interval_ns: (background as f64 / policy.min_share) as u64,
+        hold_cap_ns: policy.hold_cap_us * 1000,
+        guard_budget_ns: if policy.max_share >= 1.0 {
+            0
+        } else {
+            (GUARD_WINDOW_NS * all * (policy.max_share + GUARD_SLACK)) as u64
+        },
+        hold_us_per_s: if policy.hold_share >= 1.0 {
+            HOLD_UNBOUNDED
+        } else {
+            (policy.hold_share * all * 1e6) as u32
+        },
+        lend: u32::from(policy.lend),
+    }
+}
+
+/// Tells the BPF side of the machine and the policy, before ops.init().
+pub fn configure(native: &Native, machine: &Machine, policy: &Policy) -> Result<()> {
+    native.expect_layout("sim_gpuaware_layout", &LAYOUT)?;
+    let (mut llcs, mut sizes) = (vec![0_u32; MAX_CPUS], vec![0_u32; MAX_LLCS]);
+    let mut siblings = vec![-1; MAX_CPUS];
+    for (id, cpu) in machine.cpus.iter().enumerate() {
+        llcs[id] = cpu.llc as u32;
+        sizes[cpu.llc] += 1;
+        if let Some(&sibling) = cpu.core.iter().find(|&&other| other != id) {
+            siblings[id] = sibling as i32;
+        }
+    }
+    native.set_rodata("nr_cpu_ids", &[machine.nr_cpus() as u32])?;
+    native.set_rodata("nr_llcs", &[machine.nr_llcs as u32])?;
+    native.set_rodata("cpu_llc", &llcs)?;
+    native.set_rodata("llc_nr_cpus", &sizes)?;
+    native.set_rodata("cpu_sibling", &siblings)?;
+    // Linux 6.18: tasks are taken back in ops.cpu_release() only.
+    native.set_rodata("takes_back_anywhere", &[false])?;
+    let ops = native.ops()?;
+    // SAFETY: a variable of the scheduler, which does not run yet.
+    unsafe {
+        (*ops).flags =
+            OPS_KEEP_BUILTIN_IDLE | OPS_ENQ_EXITING | OPS_ENQ_LAST | OPS_ENQ_MIGRATION_DISABLED;
+    }
+    let target: *mut Tunables = native.symbol("tunables")?;
+    // SAFETY: as above, of a size that was compared.
+    unsafe { target.write(tunables(policy, machine.nr_cpus())) };
+    request_preferred(native, machine, policy)
+}
+
+fn request_preferred(native: &Native, machine: &Machine, policy: &Policy) -> Result<()> {
+    let fit = policy.preferred.iter().all(|&cpu| cpu < machine.nr_cpus());
+    ensure!(
+        fit,
+        "preferred CPUs {:?}: the machine has {}",
+        policy.preferred,
+        machine.nr_cpus()
+    );
+    let mut request = Preferred {
+        nr: policy.preferred.len() as u32,
+        cpus: [0; MAX_CPUS],
+    };
+    for (slot, &cpu) in request.cpus.iter_mut().zip(&policy.preferred) {
+        *slot = cpu as i32;
+    }
+    let target: *mut Preferred = native.symbol("preferred_request")?;
+    // SAFETY: a variable of the scheduler, which does not run yet, of a size that was compared.
+    unsafe { target.write(request) };
+    Ok(())
+}
+
+/// `sim_mark`
+pub type Mark = unsafe extern "C" fn(*const TaskStruct, u32) -> i32;
+
+/// The function that marks a task as `scx_gpuaware mark` does.
+pub fn marker(native: &Native) -> Result<Mark> {
+    native.symbol("sim_mark")
+}
+
+/// The counters, in the order of [`STATS`].
+pub fn stats(native: &Native) -> Result<[u64; STATS.len()]> {
+    let sum: unsafe extern "C" fn(*mut u64) = native.symbol("sim_sum_stats")?;
+    let mut counts = [0; STATS.len()];
+    // SAFETY: as many numbers as struct gpuaware_stats has, which was compared.
+    unsafe { sum(counts.as_mut_ptr()) };
+    Ok(counts)
+}

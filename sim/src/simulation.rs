@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A scenario, run: the loop over events, with what tasks do and what must hold.
+
+use anyhow::Result;
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+
+use crate::abi::{PF_KTHREAD, WAKE_SYNC};
+use crate::audit::{self, Promises, Watch};
+use crate::cgroups::Cgroups;
+use crate::events::Event;
+use crate::kfuncs;
+use crate::native::{Native, Scheduler};
+use crate::program::{Op, Progress};
+use crate::scenario::{FIRST_PID, Scenario, TaskSpec};
+use crate::setup::{self, STATS};
+use crate::state::{Context, Failure, Kernel, Place, START_NS, Task, call};
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Of all events, in their order.
+    pub hash: u64,
+    pub nr_events: u64,
+    pub length_ns: u64,
+    pub failure: Option<Failure>,
+    /// What happened last.
+    pub recent: Vec<(u64, Event)>,
+    pub idle_ns: u64,
+    pub tasks: Vec<TaskOutcome>,
+    /// What scx_gpuaware counted, by name.
+    pub stats: Vec<(&'static str, u64)>,
+}
+
+/// Of one task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskOutcome {
+    pub name: &'static str,
+    pub cpu_ns: u64,
+    pub switches: u64,
+    /// Rounds, tokens or messages.
+    pub done: u64,
+    /// From each wakeup to the CPU.
+    pub waits_ns: Vec<u64>,
+}
+
+const AUDIT_NS: u64 = 1_000_000;
+/// With so many times more tasks, their places are looked at after so many times fewer events.
+const TASKS_AUDITED: usize = 16;
+/// Nothing does that much in no time.
+const MOST_EVENTS_AT_ONCE: u64 = 1_000_000;
+
+/// A scenario on its way.
+pub struct Simulation {
+    // In this order they are dropped: the scheduler goes last.
+    kernel: Box<Kernel>,
+    programs: Vec<Progress>,
+    scenario: Scenario,
+    /// For what the scheduler promises; a test may ask for more.
+    pub watch: Watch,
+    _cgroups: Cgroups,
+    native: Native,
+}
+
+impl Simulation {
+    /// Loads the scheduler, tells it of machine, policy, cgroups and tasks.
+    pub fn new(scenario: Scenario) -> Result<Self> {
+        let object = scenario.scheduler.object();
+        Self::with_object(scenario, object)
+    }
+
+    /// The same with a variant of the scenario's scheduler.
+    pub fn with_object(scenario: Scenario, object: &[u8]) -> Result<Self> {
+        let native = Native::load(object, &kfuncs::table())?;
+        if scenario.scheduler == Scheduler::Gpuaware {
+            setup::configure(&native, &scenario.machine, &scenario.policy)?;
+        }
+        // SAFETY: a variable of the scheduler, of the type that its layout was compared with.
+        let ops = unsafe { *native.ops()? };
+        let machine = scenario.machine.clone();
+        let costs = scenario.costs.clone();
+        let mut kernel = Box::new(Kernel::new(machine, costs, native.env()?, ops));
+        if let Some(code) = call!(kernel, 0, Context::Unlocked, init()).filter(|&code| code != 0) {
+            kernel.fail(format!("ops.init() returned {code}"));
+        }
+        let cgroups = Cgroups::new(&scenario.cgroups);
+        cgroups.init(&mut kernel, &scenario.cgroups);
+        let mut simulation = Self {
+            watch: Watch::new(
+                promises(&scenario, ops.timeout_ms),
+                scenario.tasks.len(),
+                scenario.machine.nr_cpus(),
+            ),
+            kernel,
+            programs: Vec::new(),
+            scenario,
+            _cgroups: cgroups,
+            native,
+        };
+        simulation.create_tasks()?;
+        Ok(simulation)
+    }
+
+    fn create_tasks(&mut self) -> Result<()> {
+        let mark = match self.scenario.scheduler {
+            Scheduler::Gpuaware => Some(setup::marker(&self.native)?),
+            Scheduler::Fifo => None,
+        };
+        let all: Vec<usize> = (0..self.scenario.machine.nr_cpus()).collect();
+        for (id, spec) in self.scenario.tasks.iter().enumerate() {
+            self.kernel.tasks.push(task(id, spec, &all, &self._cgroups));
+            let seed = self.scenario.seed ^ (id as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let rng = Pcg64Mcg::seed_from_u64(seed);
+            self.programs.push(Progress::new(spec.program, rng));
+            self.kernel.init_task(id);
+            if let Some((mark, class)) = mark.zip(spec.class) {
+                let body = self.kernel.body(id);
+                self.kernel.enter(0, Context::Unlocked);
+                // SAFETY: a program of the scheduler, with a task of the kernel.
+                let code = unsafe { mark(body, class as u32) };
+                self.kernel.leave();
+                anyhow::ensure!(code == 0, "marking task {id}: {code}");
+            }
+            let events = &mut self.kernel.events;
+            events.push(START_NS + spec.start_ns, Event::Start(id));
+            for (change, (at_ns, _)) in spec.changes.iter().enumerate() {
+                events.push(START_NS + at_ns, Event::Affinity(id, change));
+            }
+        }
+        self.kernel.events.push(START_NS + AUDIT_NS, Event::Audit);
+        Ok(())
+    }
+
+    /// Until its end, or until something does not hold.
+    pub fn run(mut self) -> Result<Outcome> {
+        let end_ns = START_NS + self.scenario.length_ns;
+        let every = (self.kernel.tasks.len() / TASKS_AUDITED).max(1) as u64;
+        let mut at_once = 0;
+        while self.kernel.failure.is_none() {
+            let Some((at_ns, event)) = self.kernel.events.pop() else {
+                break;
+            };
+            if at_ns > end_ns {
+                break;
+            }
+            if at_ns > self.kernel.now_ns {
+                at_once = 0;
+            }
+            at_once += 1;
+            self.kernel.now_ns = at_ns;
+            self.happen(event);
+            if at_once > MOST_EVENTS_AT_ONCE {
+                self.kernel
+                    .fail("time stands still: events go round in a circle");
+            }
+            if self.kernel.events.count().is_multiple_of(every)
+                && let Err(text) = audit::places(&self.kernel)
+            {
+                self.kernel.fail(text);
+            }
+        }
+        self.outcome()
+    }
+
+    fn happen(&mut self, event: Event) {
+        let now_ns = self.kernel.now_ns;
+        match event {
+            Event::Start(task) => {
+                let by = task % self.kernel.cpus.len();
+                self.kernel.start(task, by);
+            }
+            Event::Wake(task) => {
+                let by = self.kernel.tasks[task].cpu();
+                self.kernel.wake(task, by, 0);
+            }
+            Event::Done(cpu, runs) => {
+                if self.kernel.cpus[cpu].runs == runs {
+                    self.kernel.settle(cpu);
+                    self.advance(cpu);
+                }
+            }
+            Event::Resched(cpu) => {
+                if self.kernel.cpus[cpu].resched_at == Some(now_ns) {
+                    self.kernel.schedule(cpu);
+                }
+            }
+            Event::Kick { cpu, flags } => self.kernel.kicked(cpu, flags),
+            Event::Tick(cpu) => self.kernel.tick(cpu),
+            Event::Affinity(task, change) => {
+                let (_, cpus) = &self.scenario.tasks[task].changes[change];
+                self.kernel.set_affinity(task, cpus);
+            }
+            Event::Timer(timer, starts) => self.kernel.timer(timer, starts),
+            Event::Audit => {
+                self.kernel.events.push(now_ns + AUDIT_NS, Event::Audit);
+                if let Err(text) = self.watch.look(&self.kernel) {
+                    self.kernel.fail(text);
+                }
+            }
+        }
+    }
+
+    /// Who runs on `cpu` is done with its work: its program goes on.
+    fn advance(&mut self, cpu: usize) {
+        let Some(task) = self.kernel.cpus[cpu].curr else {
+            return;
+        };
+        let mut spent_ns = 0;
+        loop {
+            let now_ns = self.kernel.now_ns;
+            match self.programs[task].next(now_ns) {
+                Op::Run(ns) => {
+                    self.kernel.tasks[task].work_ns = ns + spent_ns;
+                    return self.kernel.plan_done(cpu);
+                }
+                Op::Sleep(ns) => {
+                    self.kernel.events.push(now_ns + ns, Event::Wake(task));
+                    return self.sleep(cpu, Place::Sleeping);
+                }
+                Op::Wait if self.kernel.tasks[task].tokens > 0 => {
+                    self.kernel.tasks[task].tokens -= 1;
+                }
+                Op::Wait => return self.sleep(cpu, Place::Sleeping),
+                Op::Wake { task: other, sync } => {
+                    let flags = if sync { WAKE_SYNC } else { 0 };
+                    self.kernel.wake(other, cpu, flags);
+                    spent_ns += self.kernel.costs.wake_ns;
+                }
+                Op::Yield => {
+                    self.kernel.yield_cpu(cpu);
+                    if self.kernel.cpus[cpu].curr != Some(task) {
+                        return;
+                    }
+                }
+                Op::Exit => return self.sleep(cpu, Place::Dead),
+            }
+        }
+    }
+
+    fn sleep(&mut self, cpu: usize, place: Place) {
+        self.kernel.deactivate(cpu, place);
+        self.kernel.schedule(cpu);
+    }
+
+    fn outcome(mut self) -> Result<Outcome> {
+        let ran_ns = self.scenario.length_ns;
+        let mut tasks: Vec<TaskOutcome> = Vec::new();
+        for ((task, spec), progress) in self
+            .kernel
+            .tasks
+            .iter()
+            .zip(&self.scenario.tasks)
+            .zip(&self.programs)
+        {
+            tasks.push(TaskOutcome {
+                name: spec.name,
+                cpu_ns: task.cpu_ns,
+                switches: task.switches,
+                done: progress.done,
+                waits_ns: Vec::new(),
+            });
+        }
+        for &(task, ns) in &self.kernel.waits {
+            tasks[task].waits_ns.push(ns);
+        }
+        let idle = self.kernel.cpus.iter().map(|cpu| match cpu.curr {
+            None => cpu.idle_ns + (START_NS + ran_ns).saturating_sub(cpu.idle_since_ns),
+            Some(_) => cpu.idle_ns,
+        });
+        let idle_ns = idle.sum();
+        let mut stats = Vec::new();
+        if self.scenario.scheduler == Scheduler::Gpuaware {
+            self.kernel.enter(0, Context::Unlocked);
+            let counts = setup::stats(&self.native)?;
+            self.kernel.leave();
+            stats = STATS.into_iter().zip(counts).collect();
+        }
+        Ok(Outcome {
+            hash: self.kernel.events.hash(),
+            nr_events: self.kernel.events.count(),
+            length_ns: ran_ns,
+            failure: self.kernel.failure.take(),
+            recent: self.kernel.events.recent(),
+            idle_ns,
+            tasks,
+            stats,
+        })
+    }
+}
+
+fn task(id: usize, spec: &TaskSpec, all: &[usize], cgroups: &Cgroups) -> Task {
+    let cpus = spec.cpus.as_deref().unwrap_or(all);
+    let task = Task::new(id as i32 + FIRST_PID, spec.name, id, cpus);
+    // Where its parent happened to run.
+    task.body.cpu.set(cpus[id % cpus.len()] as i32);
+    task.body.weight.set(spec.weight);
+    if spec.is_kthread {
+        task.body.flags.set(PF_KTHREAD);
+    }
+    let (group, set) = cgroups.pointers(spec.cgroup);
+    task.join(group, set);
+    task
+}
+
+/// What a scheduler promises in this scenario: docs/simulator.md.
+fn promises(scenario: &Scenario, timeout_ms: u32) -> Promises {
+    let mut promises = Promises {
+        idle_ns: None,
+        wait_ns: None,
+        closed: Vec::new(),
+        put_off: 0..0,
+        timeout_ns: u64::from(timeout_ms) * 1_000_000,
+    };
+    if scenario.scheduler == Scheduler::Gpuaware {
+        let per_cpu = scenario.tasks.len().div_ceil(scenario.machine.nr_cpus()) as u64;
+        // A hold is found overdue after 25 ms at the latest.
+        promises.idle_ns = Some(30_000_000);
+        // Overdue after 400 ms, found within 100, then turns of 4 ms each 80 ms for those of a CPU.
+        promises.wait_ns = Some(600_000_000 + per_cpu * 100_000_000);
+        if !scenario.policy.lend {
+            promises.closed = scenario.policy.preferred.clone();
+        }
+        // DSQ_CAPPED
+        promises.put_off = 0x40000..0x50000;
+    }
+    promises
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The state of the modelled kernel: CPUs, tasks, queues; and how the scheduler's callbacks are called. What happens
+//! to them is in `switch.rs` and `wake.rs`, what the scheduler calls in `kfuncs.rs`.
+
+use std::ptr;
+use std::rc::Rc;
+
+use crate::abi::{CpuMask, Css, CssSet, Env, Ops, PF_IDLE, TASK_QUEUED, TaskStruct};
+use crate::dsq::{Dsqs, Key, TaskId};
+use crate::events::{Event, Events};
+use crate::idle::IdleMasks;
+use crate::machine::Machine;
+use crate::memory::Memory;
+
+/// What things cost and how often the tick comes. Fixed figures, not measured ones: docs/simulator.md.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Costs {
+    pub tick_ns: u64,
+    /// From one task to another, before it gets anything done.
+    pub switch_ns: u64,
+    /// Until a kick has got from irq_work to the CPU.
+    pub kick_ns: u64,
+    /// An interrupt of another CPU.
+    pub ipi_ns: u64,
+    /// Out of the idle state.
+    pub idle_exit_ns: u64,
+    /// What a waker pays for a wakeup.
+    pub wake_ns: u64,
+    /// How fast a thread is while another one of its core runs, in percent.
+    pub smt_percent: u64,
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        Self {
+            tick_ns: 4_000_000,
+            switch_ns: 1_500,
+            kick_ns: 1_000,
+            ipi_ns: 1_000,
+            idle_exit_ns: 2_000,
+            wake_ns: 1_000,
+            smt_percent: 62,
+        }
+    }
+}
+
+/// Where a task is. Exactly one of these, at any time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Not begun yet.
+    Unborn,
+    Sleeping,
+    /// Between two of the others, inside one scheduling operation.
+    Moving,
+    Queued(u64, Key),
+    Running(usize),
+    Dead,
+}
+
+/// A task.
+#[derive(Debug)]
+pub struct Task {
+    pub body: Rc<TaskStruct>,
+    pub mask: Rc<CpuMask>,
+    pub place: Place,
+    /// Where select_cpu or enqueue wants it, and with which flags.
+    pub direct: Option<(u64, u64)>,
+    /// What it still has to do before its program goes on, at full speed.
+    pub work_ns: u64,
+    /// Wakeups that came while it did not sleep.
+    pub tokens: u32,
+    /// Since when it waits for a CPU; 0: it does not.
+    pub waits_since_ns: u64,
+    /// Since when it waits after a wakeup; 0: it does not.
+    pub woken_ns: u64,
+    pub cpu_ns: u64,
+    pub switches: u64,
+}
+
+impl Task {
+    pub fn new(pid: i32, name: &str, index: TaskId, cpus: &[usize]) -> Self {
+        let mask = Rc::new(CpuMask::of(cpus.iter().copied()));
+        let body = TaskStruct::new(pid, name, index as u32);
+        body.nr_cpus_allowed.set(cpus.len() as i32);
+        body.cpus_ptr.set(Rc::as_ptr(&mask));
+        body.cpu.set(cpus.first().map_or(0, |&cpu| cpu as i32));
+        Self {
+            body: Rc::new(body),
+            mask,
+            place: Place::Unborn,
+            direct: None,
+            work_ns: 0,
+            tokens: 0,
+            waits_since_ns: 0,
+            woken_ns: 0,
+            cpu_ns: 0,
+            switches: 0,
+        }
+    }
+
+    pub fn cpu(&self) -> usize {
+        self.body.cpu.get() as usize
+    }
+
+    /// On a run queue, running or not.
+    pub fn is_queued(&self) -> bool {
+        self.body.scx_flags.get() & TASK_QUEUED != 0
+    }
+
+    pub fn set_queued(&self, on: bool) {
+        self.body.scx_flags.set(if on { TASK_QUEUED } else { 0 });
+    }
+
+    /// Puts it into a cgroup, of the CPU controller too.
+    pub fn join(&self, group: *const Css, set: *const CssSet) {
+        self.body.sched_task_group.set(group);
+        self.body.cgroups.set(set);
+    }
+}
+
+/// A CPU's run queue.
+#[derive(Debug)]
+pub struct Cpu {
+    pub curr: Option<TaskId>,
+    pub idle_task: Rc<TaskStruct>,
+    /// Up to when the slice of who runs has been charged.
+    pub charged_ns: u64,
+    /// Up to when its work has been counted.
+    pub worked_ns: u64,
+    pub speed_percent: u64,
+    /// Counts who ran: an event of an earlier one is void.
+    pub runs: u64,
+    pub resched_at: Option<u64>,
+    pub ticks: bool,
+    pub idle_since_ns: u64,
+    pub idle_ns: u64,
+}
+
+/// From where the scheduler calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Context {
+    /// No callback runs.
+    Outside,
+    /// select_cpu and enqueue, which may insert this task.
+    Insert(TaskId),
+    /// dispatch, on the CPU.
+    Dispatch,
+    /// Callbacks that hold a run queue's lock and may move no task.
+    Locked,
+    /// Timers, programs run by user space, init.
+    Unlocked,
+}
+
+/// Why a simulation ended before its time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("at {:.6} s: {text}", *at_ns as f64 / 1e9)]
+pub struct Failure {
+    pub at_ns: u64,
+    pub text: String,
+}
+
+/// The modelled kernel with a scheduler in it.
+pub struct Kernel {
+    pub machine: Machine,
+    pub costs: Costs,
+    pub now_ns: u64,
+    pub cpus: Vec<Cpu>,
+    pub tasks: Vec<Task>,
+    pub dsqs: Dsqs,
+    pub idle: IdleMasks,
+    pub online: CpuMask,
+    pub memory: Memory,
+    pub events: Events,
+    pub context: Context,
+    pub failure: Option<Failure>,
+    /// How long tasks waited after wakeups, as (task, ns).
+    pub waits: Vec<(TaskId, u64)>,
+    pub ops: Ops,
+    env: *const Env,
+}
+
+/// Where the clock begins: 0 stands for "never" in schedulers, and machines have run for a while.
+pub const START_NS: u64 = 10_000_000_000;
+
+/// The local queue of `cpu`: `SCX_DSQ_LOCAL_ON | cpu`.
+pub fn local_dsq(cpu: usize) -> u64 {
+    3 << 62 | cpu as u64
+}
+
+impl Kernel {
+    /// All CPUs idle. `env` and `ops` are those of a scheduler that stays loaded for longer than this lives.
+    pub fn new(machine: Machine, costs: Costs, env: *const Env, ops: Ops) -> Self {
+        let cpu = |cpu: usize| {
+            let idle_task = TaskStruct::new(0, "swapper", u32::MAX);
+            idle_task.flags.set(PF_IDLE);
+            idle_task.cpu.set(cpu as i32);
+            Cpu {
+                curr: None,
+                idle_task: Rc::new(idle_task),
+                charged_ns: START_NS,
+                worked_ns: START_NS,
+                speed_percent: 100,
+                runs: 0,
+                resched_at: None,
+                ticks: false,
+                idle_since_ns: START_NS,
+                idle_ns: 0,
+            }
+        };
+        let mut dsqs = Dsqs::default();
+        dsqs.create(crate::abi::DSQ_GLOBAL);
+        for cpu in 0..machine.nr_cpus() {
+            dsqs.create(local_dsq(cpu));
+        }
+        Self {
+            costs,
+            now_ns: START_NS,
+            cpus: (0..machine.nr_cpus()).map(cpu).collect(),
+            tasks: Vec::new(),
+            dsqs,
+            idle: IdleMasks::new(&machine),
+            online: CpuMask::of(0..machine.nr_cpus()),
+            memory: Memory::default(),
+            events: Events::default(),
+            context: Context::Outside,
+            failure: None,
+            waits: Vec::new(),
+            ops,
+            env,
+            machine,
+        }
+    }
+
+    /// The simulation ends with this, unless it has ended already.
+    pub fn fail(&mut self, text: impl Into<String>) {
+        self.failure.get_or_insert(Failure {
+            at_ns: self.now_ns - START_NS,
+            text: text.into(),
+        });
+    }
+
+    pub fn body(&self, task: TaskId) -> *const TaskStruct {
+        Rc::as_ptr(&self.tasks[task].body)
+    }
+
+    /// Who runs on `cpu`: a task or its idle task.
+    pub fn current(&self, cpu: usize) -> *const TaskStruct {
+        match self.cpus[cpu].curr {
+            Some(task) => self.body(task),
+            None => Rc::as_ptr(&self.cpus[cpu].idle_task),
+        }
+    }
+
+    /// The CPU that runs the scheduler's code right now.
+    pub fn this_cpu(&self) -> usize {
+        // SAFETY: the scheduler is loaded, as new() asks for.
+        unsafe { (*self.env).cpu.get() as usize }
+    }
+
+    /// Says to the scheduler on which CPU it is called. Whatever it calls back goes through the pointer that is set
+    /// here, so nobody may use a reference to the kernel before leave().
+    pub fn enter(&mut self, cpu: usize, context: Context) {
+        self.context = context;
+        let current = self.current(cpu);
+        let (now_ns, nr_words) = (self.now_ns, self.cpus.len().div_ceil(64));
+        // SAFETY: the scheduler is loaded, as new() asks for; its variables are cells to us.
+        let env = unsafe { &*self.env };
+        env.kernel.set(ptr::from_mut(self).cast());
+        env.now_ns.set(now_ns);
+        env.current.set(current);
+        env.cpu.set(cpu as i32);
+        env.nr_words.set(nr_words as u32);
+    }
+
+    pub fn leave(&mut self) {
+        self.context = Context::Outside;
+    }
+
+    /// `cpu` is to look for the next task, as CPU `by` says.
+    pub fn resched(&mut self, cpu: usize, by: usize) {
+        let ipi_ns = if cpu == by { 0 } else { self.costs.ipi_ns };
+        let exit_ns = match self.cpus[cpu].curr {
+            None => self.costs.idle_exit_ns,
+            Some(_) => 0,
+        };
+        let at = self.now_ns + ipi_ns + exit_ns;
+        if self.cpus[cpu]
+            .resched_at
+            .is_some_and(|earlier| earlier <= at)
+        {
+            return;
+        }
+        self.cpus[cpu].resched_at = Some(at);
+        self.events.push(at, Event::Resched(cpu));
+    }
+}
+
+/// Calls one of the scheduler's callbacks, if it has it: `call!(kernel, cpu, context, op(arguments))`.
+macro_rules! call {
+    ($kernel:expr, $cpu:expr, $context:expr, $op:ident($($argument:expr),*)) => {{
+        let op = $kernel.ops.$op;
+        op.map(|op| {
+            $kernel.enter($cpu, $context);
+            // SAFETY: a callback of the loaded scheduler, with arguments that live in the kernel.
+            let result = unsafe { op($($argument),*) };
+            $kernel.leave();
+            result
+        })
+    }};
+}
+pub(crate) use call;

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the simulator must show: that it repeats itself, that it is the scheduler that runs in it, and that it finds
+//! what is wrong. Counts, shares and order only.
+
+use std::process::Command;
+
+use crate::cgroups::CgroupSpec;
+use crate::machine::Machine;
+use crate::native::{Native, Scheduler};
+use crate::program::{Program, Sync};
+use crate::scenario::{Scenario, TaskSpec, Workload};
+use crate::setup::Class;
+use crate::simulation::{Outcome, Simulation};
+
+fn run(scenario: &Scenario) -> Outcome {
+    Simulation::new(scenario.clone()).unwrap().run().unwrap()
+}
+
+fn held(scenario: &Scenario) -> Outcome {
+    let outcome = run(scenario);
+    assert_eq!(outcome.failure, None, "seed {}", scenario.seed);
+    outcome
+}
+
+fn named(workload: Workload, shape: &str, scheduler: Scheduler, ms: u64) -> Scenario {
+    let machine = Machine::parse(shape).unwrap();
+    Scenario::named(workload, machine, scheduler, ms * 1_000_000, 1)
+}
+
+/// An empty machine for tasks of the test's own.
+fn of(shape: &str, scheduler: Scheduler, ms: u64, tasks: Vec<TaskSpec>) -> Scenario {
+    let mut scenario = named(Workload::Quiet, shape, scheduler, ms);
+    scenario.tasks = tasks;
+    scenario
+}
+
+fn task(name: &'static str, program: Program) -> TaskSpec {
+    TaskSpec::new(name, program)
+}
+
+fn done(outcome: &Outcome, name: &str) -> u64 {
+    let tasks = outcome.tasks.iter().filter(|task| task.name == name);
+    tasks.map(|task| task.done).sum()
+}
+
+fn stat(outcome: &Outcome, name: &str) -> u64 {
+    let found = outcome.stats.iter().find(|(stat, _)| *stat == name);
+    found.unwrap_or_else(|| panic!("no {name}")).1
+}
+
+#[test]
+fn the_same_seed_gives_the_same_events_and_another_seed_others() {
+    let [first, again, other] = [3, 3, 4].map(|seed| run(&Scenario::random(seed)));
+    assert_eq!(first, again);
+    assert!(first.nr_events > 1000, "{}", first.nr_events);
+    assert_ne!(first.hash, other.hash);
+}
+
+#[test]
+fn schedulers_beside_each_other_share_nothing() {
+    let alone = run(&Scenario::random(5)).hash;
+    std::thread::scope(|scope| {
+        let both = [5, 6].map(|seed| scope.spawn(move || run(&Scenario::random(seed)).hash));
+        let [same, _] = both.map(|thread| thread.join().unwrap());
+        assert_eq!(same, alone);
+    });
+}
+
+#[test]
+fn random_scenarios_hold() {
+    for seed in 0..40 {
+        held(&Scenario::random(seed));
+    }
+}
+
+#[test]
+fn a_launcher_gets_done_beside_noise_what_it_does_alone_and_not_under_fifo() {
+    let tokens = |workload, scheduler| {
+        let outcome = held(&named(workload, "8x2x1x1", scheduler, 400));
+        done(&outcome, "launcher") as f64
+    };
+    let quiet = tokens(Workload::Quiet, Scheduler::Gpuaware);
+    let noisy = tokens(Workload::Noisy, Scheduler::Gpuaware);
+    let fifo = tokens(Workload::Noisy, Scheduler::Fifo);
+    assert!(quiet > 100.0, "{quiet}");
+    assert!(noisy > 0.97 * quiet, "{noisy} of {quiet}");
+    assert!(fifo < 0.8 * quiet, "{fifo} of {quiet}");
+}
+
+#[test]
+fn a_cpu_is_held_while_its_launcher_sleeps_briefly() {
+    let program = Program::Launcher {
+        launch_ns: 300_000,
+        gpu_ns: 100_000,
+        sync: Sync::Block,
+    };
+    let mut launcher = task("launcher", program);
+    launcher.class = Some(Class::Launch);
+    let tasks = vec![
+        launcher,
+        task("loop", Program::Loop),
+        task("loop", Program::Loop),
+    ];
+    let mut scenario = of("2", Scheduler::Gpuaware, 300, tasks);
+    scenario.policy.hold_share = 1.0;
+    let outcome = held(&scenario);
+    let wakeups = stat(&outcome, "launch_wakeups");
+    assert!(wakeups > 500, "{wakeups}");
+    let holds = stat(&outcome, "holds");
+    assert!(holds * 2 > wakeups, "{holds} of {wakeups}");
+}
+
+#[test]
+fn weights_share_a_cpu() {
+    let mut heavy = task("loop", Program::Loop);
+    heavy.weight = 300;
+    let tasks = vec![task("loop", Program::Loop), heavy];
+    let outcome = held(&of("1", Scheduler::Gpuaware, 2000, tasks));
+    let ratio = outcome.tasks[1].cpu_ns as f64 / outcome.tasks[0].cpu_ns as f64;
+    assert!((2.7..3.3).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn weights_of_cgroups_share_a_cpu_whatever_is_in_them() {
+    let group = |weight| CgroupSpec {
+        parent: None,
+        weight,
+        quota_us: None,
+    };
+    let within = |cgroup| TaskSpec {
+        cgroup: Some(cgroup),
+        ..task("loop", Program::Loop)
+    };
+    let tasks = vec![within(0), within(1), within(1), within(1)];
+    let mut scenario = of("1", Scheduler::Gpuaware, 4000, tasks);
+    scenario.cgroups = vec![group(100), group(100)];
+    let outcome = held(&scenario);
+    let share = outcome.tasks[0].cpu_ns as f64 / 4e9;
+    assert!((0.46..0.54).contains(&share), "{share}");
+}
+
+#[test]
+fn a_cgroup_has_no_more_than_its_limit() {
+    let mut capped = task("loop", Program::Loop);
+    capped.cgroup = Some(0);
+    let mut scenario = of("2", Scheduler::Gpuaware, 2000, vec![capped]);
+    scenario.cgroups = vec![CgroupSpec {
+        parent: None,
+        weight: 100,
+        quota_us: Some(40_000),
+    }];
+    let outcome = held(&scenario);
+    let share = outcome.tasks[0].cpu_ns as f64 / 2e9;
+    assert!((0.3..0.45).contains(&share), "{share}");
+    assert!(stat(&outcome, "capped") > 10);
+}
+
+#[test]
+fn a_task_leaves_the_cpus_that_it_may_not_use_any_more() {
+    let mut moved = task("loop", Program::Loop);
+    moved.changes = vec![(100_000_000, vec![1]), (200_000_000, vec![0])];
+    let outcome = held(&of("2", Scheduler::Gpuaware, 300, vec![moved]));
+    assert!(outcome.tasks[0].cpu_ns > 290_000_000);
+    assert!(outcome.tasks[0].switches >= 2);
+}
+
+#[test]
+fn threads_of_a_core_slow_each_other_down() {
+    let periodic = Program::Periodic {
+        run_ns: 1_000_000,
+        sleep_ns: 1000,
+        runs: 0,
+    };
+    let rounds = |shape: &str| {
+        let tasks = vec![task("io", periodic), task("io", periodic)];
+        done(&held(&of(shape, Scheduler::Fifo, 500, tasks)), "io") as f64
+    };
+    let ratio = rounds("2x1x1x2") / rounds("2");
+    assert!((0.55..0.75).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn an_idle_cpu_beside_a_task_that_waits_is_found() {
+    // When its slice is over, the first one goes back to the one queue, and FIFO wakes nobody for it.
+    let mut pinned = task("loop", Program::Loop);
+    pinned.cpus = Some(vec![0]);
+    let scenario = of(
+        "2",
+        Scheduler::Fifo,
+        200,
+        vec![task("loop", Program::Loop), pinned],
+    );
+    held(&scenario);
+    let mut simulation = Simulation::new(scenario).unwrap();
+    simulation.watch.promises.idle_ns = Some(10_000_000);
+    let failure = simulation.run().unwrap().failure.unwrap();
+    assert!(failure.text.contains("CPU 1 is idle"), "{failure}");
+}
+
+#[test]
+fn a_task_that_waits_for_longer_than_promised_is_found() {
+    let tasks = (0..20).map(|_| task("loop", Program::Loop)).collect();
+    let mut simulation = Simulation::new(of("1", Scheduler::Fifo, 600, tasks)).unwrap();
+    simulation.watch.promises.wait_ns = Some(300_000_000);
+    let failure = simulation.run().unwrap().failure.unwrap();
+    assert!(failure.text.contains("has waited for"), "{failure}");
+}
+
+#[test]
+fn a_scheduler_that_calls_what_the_simulator_lacks_is_refused() {
+    let error = Native::load(Scheduler::Gpuaware.object(), &[])
+        .err()
+        .unwrap();
+    assert!(error.to_string().contains("create_dsq"), "{error:#}");
+}
+
+#[test]
+fn a_large_machine_is_simulated() {
+    let outcome = held(&named(
+        Workload::Noisy,
+        "128x8x2x2",
+        Scheduler::Gpuaware,
+        60,
+    ));
+    assert!(stat(&outcome, "background_queued") > 1000);
+}
+
+#[test]
+fn preferred_cpus_that_the_machine_does_not_have_are_refused() {
+    let mut scenario = named(Workload::Quiet, "2", Scheduler::Gpuaware, 1);
+    scenario.policy.preferred = vec![7];
+    let error = Simulation::new(scenario).err().unwrap();
+    assert!(error.to_string().contains("preferred CPUs"), "{error:#}");
+}
+
+/// scx_gpuaware with a fault: `schedulers/mutants/`.
+fn mutant(name: &str) -> Vec<u8> {
+    let object = std::env::temp_dir().join(format!("sim-{name}-{}.so", std::process::id()));
+    let compiled = Command::new(env!("SIM_CLANG"))
+        .args(env!("SIM_CFLAGS").split(' '))
+        .args(["-Ishim", "-I../bpf", "shim/runtime.c", "-o"])
+        .arg(&object)
+        .arg(format!("schedulers/mutants/{name}.bpf.c"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status();
+    assert!(compiled.unwrap().success(), "{name}");
+    let bytes = std::fs::read(&object).unwrap();
+    std::fs::remove_file(&object).unwrap();
+    bytes
+}
+
+/// Does one of 300 random scenarios, which hold as the scheduler is, fail with `object` for that reason?
+fn is_found(object: &[u8], reason: &str) -> bool {
+    let fails = |seed: &u64| {
+        let simulation = Simulation::with_object(Scenario::random(*seed), object).unwrap();
+        let failure = simulation.run().unwrap().failure;
+        failure.is_some_and(|failure| failure.text.contains(reason))
+    };
+    let seed = (51..351).find(fails);
+    seed.is_some_and(|seed| run(&Scenario::random(seed)).failure.is_none())
+}
+
+#[test]
+fn a_scheduler_that_forgets_to_wake_idle_cpus_is_found() {
+    assert!(is_found(&mutant("lost_kick"), "is idle while"));
+}
+
+#[test]
+fn a_scheduler_that_lets_the_light_starve_is_found() {
+    assert!(is_found(&mutant("no_overdue"), "has waited for"));
+}
+
+#[test]
+fn a_hold_that_nobody_ends_is_found() {
+    let program = Program::Periodic {
+        run_ns: 300_000,
+        sleep_ns: 100_000,
+        runs: 50,
+    };
+    let mut launcher = task("launcher", program);
+    launcher.class = Some(Class::Launch);
+    let tasks = vec![
+        launcher,
+        task("loop", Program::Loop),
+        task("loop", Program::Loop),
+    ];
+    let mut scenario = of("2", Scheduler::Gpuaware, 300, tasks);
+    scenario.policy.hold_share = 1.0;
+    held(&scenario);
+    let simulation = Simulation::with_object(scenario, &mutant("endless_hold")).unwrap();
+    let failure = simulation.run().unwrap().failure.unwrap();
+    assert!(failure.text.contains("CPU 1 is idle while"), "{failure}");
+}
