@@ -204,6 +204,7 @@ fn c_graph(folder: &Path, prefix: &str) -> Graph {
 fn no_file_of_the_bench_is_part_of_a_circle() {
     for folder in [
         "bench/src",
+        "bench/workloads/busy/src",
         "bench/workloads/llm_client/src",
         "bench/workloads/llm_server/src",
     ] {

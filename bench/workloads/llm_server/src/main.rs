@@ -10,16 +10,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use busy::Sync;
 use clap::Parser;
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
 use engine::{Engine, EngineReport, Message};
-use profile::{Profile, Sync, UsageError};
+use profile::{Profile, UsageError};
 
 mod api;
-mod clock;
-mod driver;
 mod engine;
 mod profile;
 mod protocol;
