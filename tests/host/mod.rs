@@ -14,6 +14,7 @@ mod matrices;
 mod neighbours;
 mod package;
 mod pin;
+mod pipelines;
 mod pipes;
 mod policy;
 mod report;

@@ -87,6 +87,21 @@ pub struct CpuSeconds {
 }
 
 impl Usage {
+    /// What came since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            context_switches: Switches {
+                voluntary: self.context_switches.voluntary - earlier.context_switches.voluntary,
+                involuntary: self.context_switches.involuntary
+                    - earlier.context_switches.involuntary,
+            },
+            cpu_s: CpuSeconds {
+                user: self.cpu_s.user - earlier.cpu_s.user,
+                sys: self.cpu_s.sys - earlier.cpu_s.sys,
+            },
+        }
+    }
+
     pub fn of_this_thread() -> Result<Self> {
         let usage = getrusage(UsageWho::RUSAGE_THREAD).context("cannot read the thread's usage")?;
         let seconds =

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The workload `pipeline`: graphs that cannot be run are refused with a way out; what runs gives account of every item.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use super::serving::{program, report, server};
+use crate::process::{Process, alone_with_cuda, code, lab_folder};
+
+const LINE: &str = "description = \"d\"\n[stage.a]\narrive = { loop = \"open\", rate = 5 }\n[stage.b]\nfrom = [\"a\"]\n";
+
+/// What it says of a graph, and its exit code.
+fn refused(text: &str) -> (String, i32) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("g.toml");
+    std::fs::write(&file, text).unwrap();
+    let output = (program("pipeline").arg(&file).stderr(Stdio::piped()))
+        .output()
+        .unwrap();
+    assert!(output.stdout.is_empty());
+    let said = String::from_utf8(output.stderr).unwrap();
+    let path = format!("{}:", file.display());
+    (said.replace(&path, "g.toml:"), code(output.status))
+}
+
+#[test]
+fn a_graph_that_cannot_be_run_is_one_error_with_a_way_out() {
+    for (lines, place, words) in [
+        (
+            "[stage.c]\nfrom = [\"x\"]\n",
+            "g.toml:7: stage.c.from: ",
+            "there is a, b, c",
+        ),
+        (
+            "queue = 0\n",
+            "g.toml:6: stage.b.queue: ",
+            "expected 1 to 1000000, got 0",
+        ),
+        (
+            "[stage.c]\nfrom = [\"b\", \"d\"]\n[stage.d]\nfrom = [\"c\"]\n",
+            "g.toml:7: stage.c.from: ",
+            "got c -> d -> c",
+        ),
+        (
+            "[stage.c]\nfrom = [\"a\", \"b\"]\njoin = {}\n",
+            "g.toml:8: stage.c.join.by: ",
+            "add the key",
+        ),
+    ] {
+        let (said, code) = refused(&format!("{LINE}{lines}"));
+        assert!(
+            said.starts_with(&format!("pipeline: error: {place}")),
+            "{said}"
+        );
+        assert!(said.contains(words) && said.lines().count() == 1, "{said}");
+        assert_eq!(code, 2);
+    }
+}
+
+fn count(document: &Value, key: &str) -> u64 {
+    document[key]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no count {key}: {document}"))
+}
+
+fn pipeline(words: &[&str]) -> Process {
+    let mut command = program("pipeline");
+    command
+        .args(words)
+        .args(["--warmup", "0.2", "--drain", "20"])
+        .env("LD_LIBRARY_PATH", lab_folder())
+        .env("FAKECUDA_DEVICES", "4");
+    Process::start(command)
+}
+
+#[test]
+fn stages_on_gpus_give_account_of_every_request() {
+    let _alone = alone_with_cuda();
+    let mut process = pipeline(&[
+        "preflmr",
+        "--duration",
+        "1",
+        "--slo-ms",
+        "60000",
+        "--set",
+        "stage.source.arrive.rate=20",
+        "--set",
+        "stage.vision.message.bytes=[1000]",
+    ]);
+    let document = report(&mut process);
+    assert_eq!(document["workload"], "pipeline");
+    let offered = count(&document, "offered");
+    assert!(offered > 3, "{offered}");
+    assert_eq!(count(&document, "completed"), offered);
+    assert_eq!(document["slo"][0]["missed"], 0);
+    assert_eq!(
+        document["latency_us"].as_array().unwrap().len() as u64,
+        offered
+    );
+    // text, three times vision, cross, three times search.
+    let launching = document["threads_detail"].as_array().unwrap();
+    assert!((6..=8).contains(&launching.len()), "{launching:?}");
+    // No stage can be faster than its GPU: vision takes 32 ms for one item, and cross and search come after it.
+    let least = document["latency_us"].as_array().unwrap().iter();
+    assert!(least.map(|us| us.as_u64().unwrap()).min().unwrap() > 54_000);
+    assert_eq!(document["stages"]["cross"]["items"].as_u64(), Some(offered));
+}
+
+#[test]
+fn requests_to_a_server_are_timed_at_the_hand_over() {
+    let _alone = alone_with_cuda();
+    let (mut server, url) = server("0.9");
+    let url = format!("stage.handoff.http.url={url}");
+    let mut process = pipeline(&[
+        "vectraflow-p1",
+        "--duration",
+        "1.5",
+        "--set",
+        &url,
+        "--set",
+        "stage.handoff.http.max_tokens=2",
+    ]);
+    let document = report(&mut process);
+    server.signal(Signal::SIGINT);
+    let served = report(&mut server);
+
+    let completed = count(&document, "completed");
+    assert!(completed > 3, "{document}");
+    assert_eq!(count(&document, "failed"), 0, "{}", document["errors"]);
+    assert_eq!(
+        completed + count(&document, "filtered"),
+        count(&document, "offered")
+    );
+    assert!(served["tokens"].as_u64().unwrap() >= 2 * completed);
+    let edges = document["edges"].as_array().unwrap().iter();
+    let handoff: Vec<&Value> = edges.filter(|edge| edge["to"] == "handoff").collect();
+    assert_eq!(handoff[0]["delay_ms"]["count"].as_u64(), Some(completed));
+    // The busy-wait of 5 ms is before it.
+    assert!(handoff[0]["age_ms"]["mean"].as_f64().unwrap() >= 5.0);
+    assert_eq!(
+        document["stages"]["handoff"]["rpc_ms"]["count"].as_u64(),
+        Some(completed)
+    );
+}
+
+#[test]
+fn it_goes_on_until_its_input_ends() {
+    let mut command = program("pipeline");
+    command
+        .args([
+            "windflow",
+            "--duration",
+            "0.2",
+            "--warmup",
+            "0.1",
+            "--until-eof",
+        ])
+        .stdin(Stdio::piped());
+    let mut process = Process::start(command);
+    process.wait_for_line("pipeline: measured", Duration::from_secs(30));
+    assert!(!process.has_ended());
+    process.close_stdin();
+    let document = report(&mut process);
+    assert_eq!(count(&document, "offered"), count(&document, "completed"));
+}
