@@ -41,7 +41,7 @@ fn a_graph_that_cannot_be_run_is_one_error_with_a_way_out() {
         ),
         (
             "[stage.c]\nfrom = [\"b\", \"d\"]\n[stage.d]\nfrom = [\"c\"]\n",
-            "g.toml:7: stage.c.from: ",
+            "g.toml:9: stage.d.from: ",
             "got c -> d -> c",
         ),
         (
@@ -113,12 +113,11 @@ fn stages_on_gpus_give_account_of_every_request() {
 fn requests_to_a_server_are_timed_at_the_hand_over() {
     let _alone = alone_with_cuda();
     let (mut server, url) = server("0.9");
-    let url = format!("stage.handoff.http.url={url}");
     let mut process = pipeline(&[
         "vectraflow-p1",
         "--duration",
         "1.5",
-        "--set",
+        "--base-url",
         &url,
         "--set",
         "stage.handoff.http.max_tokens=2",

@@ -71,6 +71,10 @@ struct Options {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 
+    /// The server that all stages with http call, instead of the graph's.
+    #[arg(long, value_name = "URL", value_parser = http_url)]
+    base_url: Option<String>,
+
     /// Read and check the graph, and nothing else.
     #[arg(long)]
     check: bool,
@@ -113,6 +117,14 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
+fn http_url(text: &str) -> Result<String, String> {
+    if text.starts_with("http://") {
+        Ok(text.trim_end_matches('/').to_owned())
+    } else {
+        Err(format!("expected http://HOST:PORT, got {text:?}"))
+    }
+}
+
 /// The graph's text cannot be read: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -130,7 +142,13 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<()> {
-    let graph = read(options)?;
+    let mut graph = read(options)?;
+    if let Some(url) = &options.base_url {
+        let stages = graph.stages.iter_mut();
+        stages
+            .filter_map(|stage| stage.http.as_mut())
+            .for_each(|http| http.url.clone_from(url));
+    }
     if options.check {
         return Ok(());
     }
@@ -192,6 +210,8 @@ mod tests {
     fn flags_are_consistent_and_bounded() {
         Options::command().debug_assert();
         assert!(positive("0").is_err() && positive("nan").is_err());
+        assert_eq!(http_url("http://h:1/"), Ok("http://h:1".to_owned()));
+        assert!(http_url("https://h").is_err());
     }
 
     #[test]

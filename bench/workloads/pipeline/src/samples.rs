@@ -89,6 +89,10 @@ mod tests {
         few.join(many);
         assert!(few.every() > 1);
         let every = few.every();
-        assert!(few.sorted().iter().all(|(request, _)| request % every == 0));
+        assert!(
+            few.sorted()
+                .iter()
+                .all(|(request, _)| request.is_multiple_of(every))
+        );
     }
 }
