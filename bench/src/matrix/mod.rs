@@ -14,4 +14,4 @@ pub use model::{Cgroups, Matrix};
 pub use reference::{Reference, ReferenceRow};
 pub use scalar::check_seconds;
 pub use served::{Client, Requests, Served, Server};
-pub use workload::{Driver, GpuLaunch, LlmServer, Program, Trace, Workload};
+pub use workload::{Driver, GpuLaunch, LlmServer, Pipeline, Program, Trace, Workload};
