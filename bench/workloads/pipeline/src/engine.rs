@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -70,8 +70,8 @@ impl Running {
             account: Arc::new(Account::new(plan.duration)),
             seed: plan.seed,
             slo_ms: plan.slo_ms.clone(),
-            quit: false.into(),
-            past: 0.into(),
+            quit: AtomicBool::new(false),
+            past: AtomicUsize::new(0),
             errors: Mutex::default(),
             device_name: Mutex::default(),
             graph,

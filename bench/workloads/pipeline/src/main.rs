@@ -223,6 +223,19 @@ mod tests {
     }
 
     #[test]
+    fn examples_of_the_documentation_are_good() {
+        let page = include_str!("../../../../docs/pipelines.md");
+        let blocks = page.split("```toml\n").skip(1);
+        let examples = blocks.filter_map(|rest| rest.split("```").next());
+        let examples: Vec<&str> = examples.collect();
+        assert_eq!(examples.len(), 4);
+        for text in examples {
+            let graph = graph::read("docs/pipelines.md", text, &[]);
+            assert!(graph.is_ok(), "{}", graph.unwrap_err());
+        }
+    }
+
+    #[test]
     fn a_graph_that_is_not_there_is_bad_usage() {
         let options = Options::parse_from(["pipeline", "/no/such.toml"]);
         let error = read(&options).unwrap_err();

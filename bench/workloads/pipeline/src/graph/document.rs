@@ -67,7 +67,7 @@ impl<'a> Document<'a> {
         let parse = |text| DeTable::parse(text).map_err(|error| wrong(&error));
         let mut table = parse(self.text)?.into_inner();
         for change in &self.changes {
-            merge(&mut table, parse(change)?.into_inner());
+            merge(&mut table, parse(change.as_str())?.into_inner());
         }
         T::deserialize(Deserializer::from(Spanned::new(0..0, table))).map_err(|error| wrong(&error))
     }
