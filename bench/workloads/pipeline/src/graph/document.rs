@@ -67,7 +67,8 @@ impl<'a> Document<'a> {
         let parse = |text| DeTable::parse(text).map_err(|error| wrong(&error));
         let mut table = parse(self.text)?.into_inner();
         for change in &self.changes {
-            merge(&mut table, parse(change.as_str())?.into_inner());
+            let changed = parse(change.as_str())?.into_inner();
+            merge(&mut table, changed, depth(change));
         }
         T::deserialize(Deserializer::from(Spanned::new(0..0, table))).map_err(|error| wrong(&error))
     }
@@ -117,13 +118,21 @@ fn quoted(change: &str) -> String {
     }
 }
 
-/// Tables become one; of two other values the new one stays.
-fn merge<'a>(into: &mut DeTable<'a>, from: DeTable<'a>) {
+/// How many names the key of a change has.
+fn depth(change: &str) -> usize {
+    let key = change.split('=').next().unwrap_or_default();
+    key.split('.').count()
+}
+
+/// Tables that the key of a change leads through become one; what it leads to, `depth` tables down, is replaced.
+fn merge<'a>(into: &mut DeTable<'a>, from: DeTable<'a>, depth: usize) {
     for (key, value) in from {
         let span = value.span();
         let old = into.get_mut(&**key.get_ref()).map(Spanned::get_mut);
         match (old, value.into_inner()) {
-            (Some(DeValue::Table(old)), DeValue::Table(new)) => merge(old, new),
+            (Some(DeValue::Table(old)), DeValue::Table(new)) if depth > 1 => {
+                merge(old, new, depth - 1);
+            }
             (_, new) => {
                 // The key as well as the value: an unknown one is looked for where it was written.
                 into.remove(&**key.get_ref());
@@ -153,6 +162,13 @@ mod tests {
         assert_eq!(b["d"].as_str(), Some("some words"));
         assert_eq!(b["e"]["f"].as_array().unwrap().len(), 2);
         assert_eq!(table["a"].as_integer(), Some(1));
+    }
+
+    #[test]
+    fn a_table_that_is_given_whole_replaces_the_old_one() {
+        let table = read(TEXT, &["b={ d = \"y\" }"]).unwrap();
+        let b = table["b"].as_table().unwrap();
+        assert_eq!((b.len(), b["d"].as_str()), (1, Some("y")));
     }
 
     #[test]

@@ -179,6 +179,9 @@ fn a_parameter_is_changed_from_outside() {
     let set = |change: &str| read("g.toml", LINE, &[change.to_owned()]);
     let graph = set("stage.work.cpu.us=2000").unwrap();
     assert_eq!(graph.stages[1].cpu.unwrap().us, 2000.0);
+    let surge =
+        "stage.source.arrive={ loop = \"open\", phases = [{ items = 5, rate = 1 }, { rate = 9 }] }";
+    assert!(set(surge).is_ok(), "{:?}", set(surge));
     let found = set("stage.work.queue=0").unwrap_err().to_string();
     assert!(
         found.starts_with("--set stage.work.queue=0: stage.work.queue: expected 1 to"),
