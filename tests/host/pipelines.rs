@@ -134,6 +134,7 @@ fn requests_to_a_server_are_timed_at_the_hand_over() {
         count(&document, "offered")
     );
     assert!(served["tokens"].as_u64().unwrap() >= 2 * completed);
+    assert_eq!(document["calling_detail"][0]["name"], "handoff0");
     let edges = document["edges"].as_array().unwrap().iter();
     let handoff: Vec<&Value> = edges.filter(|edge| edge["to"] == "handoff").collect();
     assert_eq!(handoff[0]["delay_ms"]["count"].as_u64(), Some(completed));

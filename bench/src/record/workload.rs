@@ -87,6 +87,9 @@ pub struct Pipeline {
     pub launches_in_all: u64,
     pub context_switches: Switches,
     pub threads_detail: Vec<LaunchThread>,
+    /// Its threads that call a server.
+    #[serde(default)]
+    pub calling_detail: Vec<LaunchThread>,
     /// CPUs that all its threads kept busy in the measured window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_cpus: Option<f64>,
@@ -106,6 +109,8 @@ pub struct Switches {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LaunchThread {
     pub tid: i64,
+    /// Of one that calls a server its first call.
+    #[serde(alias = "first_call_monotonic_ns")]
     pub first_launch_monotonic_ns: u64,
     #[serde(flatten)]
     pub rest: Rest,
@@ -173,6 +178,22 @@ impl WorkloadReport {
             Self::Pipeline(pipeline) => &pipeline.threads_detail,
             Self::LlmServing(serving) => &serving.server.threads_detail,
         }
+    }
+
+    /// The class that a scheduler should find by itself, and the threads that should have it: those that launch, of a
+    /// pipeline where none does those that call a server.
+    pub fn threads_to_find(&self) -> (&'static str, &[LaunchThread]) {
+        match self {
+            Self::Pipeline(pipeline) if pipeline.threads_detail.is_empty() => {
+                ("handoff", &pipeline.calling_detail)
+            }
+            _ => ("launch", self.launch_threads()),
+        }
+    }
+
+    /// A pipeline that neither launches nor calls.
+    pub fn has_nobody_to_find(&self) -> bool {
+        matches!(self, Self::Pipeline(_)) && self.threads_to_find().1.is_empty()
     }
 
     /// The processes of a server that does not say which of its threads launch.
@@ -243,6 +264,7 @@ mod tests {
         assert!((parsed.tokens_per_s() - 1.5).abs() < 1e-9);
         assert_eq!(parsed.token_ms(), [1.0, 2.0, 3.0]);
         assert!(parsed.client().is_none() && parsed.launcher_cpus().is_none());
+        assert!(parsed.has_nobody_to_find());
         let back = serde_json::to_value(&parsed).unwrap();
         assert_eq!(back["edges"][0]["to"], "b", "what is not known is kept");
     }

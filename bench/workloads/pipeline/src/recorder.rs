@@ -26,7 +26,9 @@ pub struct Recorder {
     pub ends: Ends,
     pub places: Places,
     pub launches: u64,
+    /// Of the whole run, as the first call of a server.
     pub first_launch_ns: Option<u64>,
+    pub first_call_ns: Option<u64>,
     before: Option<Snapshot>,
     after: Option<Snapshot>,
 }

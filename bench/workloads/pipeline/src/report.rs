@@ -42,6 +42,7 @@ pub fn document(asked: &Asked<'_>, measured: Measured) -> Value {
         map.extend(outcomes);
     }
     map.extend(launching(&measured.threads));
+    map.insert("calling_detail".to_owned(), calling(&measured.threads));
     map.insert(
         "end_to_end_ms".to_owned(),
         measured.ends.latency.milliseconds(),
@@ -120,6 +121,15 @@ fn thread_of(thread: &Recorder) -> Value {
         "context_switches": usage.context_switches,
         "items_on_cpu": places,
     })
+}
+
+/// Threads that call a server, as those that launch.
+fn calling(threads: &[Recorder]) -> Value {
+    let all = threads.iter().filter_map(|thread| {
+        let first_ns = thread.first_call_ns?;
+        Some(json!({"tid": thread.tid, "first_call_monotonic_ns": first_ns, "name": thread.name}))
+    });
+    all.collect()
 }
 
 /// Of the threads that launch, in the words of gpu_launch.

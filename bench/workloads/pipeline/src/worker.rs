@@ -153,6 +153,9 @@ impl Worker {
         let size = batch.len() as u64;
         let done = match &self.rpc {
             Some(rpc) => {
+                if self.recorder.first_call_ns.is_none() {
+                    self.recorder.first_call_ns = Some(busy::monotonic_ns()?);
+                }
                 let rpc_began = Instant::now();
                 let done = call_all(rpc, batch, &self.shared);
                 if counted > 0 {
