@@ -22,6 +22,8 @@ pub(super) const MEASURING: &str = "pipeline: measuring";
 /// It goes on until it is released.
 pub(super) const MEASURED: &str = "pipeline: measured";
 const WARMUP_S: u32 = 1;
+/// vLLM's, by which policies name a server: `connects_to`.
+const PORT: &str = "8000";
 
 /// Starts the server that the graph calls, if there is one.
 pub(super) fn server(workload: &Pipeline, place: Place) -> Result<Option<Child>> {
@@ -41,7 +43,7 @@ fn server_command(workload: &Pipeline, place: Place) -> Result<Option<Command>> 
         .map(OsString::from)
         .into();
     line.push(place.target.join("release/llm_server").into());
-    line.extend(["--profile", &server.profile, "--port", "0"].map(OsString::from));
+    line.extend(["--profile", &server.profile, "--port", PORT].map(OsString::from));
     line.extend(["--gpu-memory-utilization", &share].map(OsString::from));
     with_driver(&line, &place.target.join("lab"), workload.driver).map(Some)
 }
@@ -127,7 +129,7 @@ mod tests {
         assert!(server.starts_with("taskset -c 0"), "{server}");
         assert!(
             server.ends_with(
-                "chrt --fifo 1 /t/release/llm_server --profile chat --port 0 --gpu-memory-utilization 0.6"
+                "chrt --fifo 1 /t/release/llm_server --profile chat --port 8000 --gpu-memory-utilization 0.6"
             ),
             "{server}"
         );
