@@ -164,5 +164,26 @@ fn it_goes_on_until_its_input_ends() {
     assert!(!process.has_ended());
     process.close_stdin();
     let document = report(&mut process);
+    assert_eq!(
+        document["cpu_s"]["user"].to_string(),
+        "0.0",
+        "nobody launches"
+    );
     assert_eq!(count(&document, "offered"), count(&document, "completed"));
+}
+
+#[test]
+fn a_reader_that_is_gone_is_an_error() {
+    let mut command = program("pipeline");
+    let full = std::fs::File::create("/dev/full").unwrap();
+    command
+        .args(["windflow", "--duration", "0.1", "--warmup", "0.1"])
+        .stdout(full);
+    let mut process = Process::start(command);
+    assert_eq!(code(process.wait(Duration::from_secs(30))), 1);
+    let said = process.log.last().unwrap();
+    assert!(
+        said.starts_with("pipeline: error: cannot write the report"),
+        "{said}"
+    );
 }

@@ -2,6 +2,7 @@
 //! `pipeline`: stages, threads and queues as a graph says, measured stage by stage, hand-over by hand-over, and from end
 //! to end.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -171,9 +172,8 @@ fn run(options: &Options) -> Result<()> {
         graph: &graph,
         plan: &plan,
     };
-    let document = serde_json::to_string(&report::document(&asked, measured));
-    println!("{}", document.context("cannot write the report")?);
-    Ok(())
+    let document = report::document(&asked, measured);
+    writeln!(std::io::stdout(), "{document}").context("cannot write the report")
 }
 
 fn read(options: &Options) -> Result<Graph> {
@@ -195,8 +195,8 @@ fn watch(running: &Running) -> Result<()> {
     loop {
         std::thread::sleep(Duration::from_secs(1));
         running.must_live()?;
-        let line = serde_json::to_string(&running.take_places());
-        println!("{}", line.context("cannot write where threads worked")?);
+        let line = serde_json::json!(running.take_places());
+        writeln!(std::io::stdout(), "{line}").context("cannot write where threads worked")?;
     }
 }
 

@@ -140,7 +140,8 @@ fn launching(threads: &[Recorder]) -> Map<String, Value> {
         .collect();
     let spent = || all.iter().map(|(thread, _)| thread.spent());
     let seconds = |of: fn(&busy::CpuSeconds) -> f64| -> f64 {
-        spent().map(|(usage, _)| of(&usage.cpu_s)).sum()
+        // The sum of no numbers at all would be -0.
+        spent().fold(0.0, |sum, (usage, _)| sum + of(&usage.cpu_s))
     };
     let switches = |of: fn(&busy::Switches) -> i64| -> i64 {
         spent().map(|(usage, _)| of(&usage.context_switches)).sum()
