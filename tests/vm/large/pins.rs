@@ -47,7 +47,12 @@ impl Pipeline {
     fn start() -> Self {
         let mut command = Command::new(repository().join("target/release/pipeline"));
         let mut child = command
-            .args(["windflow", "--set", "stage.source.arrive.rate=100", "--watch"])
+            .args([
+                "windflow",
+                "--set",
+                "stage.source.arrive.rate=100",
+                "--watch",
+            ])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
