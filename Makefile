@@ -7,11 +7,14 @@ BENCH    := $(TARGET)/release/gpuaware-bench
 DIST     := $(TARGET)/dist
 CARGO_DEB := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/scx_gpuaware/cargo-deb/bin/cargo-deb
 PREFIX   ?= /usr/local
+# What `scx_gpuaware --version` says beside the version.
+export GPUAWARE_REVISION := $(shell git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)
 DESTDIR  ?=
 # What make test-full tries the scheduler on: each series that the distribution has complete from 6.16 on, and its newest.
 KERNELS  ?= 6.16 6.17 6.18 7.3
 # As in the package: Cargo.toml.
-DOCUMENTS = docs/*.md scheds/policies/*.toml hints/gpuaware.* packaging/grafana/*.json bench/workloads/llm_*/README.md
+DOCUMENTS = docs/*.md docs/decisions/*.md scheds/policies/*.toml hints/gpuaware.* packaging/grafana/*.json \
+            bench/workloads/llm_*/README.md
 C_FILES   = $(shell git ls-files '*.c' '*.h' '*.cpp' '*.hpp' '*.cu')
 
 .DEFAULT_GOAL := help
@@ -47,7 +50,7 @@ lint: setup ## Check formatting and lints: rustfmt, clippy, clang-format, shellc
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --release -- -D warnings
 	clang-format-19 --dry-run --Werror $(C_FILES)
-	shellcheck packaging/*.sh bench/*.sh packaging/debian/postrm .ci/run tests/*.sh tests/data/sysfs/record.sh
+	shellcheck packaging/*.sh bench/*.sh packaging/debian/postrm .ci/run tests/*.sh tests/data/sysfs/record.sh fuzz/run.sh
 
 deb: build ## Build the Debian package into target/debian
 	$(TARGET)/release/scx_gpuaware generate $(DIST)

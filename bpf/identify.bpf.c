@@ -188,17 +188,20 @@ int BPF_PROG(process_execed, struct task_struct *p, s32 old_pid, struct linux_bi
 	struct gpuaware_event event = {
 		.tid = tid_of(p), .tgid = tgid_of(p), .kind = GPUAWARE_EVENT_EXECED};
 	u32 tgid = event.tgid;
+	bool had_class = false;
 
 	bpf_task_storage_delete(&hints, p);
-	if (mark)
-		mark->refused_hint = GPUAWARE_CLASS_NONE;
-	if (mark && (mark->named_rules || mark->observed || mark->refused || mark->hinted_class)) {
+	if (mark) {
+		/* Who was refused had no class: nobody is to be judged anew for him. */
+		had_class = mark->named_rules || mark->observed || mark->hinted_class;
 		mark->hinted_class = GPUAWARE_CLASS_NONE;
 		mark->named_rules = 0;
 		mark->observed = 0;
 		mark->refused = 0;
-		class_changed();
+		mark->refused_hint = GPUAWARE_CLASS_NONE;
 	}
+	if (had_class)
+		class_changed();
 	bpf_map_delete_elem(&gpu_tgids, &tgid);
 	tell(&event);
 	return 0;

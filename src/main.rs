@@ -6,5 +6,7 @@ use std::process::ExitCode;
 use scx_gpuaware::cli::{self, Cli};
 
 fn main() -> ExitCode {
-    cli::main(Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit()))
+    // From make. Here and not in the library: another revision compiles this file only.
+    let revision = option_env!("GPUAWARE_REVISION").filter(|revision| !revision.is_empty());
+    cli::main(Cli::read(std::env::args_os(), revision).unwrap_or_else(|error| error.exit()))
 }

@@ -150,6 +150,16 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_is_written_twice_is_named() {
+        let parsed = |text: &str| parse::<toml::Table>(Path::new("a.toml"), text);
+        let error = |text: &str| parsed(text).unwrap_err().to_string();
+        let twice = error("[run]\ncells = 1\ncells = 2\n");
+        assert_eq!(twice, "a.toml:3: cells: duplicate key");
+        let table = error("[run]\ncells = 1\n[run]\n");
+        assert_eq!(table, "a.toml:3: [run]: duplicate key");
+    }
+
+    #[test]
     fn names_the_file_that_cannot_be_read() {
         let error = read::<toml::Table>(Path::new("/no/such.toml")).unwrap_err();
         assert!(

@@ -1,84 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `gpuaware-bench`: boots the lab, runs comparisons, reports them.
+//! The `gpuaware-bench` program. All of it is the library's, so that a fuzzer reaches what parses.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use cli::{Cli, Command};
-
-// First: the others print.
-#[macro_use]
-mod print;
-
-mod arm;
-mod bpf;
-mod cgroup;
-mod cli;
-mod compare;
-mod cpus;
-mod datafile;
-mod exec;
-mod folders;
-mod interrupt;
-mod keep;
-mod kernel_release;
-mod lab;
-mod list;
-mod load;
-mod matrix;
-mod need;
-mod neighbour;
-mod plan;
-mod pool;
-mod process;
-mod procstat;
-mod program;
-mod record;
-mod report;
-mod results;
-mod run;
-mod sched_attr;
-mod stats;
-mod study;
-mod tracer;
-mod watchdog;
-mod words;
-mod workload;
-
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::List(folders) => list::main(&folders).map(|()| ExitCode::SUCCESS),
-        Command::Run(options) => {
-            run::main(&options).and_then(|done| done.map_or(Ok(ExitCode::SUCCESS), report_on))
-        }
-        Command::Report { dir, check } => {
-            report::write(&dir, true).map(|passed| ExitCode::from(u8::from(check && !passed)))
-        }
-        Command::Keep { dir, output } => report::write(&dir, false)
-            .and_then(|_| keep::keep(&dir, &output))
-            .map(|()| ExitCode::SUCCESS),
-        Command::Compare(options) => compare::main(&options),
-        Command::Pool(options) => pool::main(&options).map(|()| ExitCode::SUCCESS),
-        Command::Results(options) => results::main(&options).map(|()| ExitCode::SUCCESS),
-        Command::Lab(options) => lab::main(&options),
-        Command::Exec(options) => exec::main(&options).map(|()| ExitCode::SUCCESS),
-        Command::Watchdog => watchdog::main().map(|()| ExitCode::SUCCESS),
-    };
-    let code = result.unwrap_or_else(|error| {
-        eprintln!("gpuaware-bench: error: {error:#}");
-        // A data file or a name that the user gave is bad usage; all else failed while running.
-        let usage = error.downcast_ref::<datafile::DataError>().is_some();
-        ExitCode::from(if usage { 2 } else { 1 })
-    });
-    print::problem().map_or(code, |error| {
-        eprintln!("gpuaware-bench: error: writing to standard output: {error}");
-        ExitCode::from(1)
-    })
-}
-
-/// What a run found; a run that is not complete failed.
-fn report_on(done: run::Done) -> anyhow::Result<ExitCode> {
-    report::write(&done.folder, true)?;
-    Ok(ExitCode::from(u8::from(!done.complete)))
+    gpuaware_bench::main()
 }

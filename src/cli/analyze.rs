@@ -12,7 +12,7 @@ use crate::trace::analyze::figures::Analysis;
 use crate::trace::analyze::report::Report;
 use crate::trace::analyze::{About, InputError, analyze};
 
-use super::{Failure, print};
+use super::output::{Failure, print};
 
 const READ_AHEAD: usize = 1 << 20;
 

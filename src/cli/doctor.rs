@@ -9,7 +9,7 @@ use clap::Args;
 
 use crate::doctor::{Finding, Verdict, examine, gather};
 
-use super::print;
+use super::output::print;
 
 /// `doctor`
 #[derive(Debug, Args)]

@@ -17,7 +17,8 @@ use crate::running::{Role, Running};
 use crate::sched;
 use crate::shutdown::Shutdown;
 
-use super::{Failure, read_policy};
+use super::output::Failure;
+use super::policy;
 
 /// What a killed run leaves for the next one. /run is empty after a boot, as are all maps.
 const STATE: &str = "/run/scx_gpuaware/feed.json";
@@ -46,7 +47,7 @@ pub struct Options {
 
 /// Tells until SIGINT or SIGTERM, until the other scheduler's map is gone, or until the kernel refuses.
 pub fn run(options: &Options) -> Result<(), Failure> {
-    let policy = read_policy(options.policy.as_deref(), None).map_err(Failure::Input)?;
+    let policy = policy::in_effect(options.policy.as_deref(), None).map_err(Failure::Input)?;
     let refuse_beside_the_scheduler = || match sched::is_loaded() {
         true => Err(anyhow!(
             "scx_gpuaware runs and schedules by its own marks: stop it first"

@@ -4,10 +4,8 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
-
-use super::Cli;
 
 /// `generate`
 #[derive(Debug, Args)]
@@ -17,22 +15,22 @@ pub struct Generate {
     folder: PathBuf,
 }
 
-/// Writes the files.
+/// Writes the files that describe `command`.
 ///
 /// # Errors
 /// The folder cannot be written.
-pub fn run(args: &Generate) -> Result<()> {
+pub fn run(args: &Generate, command: &Command) -> Result<()> {
     let make = |name: &str| {
         let folder = args.folder.join(name);
         std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
         Ok::<_, anyhow::Error>(folder)
     };
     let wrote = || format!("writing below {}", args.folder.display());
-    clap_mangen::generate_to(Cli::command(), make("man")?).with_context(wrote)?;
+    clap_mangen::generate_to(command.clone(), make("man")?).with_context(wrote)?;
     let completions = make("completions")?;
     for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
-        let name = Cli::command().get_name().to_owned();
-        clap_complete::generate_to(shell, &mut Cli::command(), name, &completions)
+        let name = command.get_name().to_owned();
+        clap_complete::generate_to(shell, &mut command.clone(), name, &completions)
             .with_context(wrote)?;
     }
     Ok(())

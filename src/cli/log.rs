@@ -10,6 +10,8 @@ use log::{LevelFilter, Log, Metadata, Record};
 use serde_json::Map;
 use simplelog::{ColorChoice, ConfigBuilder, TermLogger, TerminalMode};
 
+use super::output::say;
+
 /// `--log-format`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -41,7 +43,7 @@ pub fn start(verbose: bool, format: Format) {
 /// Says why the program ends.
 pub fn say_error(error: &anyhow::Error, format: Format) {
     match format {
-        Format::Text => super::say(&format!("scx_gpuaware: error: {error:#}\n")),
+        Format::Text => say(&format!("scx_gpuaware: error: {error:#}\n")),
         Format::Json => log::error!(event = "error"; "{error:#}"),
     }
 }

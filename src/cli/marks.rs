@@ -7,14 +7,15 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use clap::Args;
 
+use crate::identify::Class;
 use crate::identify::marks::{Mark, Pins};
-use crate::identify::{Class, printable};
 use crate::pidfd;
+use crate::printable::printable;
 use crate::proc::numbers_in;
 use crate::running::{self, Role};
 use crate::sched;
 
-use super::print;
+use super::output::print;
 
 /// How often a process that starts threads meanwhile is gone through again.
 const MAX_ROUNDS: usize = 8;

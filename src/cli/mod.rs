@@ -7,32 +7,36 @@ mod feed;
 mod generate;
 mod log;
 mod marks;
+mod output;
 mod policy;
+mod seconds;
 mod topology;
 mod trace;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use ::log::warn;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::identify::Class;
 use crate::policy::cpuset::CpuSet;
-use crate::policy::effective::Effective;
 use crate::running::{Role, Running};
 use crate::sched::reload::PolicyFile;
-use crate::sched::{self, Config, export, monitor, stats};
+use crate::sched::{self, Config, export, monitor, server};
 use crate::shutdown::Shutdown;
 use crate::stdout::Stdout;
 use crate::top;
+
+use output::{Failure, say};
+use seconds::seconds;
 
 /// A sched_ext scheduler that keeps GPU launch threads running beside noisy neighbours.
 ///
@@ -51,12 +55,21 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Reads a command line, the program's name first.
+    /// Reads a command line, the program's name first. The git revision of the program is for `--version`.
     ///
     /// # Errors
     /// clap's, which also prints help and the version: [`clap::Error::exit`].
-    pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+    pub fn read(
+        args: impl IntoIterator<Item = OsString>,
+        revision: Option<&str>,
+    ) -> Result<Self, clap::Error> {
         let mut command = Self::command();
+        if let Some(revision) = revision {
+            // clap keeps it for as long as the program runs.
+            let version: &'static str =
+                format!("{} ({revision})", env!("CARGO_PKG_VERSION")).leak();
+            command = command.version(version);
+        }
         let mut matches = command.try_get_matches_from_mut(args)?;
         // Not clap's args_conflicts_with_subcommands, which shuts out --verbose as well.
         let of_run = Run::augment_args(clap::Command::default());
@@ -149,20 +162,6 @@ enum Command {
     Generate(generate::Generate),
 }
 
-/// An error with its exit code.
-enum Failure {
-    /// Bad usage, policy or input: 2.
-    Input(anyhow::Error),
-    /// Everything else: 1.
-    Runtime(anyhow::Error),
-}
-
-impl From<anyhow::Error> for Failure {
-    fn from(error: anyhow::Error) -> Self {
-        Self::Runtime(error)
-    }
-}
-
 /// Runs what the command line asks for.
 pub fn main(cli: Cli) -> ExitCode {
     log::start(cli.verbose, cli.run.log_format);
@@ -181,7 +180,9 @@ pub fn main(cli: Cli) -> ExitCode {
         Some(Command::Feed(options)) => explain_bpf(feed::run(&options), cli.run.log_format),
         Some(Command::Trace(args)) => explain_bpf(trace::run(&args), cli.run.log_format),
         Some(Command::Analyze(args)) => analyze::run(&args),
-        Some(Command::Generate(args)) => generate::run(&args).map_err(Failure::from),
+        Some(Command::Generate(args)) => {
+            generate::run(&args, &Cli::command()).map_err(Failure::from)
+        }
     };
     let (error, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,
@@ -205,7 +206,7 @@ fn has_lost_its_reader(error: &anyhow::Error) -> bool {
 
 fn run(args: &Run, verbose: bool) -> Result<(), Failure> {
     if args.help_stats {
-        return Ok(stats::describe()?);
+        return Ok(server::describe()?);
     }
     if let Some(interval) = args.monitor {
         let shutdown = Shutdown::watch(|| {})?;
@@ -213,7 +214,7 @@ fn run(args: &Run, verbose: bool) -> Result<(), Failure> {
         return Ok(monitor::monitor(interval, out, &shutdown)?);
     }
     // Everything is validated before anything is changed.
-    let policy = read_policy(args.policy.as_deref(), args.preferred_cpus.as_ref())
+    let policy = policy::in_effect(args.policy.as_deref(), args.preferred_cpus.as_ref())
         .map_err(Failure::Input)?;
     let config = Config {
         exit_dump_len: args.exit_dump_len,
@@ -271,48 +272,12 @@ fn explain(format: log::Format, checks: Option<&[&str]>) {
     }
 }
 
-/// Reads and validates the policy that the flags ask for; now, and again at every reload.
-fn read_policy(file: Option<&Path>, flag: Option<&CpuSet>) -> Result<Effective> {
-    let document = policy::chosen(file, flag, &policy::online()?)?;
-    if let Some(path) = file {
-        policy::warn_of(path, &document);
-    }
-    Ok(Effective::of(&document, flag))
-}
-
 /// The policy file of the command line, to be followed.
 fn policy_file(args: &Run) -> Option<PolicyFile> {
     let path = args.policy.clone()?;
     let (file, flag) = (path.clone(), args.preferred_cpus.clone());
-    let read = Box::new(move || read_policy(Some(&file), flag.as_ref()));
+    let read = Box::new(move || policy::in_effect(Some(&file), flag.as_ref()));
     Some(PolicyFile { path, read })
-}
-
-/// Prints what was asked for. Where nobody reads it any more, what remains to be done is done, and its exit code
-/// counts.
-fn print(text: &str) -> Result<()> {
-    let mut stdout = io::stdout().lock();
-    match stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("writing to standard output"),
-    }
-}
-
-/// Says something beside it, whether anybody listens or not: `eprint!` panics then.
-fn say(text: &str) {
-    let _ = io::stderr().write_all(text.as_bytes());
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let expected = || "expected seconds, for instance 1 or 0.5".to_owned();
-    let seconds: f64 = text.parse().map_err(|_| expected())?;
-    if !(0.01..=86_400.0).contains(&seconds) {
-        return Err(expected());
-    }
-    Ok(Duration::from_secs_f64(seconds))
 }
 
 #[cfg(test)]
@@ -325,7 +290,15 @@ mod tests {
     }
 
     fn read(args: &str) -> Result<Cli, clap::Error> {
-        Cli::read(args.split(' ').map(OsString::from))
+        Cli::read(args.split(' ').map(OsString::from), None)
+    }
+
+    #[test]
+    fn the_version_names_the_revision() {
+        let args = ["scx_gpuaware", "--version"].map(OsString::from);
+        let said = Cli::read(args, Some("0123abc")).unwrap_err().to_string();
+        let expected = concat!("scx_gpuaware ", env!("CARGO_PKG_VERSION"), " (0123abc)\n");
+        assert_eq!(said, expected);
     }
 
     #[test]
@@ -371,13 +344,5 @@ mod tests {
         assert!(!parse("scx_gpuaware mark --class launch --tid 3 --pid 4"));
         assert!(!parse("scx_gpuaware mark --class nonsense --tid 3"));
         assert!(!parse("scx_gpuaware mark --class launch --tid 0"));
-    }
-
-    #[test]
-    fn intervals_are_positive_seconds() {
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
-        assert!(seconds("0").is_err());
-        assert!(seconds("-1").is_err());
-        assert!(seconds("x").is_err());
     }
 }

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use log::warn;
 
 use crate::policy::cpuset::CpuSet;
-use crate::policy::effective::{AsToml, entries};
+use crate::policy::effective::{AsToml, Effective, entries};
 use crate::policy::report::in_file;
 use crate::policy::template::{Machine, render};
 use crate::policy::{Document, json_schema};
@@ -19,7 +19,7 @@ use crate::topology::irq_load::IrqVerdicts;
 use crate::topology::pci::Devices;
 use crate::topology::{SYSFS, Topology};
 
-use super::{Failure, print, say};
+use super::output::{Failure, print, say};
 
 /// What to do with policies.
 #[derive(Debug, Subcommand)]
@@ -113,6 +113,20 @@ pub fn chosen(file: Option<&Path>, flag: Option<&CpuSet>, online: &CpuSet) -> Re
     }
 }
 
+/// The policy that the flags ask for, read and validated; now, and again at every reload.
+///
+/// # Errors
+/// As [`chosen`].
+pub fn in_effect(file: Option<&Path>, flag: Option<&CpuSet>) -> Result<Effective> {
+    let document = chosen(file, flag, &online()?)?;
+    if let Some(path) = file {
+        for line in warnings(path, &document).lines() {
+            warn!("{line}");
+        }
+    }
+    Ok(Effective::of(&document, flag))
+}
+
 /// Refuses CPUs named by `--preferred-cpus` that this machine does not have.
 fn check_preferred(cpus: Option<&CpuSet>, online: &CpuSet) -> Result<()> {
     let missing = cpus.map_or_else(CpuSet::default, |cpus| cpus.difference(online));
@@ -120,13 +134,6 @@ fn check_preferred(cpus: Option<&CpuSet>, online: &CpuSet) -> Result<()> {
         bail!("--preferred-cpus: CPU {missing} is not online: this machine has {online}");
     }
     Ok(())
-}
-
-/// Logs the policy's warnings.
-pub fn warn_of(path: &Path, document: &Document) {
-    for line in warnings(path, document).lines() {
-        warn!("{line}");
-    }
 }
 
 fn warnings(path: &Path, document: &Document) -> String {

@@ -17,7 +17,8 @@ use crate::topology::irq_load::{IrqLoad, IrqRules, IrqVerdict, IrqVerdicts};
 use crate::topology::pci::{Devices, PciDevice};
 use crate::topology::{Cpu, SYSFS, Topology, proc_stat};
 
-use super::{Failure, policy, print};
+use super::output::{Failure, print};
+use super::policy;
 
 /// How long interrupts are watched: a hundred of the ticks that `/proc/stat` counts in.
 const SAMPLE: Duration = Duration::from_secs(1);

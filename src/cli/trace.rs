@@ -21,7 +21,8 @@ use crate::trace::session::{self, Outcome, Plan};
 use crate::trace::summary;
 use crate::trace::target::{Target, find_cgroup};
 
-use super::{Failure, say, seconds};
+use super::output::{Failure, say};
+use super::seconds::seconds;
 
 /// What to trace and how.
 #[derive(Debug, Args)]
@@ -92,7 +93,7 @@ impl Output {
 }
 
 /// Traces and writes what came of it.
-pub(super) fn run(args: &Trace) -> Result<(), Failure> {
+pub fn run(args: &Trace) -> Result<(), Failure> {
     let plan = plan(args).map_err(Failure::Input)?;
     let shutdown = Shutdown::watch(|| {})?;
     // Before tracing: a file that cannot be written is no news for the end.

@@ -2,8 +2,11 @@
 //! Facts to findings, one function a check. Pure.
 
 use crate::policy::cpuset::MAX_CPU;
+use crate::printable::printable;
 
-use super::{Facts, Finding, Verdict, cmdline, config, libraries};
+use super::facts::Facts;
+use super::finding::{Finding, Judgement, listed, ok, problem, warning};
+use super::{cmdline, config, libraries};
 
 /// The oldest kernel with sched_ext, the oldest that the lab tries, the first with a hook for cpu.max, for cpu.idle.
 const FIRST: (u32, u32) = (6, 12);
@@ -21,9 +24,6 @@ const CAPABILITIES: [(u32, &str); 5] = [
     (38, "CAP_PERFMON"),
     (39, "CAP_BPF"),
 ];
-
-/// Names that are listed before "and N more".
-const LISTED: usize = 4;
 
 /// What every check finds, in the order in which a newcomer should mend it.
 pub fn examine(facts: &Facts) -> Vec<Finding> {
@@ -61,21 +61,6 @@ pub fn examine(facts: &Facts) -> Vec<Finding> {
 
 /// Name and function.
 type Check = (&'static str, fn(&Facts) -> Judgement);
-
-/// Verdict, what was found, what to do.
-pub type Judgement = (Verdict, String, Option<String>);
-
-pub fn ok(found: impl Into<String>) -> Judgement {
-    (Verdict::Ok, found.into(), None)
-}
-
-pub fn warning(found: impl Into<String>, remedy: impl Into<String>) -> Judgement {
-    (Verdict::Warning, found.into(), Some(remedy.into()))
-}
-
-pub fn problem(found: impl Into<String>, remedy: impl Into<String>) -> Judgement {
-    (Verdict::Problem, found.into(), Some(remedy.into()))
-}
 
 /// Major and minor number of a release such as `6.18.15-cloud-amd64`.
 fn version(release: &str) -> Option<(u32, u32)> {
@@ -328,7 +313,7 @@ fn realtime(facts: &Facts) -> Judgement {
     let names: Vec<_> = facts
         .realtime
         .iter()
-        .map(|thread| format!("{} ({})", thread.comm, thread.tid))
+        .map(|thread| format!("{} ({})", printable(&thread.comm), thread.tid))
         .collect();
     warning(
         format!(
@@ -337,15 +322,6 @@ fn realtime(facts: &Facts) -> Judgement {
         ),
         "keep them off the preferred CPUs with taskset -p where they are busy",
     )
-}
-
-/// The first of `names`, and how many more there are.
-pub fn listed(names: &[String]) -> String {
-    let first = names[..names.len().min(LISTED)].join(", ");
-    match names.len().saturating_sub(LISTED) {
-        0 => first,
-        more => format!("{first} and {more} more"),
-    }
 }
 
 #[cfg(test)]

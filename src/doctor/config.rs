@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 
-use super::checks::{Judgement, ok, problem, warning};
+use super::finding::{Judgement, ok, problem, warning};
 
 /// What loading and identifying need.
 const NEEDED: [&str; 8] = [
@@ -109,7 +109,7 @@ pub fn judge(config: Option<&KernelConfig>, release: &str) -> Judgement {
 pub mod tests {
     use std::io::Write;
 
-    use super::super::Verdict;
+    use super::super::finding::Verdict;
     use super::*;
 
     /// One that lacks nothing.

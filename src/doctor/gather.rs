@@ -11,7 +11,9 @@ use crate::topology::Topology;
 use crate::topology::pci::{Devices, PciDevice};
 use crate::{bpffs, namespaces};
 
-use super::{Facts, Gpu, KernelConfig, Realtime, libraries};
+use super::config::KernelConfig;
+use super::facts::{Facts, Gpu, Realtime};
+use super::libraries;
 
 /// The facts of the host whose files are below `root`.
 pub fn gather(root: &Path) -> Facts {

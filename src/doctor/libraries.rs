@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::identify::flavour::{Flavour, PLACES};
 use crate::identify::libcuda;
 
-use super::checks::{Judgement, listed, ok, warning};
+use super::finding::{Judgement, listed, ok, warning};
 
 /// A libcuda that the loader or a process knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,7 +125,7 @@ fn named(library: &Libcuda) -> String {
 mod tests {
     use std::os::unix::fs::symlink;
 
-    use super::super::Verdict;
+    use super::super::finding::Verdict;
     use super::*;
 
     const CACHE: &str = "etc/ld.so.cache";

@@ -10,28 +10,14 @@ use crate::bpf::{intf, text};
 use crate::proc::mounts::Mounts;
 use crate::proc::{self, PROC};
 
-use super::Source;
+use super::class::Source;
 use super::libcuda::launch_symbol;
-use super::marks::Pins;
 
 /// Where the texts of libraries begin, after those of rules.
 const FIRST_LIBRARY: u32 = 1 << 16;
 /// Key of the text that says that an xattr gave a cgroup its class.
 pub const XATTR: u32 = FIRST_LIBRARY - 1;
 const SYMBOL_BITS: usize = 8;
-
-/// `text` with control characters spelled out: anybody can name a thread or a file so that it adds a
-/// line or an escape sequence to what root reads.
-pub fn printable(text: &str) -> String {
-    let spelled = text.chars().flat_map(|c| {
-        let (plain, escaped) = match c.is_control() {
-            true => (None, Some(c.escape_default())),
-            false => (Some(c), None),
-        };
-        plain.into_iter().chain(escaped.into_iter().flatten())
-    });
-    spelled.collect()
-}
 
 /// Key of the text that names library `number`.
 pub fn library_key(number: usize) -> u32 {
@@ -56,11 +42,11 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Of the scheduler with these pins. What cannot be read is not explained.
-    pub fn of(pins: &Pins) -> Self {
+    /// By the texts that are pinned at `texts`. What cannot be read is not explained.
+    pub fn of(texts: &Path) -> Self {
         let mounts = Mounts::of_this_process().unwrap_or_default();
         Self {
-            texts: MapHandle::from_pinned_path(pins.texts()).ok(),
+            texts: MapHandle::from_pinned_path(texts).ok(),
             cgroup_root: mounts.cgroup2(),
         }
     }
@@ -133,12 +119,6 @@ mod tests {
             Some("/")
         );
         assert_eq!(tagged_above(root.path(), folder, 1), None);
-    }
-
-    #[test]
-    fn names_add_neither_lines_nor_escape_sequences() {
-        let text = "a b\u{1b}[2J\n 7 launch\u{9b}\u{fffd}é";
-        assert_eq!(printable(text), "a b\\u{1b}[2J\\n 7 launch\\u{9b}\u{fffd}é");
     }
 
     #[test]

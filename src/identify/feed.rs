@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::bpf::intf;
 use crate::pidfd;
 
-use super::Class;
+use super::class::Class;
 
 /// The numbers that stand for the classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use libbpf_rs::{MapCore, MapFlags};
 use crate::bpf::identify::IdentifySkel;
 
 use super::marks::Pins;
-use super::rest::Rest;
-use super::{cpu_time, run_iterator};
+use super::programs::run_iterator;
+use super::rest::{Rest, cpu_time};
 
 /// The hints that were taken so far.
 #[derive(Debug, Default)]

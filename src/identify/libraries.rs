@@ -1,54 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Which libcuda files are in use, by the loader's cache and by what processes map, and attaching
-//! to them; where it is asked for, which runtimes are. When and what to attach is up to the callers.
+//! Which libcuda files are in use, by the loader's cache and by what processes map; where it is asked for, which
+//! runtimes are.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use libbpf_rs::{Link, ProgramMut, UprobeMultiOpts};
 use log::{debug, warn};
 
-use crate::bpf::intf;
+use crate::printable::printable;
 use crate::proc::{PROC, numbers_in};
 
-use super::evidence;
 use super::flavour::{Flavour, PLACES};
-use super::libcuda::{self, EntryPoints};
-use super::marks;
+use super::libcuda;
+use super::library::{FileId, Library, MappedFile, by_fd};
 use super::processes::Looks;
 use super::quota::Quota;
 
 /// A program that starts again at once has its library before it was looked at.
 const LET_GO_AFTER: Duration = Duration::from_secs(1);
-
-/// Device and inode number as `stat` has them.
-pub type FileId = (u64, u64);
-
-/// Tells which file a process has at an address: device and inode number as the kernel has them.
-/// `None`: not now, and then files are told apart as `stat` does.
-pub type MappedFile<'a> = &'a dyn Fn(u32, u64) -> Option<FileId>;
-
-/// A libcuda file in use.
-pub struct Library {
-    /// Keeps the inode, so that attaching works after the last path to it is gone.
-    file: File,
-    /// Which file it is.
-    pub id: FileId,
-    /// What people call it.
-    pub path: PathBuf,
-    /// Where its functions are.
-    pub entry_points: EntryPoints,
-    /// User of the process that was seen mapping it; `None`: it is in the loader's cache.
-    pub mapped_by: Option<u32>,
-}
 
 /// Finds libraries, each once.
 #[derive(Default)]
@@ -286,80 +261,12 @@ impl Libraries {
                 mapped_by,
             }),
             Err(error) => {
-                let name = evidence::printable(&name.display().to_string());
+                let name = printable(&name.display().to_string());
                 warn!("cannot probe {name}: {error:#}");
                 None
             }
         }
     }
-}
-
-impl Library {
-    /// Attaches `program` to file offsets of the library, in every process that maps it now or
-    /// later. The cookie of each is its number in `points`.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn attach(&self, program: &ProgramMut<'_>, points: &[(usize, usize)]) -> Result<Link> {
-        self.attach_at(program, points, false)
-    }
-
-    /// Attaches `program` to where the functions at these offsets return.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn attach_returns(
-        &self,
-        program: &ProgramMut<'_>,
-        points: &[(usize, usize)],
-    ) -> Result<Link> {
-        self.attach_at(program, points, true)
-    }
-
-    /// Attaches `program` to `cuInit`, if the library has it.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn attach_to_init(&self, program: &ProgramMut<'_>) -> Result<Option<Link>> {
-        let init = self.entry_points.init;
-        init.map(|offset| self.attach(program, &[(0, offset)]))
-            .transpose()
-            .context("attaching to cuInit")
-    }
-
-    fn attach_at(
-        &self,
-        program: &ProgramMut<'_>,
-        points: &[(usize, usize)],
-        retprobe: bool,
-    ) -> Result<Link> {
-        let opts = UprobeMultiOpts {
-            offsets: points.iter().map(|&(_, offset)| offset).collect(),
-            cookies: points.iter().map(|&(index, _)| index as u64).collect(),
-            retprobe,
-            ..UprobeMultiOpts::default()
-        };
-        const EVERY_PROCESS: i32 = -1;
-        program
-            .attach_uprobe_multi_with_opts(EVERY_PROCESS, by_fd(&self.file), "", opts)
-            .with_context(|| format!("attaching uprobes to {}", self.path.display()))
-    }
-}
-
-/// What the BPF program `find_mapped_file` says: see [`MappedFile`].
-pub fn mapped_file(program: BorrowedFd<'_>, tgid: u32, address: u64) -> Option<FileId> {
-    let mut request = intf::gpuaware_mapped_file {
-        address,
-        inode: 0,
-        tgid: tgid.try_into().ok()?,
-        device: 0,
-    };
-    marks::ask_syscall_program(program, &mut request).ok()?;
-    (request.inode != 0).then_some((request.device.into(), request.inode))
-}
-
-fn by_fd(file: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 fn loader_cache(is_wanted: impl Fn(&[u8]) -> bool) -> Vec<PathBuf> {

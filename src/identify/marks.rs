@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use libbpf_rs::{Program, libbpf_sys};
+use libbpf_rs::Program;
 use nix::errno::Errno;
 use serde::Serialize;
 
@@ -18,8 +18,9 @@ use crate::bpffs::{self, Obstacle};
 use crate::namespaces;
 use crate::proc::mounts::Mounts;
 
+use super::class::{Class, Source};
 use super::evidence::{Evidence, symbol};
-use super::{Class, Source};
+use super::programs::run_syscall_program;
 
 /// Where the running scheduler pins its objects.
 pub const PIN_DIR: &str = "/sys/fs/bpf/scx_gpuaware";
@@ -145,7 +146,7 @@ impl Pins {
     pub fn list(&self) -> Result<Vec<Mark>> {
         let records = self.records()?;
         let now = monotonic_now()?;
-        let evidence = Evidence::of(self);
+        let evidence = Evidence::of(&self.texts());
         let marks = records.iter();
         Ok(marks
             .filter_map(|record| mark_of(record, now, &evidence))
@@ -259,28 +260,6 @@ pub fn know_loader(program: BorrowedFd<'_>) -> Result<()> {
 const OTHER_NUMBERS: &str = "this is a PID namespace, where processes have other numbers than the kernel's: expected Linux 6.15 \
                              or newer, or the host's PID namespace (docker run --pid=host, hostPID: true)";
 
-/// Runs a `SEC("syscall")` program on `context`; returns the errno that it returned, 0 for none.
-pub fn run_syscall_program<T: Copy>(program: BorrowedFd<'_>, context: &T) -> Result<i32> {
-    ask_syscall_program(program, &mut { *context })
-}
-
-/// The same, for a program that writes into `context`.
-pub fn ask_syscall_program<T: Copy>(program: BorrowedFd<'_>, context: &mut T) -> Result<i32> {
-    let mut opts = libbpf_sys::bpf_test_run_opts {
-        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
-        ctx_in: std::ptr::from_mut(context).cast(),
-        ctx_size_in: size_of::<T>() as _,
-        ..Default::default()
-    };
-    // SAFETY: `opts` and the context that it points to live until the call returns; the kernel reads
-    // and writes no more than the size of the context, which is plain integers.
-    let ret = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut opts) };
-    if ret < 0 {
-        return Err(std::io::Error::from_raw_os_error(-ret)).context("running the pinned program");
-    }
-    Ok(-(opts.retval as i32))
-}
-
 /// The clock of sightings.
 ///
 /// # Errors
@@ -374,7 +353,7 @@ mod tests {
     }
 
     fn marks(bytes: &[u8]) -> Vec<Mark> {
-        let evidence = Evidence::of(&Pins::at(Path::new("/nonexistent")));
+        let evidence = Evidence::of(Path::new("/nonexistent/texts"));
         let now = Duration::from_secs(3);
         let records = decode(bytes);
         let marks = records.iter();

@@ -3,6 +3,7 @@
 //!
 //! Works under any scheduler. What the classes mean is the scheduler's business.
 
+mod backlog;
 pub mod cgroups;
 mod class;
 mod counters;
@@ -13,31 +14,32 @@ pub mod flavour;
 mod hints;
 pub mod libcuda;
 pub mod libraries;
-mod mappers;
+pub mod library;
 pub mod marks;
 mod names;
 mod observers;
 mod probe_point;
 mod probes;
 mod processes;
+mod programs;
 mod quota;
 mod rest;
 pub mod rules;
 mod store;
 mod tags;
+mod users;
 pub mod window;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Iter, OpenObject, ProgramMut};
 use log::{debug, info, warn};
-use nix::time::{ClockId, clock_gettime};
 
 use crate::bpf::identify::{IdentifySkel, IdentifySkelBuilder, types};
 use crate::bpf::intf;
@@ -46,7 +48,6 @@ use crate::proc::PROC;
 use crate::proc::mounts::Mounts;
 
 pub use class::{Class, Source};
-pub use evidence::printable;
 
 use events::{Event, Events};
 use hints::Hints;
@@ -54,14 +55,15 @@ use marks::Pins;
 use names::{Named, Names};
 use observers::Observers;
 use probes::Probes;
-use rules::Rules;
+use programs::{run_iterator, run_syscall_program};
+use rest::cpu_time;
+use rules::{Rules, Unmatched};
 use tags::Tags;
+use users::Users;
 use window::Phase;
 
 /// How often cgroups, programs and names are looked after: who needs a class has it within 250 ms.
 const STEP: Duration = Duration::from_millis(100);
-/// Rules that have matched nobody for so long are named.
-const UNMATCHED_AFTER: Duration = Duration::from_secs(60);
 /// Going through all tasks is not cheap.
 const LONGEST_EXPIRY_STEP: Duration = Duration::from_secs(10);
 
@@ -81,8 +83,8 @@ pub struct Identify<'obj> {
     hints: Hints,
     bounds: Bounds,
     next_expiry: Duration,
-    /// When to say which rules have matched nobody; `None`: it was said.
-    unmatched_due: Option<Duration>,
+    unmatched: Unmatched,
+    users: Users,
     started: Instant,
 }
 
@@ -140,7 +142,8 @@ impl<'obj> Identify<'obj> {
             hints: Hints::default(),
             bounds: policy.identify.clone(),
             next_expiry: Duration::ZERO,
-            unmatched_due: None,
+            unmatched: Unmatched::default(),
+            users: Users::default(),
             started: Instant::now(),
         };
         identify.follow(policy)?;
@@ -210,7 +213,7 @@ impl<'obj> Identify<'obj> {
         self.hints.follow(self.started.elapsed(), &self.skel)?;
         self.name_all()?;
         self.rules_stored = true;
-        self.unmatched_due = Some(self.started.elapsed() + UNMATCHED_AFTER);
+        self.unmatched.rules_changed(self.started.elapsed());
         Ok(())
     }
 
@@ -287,6 +290,7 @@ impl<'obj> Identify<'obj> {
         self.hints.follow(now, &self.skel)?;
         self.expire(now)?;
         self.tell_unmatched(now)?;
+        self.tell_users(now)?;
         let stale_before = self.seen_before(self.bounds.expire / 2)?;
         match &mut self.probes {
             Some(probes) => Ok(probes
@@ -296,15 +300,25 @@ impl<'obj> Identify<'obj> {
         }
     }
 
-    /// A rule with a typing error is quiet: the log has it once, when whom it is for should be there.
     fn tell_unmatched(&mut self, now: Duration) -> Result<()> {
-        if self.unmatched_due.is_none_or(|due| now < due) {
+        if !self.unmatched.is_due(now) {
             return Ok(());
         }
-        self.unmatched_due = None;
         for rule in self.rules.unmatched(&self.pins.records()?) {
-            info!("nobody has a class by the rule {rule} so far");
+            info!("nobody has a class by the rule {rule}, a minute after it came into force");
         }
+        Ok(())
+    }
+
+    /// Where nobody is said to be trusted everybody is, and the log has who makes use of it.
+    fn tell_users(&mut self, now: Duration) -> Result<()> {
+        let finds = counters::probes(&self.skel).finds;
+        if self.rules.trusted_uids.is_some() || !self.users.are_due(now, finds) {
+            return Ok(());
+        }
+        let start = cpu_time();
+        self.users.tell(&self.pins.records()?);
+        self.users.looked(now, cpu_time().saturating_sub(start));
         Ok(())
     }
 
@@ -351,13 +365,11 @@ impl<'obj> Identify<'obj> {
     /// Processes that mapped something may map libcuda; programs that started and threads that were
     /// renamed may match other rules.
     fn follow_events(&mut self, now: Duration) -> Result<()> {
-        let mut changed = HashSet::new();
+        // Of those that are looked at later `/proc` has the new names by then.
         let mut renamed = HashMap::new();
         for event in self.events.take(&self.skel, now)? {
             match event {
-                Event::Execed { tgid } => {
-                    changed.insert(tgid);
-                }
+                Event::Execed { tgid } => self.is_to_be_named(tgid),
                 Event::Mapped { tgid } => {
                     if let Some(probes) = &mut self.probes {
                         probes.mapped(tgid);
@@ -365,7 +377,7 @@ impl<'obj> Identify<'obj> {
                 }
                 Event::Renamed { tid, tgid, comm } => {
                     renamed.insert(tid, comm);
-                    changed.insert(tgid);
+                    self.is_to_be_named(tgid);
                 }
                 Event::Rescan => {
                     if let Some(probes) = &mut self.probes {
@@ -380,26 +392,33 @@ impl<'obj> Identify<'obj> {
                 }
             }
         }
-        self.name_processes(changed, &renamed)
+        let Some(mut names) = self.names.take() else {
+            return Ok(());
+        };
+        let mut result = Ok(());
+        names.look(now, &renamed, |named| {
+            if result.is_ok() {
+                result = self.name(named);
+            }
+        });
+        self.names = Some(names);
+        result
+    }
+
+    fn is_to_be_named(&mut self, tgid: u32) {
+        if let Some(names) = &mut self.names {
+            names.push(tgid);
+        }
     }
 
     /// Looks every thread up that there is.
     fn name_all(&self) -> Result<()> {
-        let all = self.names.as_ref().map(Names::all_processes);
-        self.name_processes(all.unwrap_or_default(), &HashMap::new())
-    }
-
-    fn name_processes(
-        &self,
-        processes: impl IntoIterator<Item = u32>,
-        renamed: &HashMap<u32, String>,
-    ) -> Result<()> {
         let Some(names) = &self.names else {
             return Ok(());
         };
         let mut result = Ok(());
-        for tgid in processes {
-            names.of_process(tgid, renamed, |named| {
+        for tgid in names.all_processes() {
+            names.of_process(tgid, &HashMap::new(), |named| {
                 if result.is_ok() {
                     result = self.name(named);
                 }
@@ -417,7 +436,7 @@ impl<'obj> Identify<'obj> {
         };
         // Threads that vanish meanwhile are no error.
         let program = self.skel.progs.name_task.as_fd();
-        marks::run_syscall_program(program, &request).map(|_| ())
+        run_syscall_program(program, &request).map(|_| ())
     }
 
     /// Forgets what was observed before `expired` and not since; `None`: what rules said.
@@ -435,21 +454,6 @@ impl Drop for Identify<'_> {
             warn!("{error:#}");
         }
     }
-}
-
-/// CPU time of the calling thread so far: what work costs is told in it.
-fn cpu_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
-}
-
-/// Runs a task iterator that prints nothing.
-fn run_iterator(program: &ProgramMut<'_>) -> Result<()> {
-    let link = program.attach();
-    let link = link.context("attaching a task iterator")?;
-    let mut iterator = Iter::new(&link).context("starting a task iterator")?;
-    let mut nothing = Vec::new();
-    std::io::Read::read_to_end(&mut iterator, &mut nothing).context("going through tasks")?;
-    Ok(())
 }
 
 fn pin(skel: &mut IdentifySkel<'_>, pins: &Pins) -> Result<()> {

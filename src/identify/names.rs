@@ -4,11 +4,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::policy::Rule;
 use crate::policy::rule::ThreadFacts;
 use crate::proc::{Program, Stat, numbers_in};
 
+use super::backlog::Backlog;
+use super::rest::spending;
 use super::rules::Rules;
 
 /// How often a process that starts threads meanwhile is gone through again.
@@ -20,6 +23,8 @@ pub struct Names {
     rules: Vec<(usize, Rule)>,
     /// Must the executable or the arguments be known?
     of_process: bool,
+    /// Who started a program or was renamed: anybody can have that done in a loop.
+    waiting: Backlog,
 }
 
 /// A thread and the rules that it matches by name.
@@ -50,7 +55,31 @@ impl Names {
             proc: proc.to_path_buf(),
             rules,
             of_process,
+            waiting: Backlog::default(),
         })
+    }
+
+    /// Process `tgid` has started a program, or a thread of it was renamed.
+    pub fn push(&mut self, tgid: u32) {
+        self.waiting.push(tgid);
+    }
+
+    /// Says of the processes that wait what [`Names::of_process`] says, in turn and for a twentieth of a CPU's time at
+    /// most; `now` is when that begins.
+    pub fn look(
+        &mut self,
+        now: Duration,
+        renamed: &HashMap<u32, String>,
+        mut say: impl FnMut(Named),
+    ) {
+        if self.waiting.is_empty() || !self.waiting.is_due(now) {
+            return;
+        }
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.look(now, spending(), |tgid| {
+            self.of_process(tgid, renamed, &mut say)
+        });
+        self.waiting = waiting;
     }
 
     /// Every process there is.
@@ -118,7 +147,7 @@ impl Names {
 mod tests {
     use std::os::unix::process::CommandExt;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use super::*;
     use crate::policy::Policy;
@@ -175,6 +204,29 @@ mod tests {
         };
         assert_eq!(rules_of(&[(6, "new name")]), Some(1));
         assert_eq!(rules_of(&[(7, "new name")]), Some(0));
+    }
+
+    #[test]
+    fn of_a_flood_of_names_some_are_looked_up_at_a_time_and_all_in_the_end() {
+        const MANY: u32 = 3000;
+        let proc = tempfile::tempdir().unwrap();
+        (0..MANY).for_each(|tgid| add_thread(proc.path(), tgid, tgid, "new"));
+        let mut names = names("{ comm = \"new\" }", proc.path()).unwrap();
+        (0..MANY).for_each(|tgid| names.push(tgid));
+        let (mut now, mut rounds) = (Duration::ZERO, Vec::new());
+        let look = |names: &mut Names, now| {
+            let mut said = Vec::new();
+            names.look(now, &HashMap::new(), |named| said.push(named.tid));
+            said
+        };
+        rounds.push(look(&mut names, now));
+        assert!(rounds[0].len() < MANY as usize, "all at once");
+        assert!(look(&mut names, now).is_empty(), "no rest in between");
+        while !names.waiting.is_empty() {
+            now += Duration::from_secs(60);
+            rounds.push(look(&mut names, now));
+        }
+        assert_eq!(rounds.concat(), (0..MANY).collect::<Vec<_>>());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! The launch probes on every libcuda in use, and arming them in time.
 
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use libbpf_rs::Link;
@@ -12,13 +12,16 @@ use crate::bpf::identify::IdentifySkel;
 use crate::bpf::intf;
 use crate::pidfd;
 use crate::policy::EntryPoints;
+use crate::printable::printable;
 
-use super::libraries::{self, FileId, Libraries, Library};
-use super::mappers::{Mappers, Spent};
-use super::marks::{self, Pins};
+use super::backlog::Backlog;
+use super::libraries::{self, Libraries};
+use super::library::{self, FileId, Library};
+use super::marks::Pins;
+use super::rest::{Spent, cpu_time, spending};
 use super::rules::Rules;
 use super::window::{Action, Bounds, Phase, Threads, Window};
-use super::{counters, cpu_time, evidence, store};
+use super::{counters, evidence, programs, store};
 
 /// How often it is checked whether those that map a libcuda are still there.
 const CENSUS: Duration = Duration::from_secs(1);
@@ -35,7 +38,7 @@ struct Probed {
 /// All uprobes.
 pub struct Probes {
     libraries: Libraries,
-    mappers: Mappers,
+    mappers: Backlog,
     /// Has the loader's cache to be read again?
     is_cache_old: bool,
     /// CPU time that asking the kernel took since processes were looked at.
@@ -61,7 +64,7 @@ impl Probes {
     ) -> Self {
         let mut probes = Self {
             libraries: Libraries::default(),
-            mappers: Mappers::default(),
+            mappers: Backlog::default(),
             is_cache_old: false,
             asking: Duration::ZERO,
             next_census: Duration::ZERO,
@@ -101,7 +104,7 @@ impl Probes {
     pub fn ask(&mut self, now: Duration, skel: &IdentifySkel<'_>) -> Result<()> {
         if self.mappers.is_due(now) {
             let start = cpu_time();
-            marks::run_syscall_program(skel.progs.find_new_code.as_fd(), &0u64)?;
+            programs::run_syscall_program(skel.progs.find_new_code.as_fd(), &0u64)?;
             self.asking += cpu_time().saturating_sub(start);
         }
         Ok(())
@@ -128,12 +131,15 @@ impl Probes {
                 .filter(|&tgid| is_gone(tgid))
                 .for_each(|tgid| self.mappers.push(tgid));
         }
-        let (libraries, start, began) = (&mut self.libraries, cpu_time(), Instant::now());
+        let (libraries, spent) = (&mut self.libraries, spending());
         self.mappers.look(
             now,
-            || Spent {
-                cpu: self.asking + cpu_time().saturating_sub(start),
-                clock: began.elapsed(),
+            || {
+                let Spent { cpu, clock } = spent();
+                Spent {
+                    cpu: self.asking + cpu,
+                    clock,
+                }
             },
             |tgid| {
                 let mapped_file = |tgid, address| mapped_file(skel, tgid, address);
@@ -269,7 +275,7 @@ impl Probes {
             let is_used = !unused.contains(&probed.library.id);
             if !is_used {
                 let name = probed.library.path.display().to_string();
-                info!("nobody maps {} any more", evidence::printable(&name));
+                info!("nobody maps {} any more", printable(&name));
                 store::forget_text(skel, evidence::library_key(probed.number));
             }
             is_used
@@ -279,7 +285,7 @@ impl Probes {
     /// Starts to probe these libraries.
     fn add(&mut self, skel: &IdentifySkel<'_>, found: Vec<Library>) {
         for library in found {
-            let name = evidence::printable(&library.path.display().to_string());
+            let name = printable(&library.path.display().to_string());
             self.nr_added += 1;
             match Probed::new(skel, library, self.nr_added) {
                 Ok(mut probed) => {
@@ -298,9 +304,9 @@ impl Probes {
     }
 }
 
-/// See [`libraries::MappedFile`].
+/// See [`library::MappedFile`].
 fn mapped_file(skel: &IdentifySkel<'_>, tgid: u32, address: u64) -> Option<FileId> {
-    libraries::mapped_file(skel.progs.find_mapped_file.as_fd(), tgid, address)
+    library::mapped_file(skel.progs.find_mapped_file.as_fd(), tgid, address)
 }
 
 /// Did a thread of process `tgid` run that has no mark, or an old one, since this was asked last?
@@ -310,7 +316,7 @@ fn strangers_of(skel: &IdentifySkel<'_>, tgid: u32, stale_ns: u64) -> bool {
         ran: 0,
         stale_ns,
     };
-    match marks::ask_syscall_program(skel.progs.find_strangers.as_fd(), &mut request) {
+    match programs::ask_syscall_program(skel.progs.find_strangers.as_fd(), &mut request) {
         Ok(_) => request.ran != 0,
         Err(error) => {
             warn!("looking for threads that run: {error:#}");

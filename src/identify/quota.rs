@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use log::warn;
 
-use super::libraries::FileId;
+use super::library::FileId;
 
 /// Libraries of one user at a time. A container has one or two that are its own; a machine has some
 /// dozens of containers at most. Each library takes three file descriptors, of 1024 where nobody has

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! When to do again what anybody on the machine can have done at any time, such as going through all cgroups. Pure.
+//! When to do again what anybody on the machine can have done at any time, such as going through all cgroups.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use nix::time::{ClockId, clock_gettime};
 
 /// For every millisecond of CPU time, none of the next twenty.
 const REST: u32 = 20;
@@ -26,6 +28,29 @@ impl Rest {
     pub fn begin(&mut self, now: Duration, cpu: Duration) {
         self.next = now + (cpu * REST).max(INTERVAL);
     }
+}
+
+/// What a piece of work has taken so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Spent {
+    /// CPU time.
+    pub cpu: Duration,
+    /// Time by the clock.
+    pub clock: Duration,
+}
+
+/// Tells what the calling thread has spent since this was called.
+pub fn spending() -> impl Fn() -> Spent {
+    let (start, began) = (cpu_time(), Instant::now());
+    move || Spent {
+        cpu: cpu_time().saturating_sub(start),
+        clock: began.elapsed(),
+    }
+}
+
+/// CPU time of the calling thread so far: what work costs is told in it.
+pub fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
 use crate::bpf::intf;
 use crate::policy::limits::{MAX_CGROUP_RULES, MAX_ENDPOINTS, MAX_RULES, MAX_TRUSTED_UIDS};
 use crate::policy::rule::Endpoint;
 use crate::policy::{CgroupGlob, Policy, Rule};
 
-use super::Class;
+use super::class::{Class, Source};
 
 // The policy refuses what the kernel has no room for. Libraries need texts beside rules.
 const _: () = {
@@ -36,6 +37,27 @@ pub struct Rules {
     pub endpoints: Vec<Endpoint>,
     /// Users whose sightings count; `None`: everybody's.
     pub trusted_uids: Option<Vec<u32>>,
+}
+
+/// When to say which rules have matched nobody. A rule with a typing error is quiet: the log has it once, when whom
+/// it is for should be there.
+#[derive(Debug, Default)]
+pub struct Unmatched {
+    due: Option<Duration>,
+}
+
+impl Unmatched {
+    const AFTER: Duration = Duration::from_secs(60);
+
+    /// The rules are others from `now` on.
+    pub fn rules_changed(&mut self, now: Duration) {
+        self.due = Some(now + Self::AFTER);
+    }
+
+    /// Is it time at `now`? It is once for all rules.
+    pub fn is_due(&mut self, now: Duration) -> bool {
+        self.due.take_if(|due| now >= *due).is_some()
+    }
 }
 
 /// A rule that is not by cgroup alone.
@@ -136,7 +158,12 @@ impl Rules {
 
     /// The rules by which none of `records` has its class, in words.
     pub fn unmatched(&self, records: &[intf::gpuaware_mark_record]) -> Vec<String> {
-        let matched: HashSet<_> = records.iter().map(|record| record.rule).collect();
+        // Without a rule the number is 0, which is that of a rule.
+        let without = [None, Some(Source::Mark), Some(Source::Hint)];
+        let by_rule = records
+            .iter()
+            .filter(|record| !without.contains(&Source::from_wire(record.source)));
+        let matched: HashSet<_> = by_rule.map(|record| record.rule).collect();
         let texts = (0..).zip(self.texts());
         texts
             .filter(|(number, _)| !matched.contains(number))
@@ -250,11 +277,47 @@ mod tests {
         );
         // SAFETY: plain integers, for which zeros are values.
         let mut record: intf::gpuaware_mark_record = unsafe { std::mem::zeroed() };
+        record.source = intf::gpuaware_source_GPUAWARE_SOURCE_UPROBE;
         record.rule = 1;
         let expected = ["{ comm = \"a*\" }", "{ cgroup = \"c/**\" }"];
         assert_eq!(rules.unmatched(&[record]), expected);
         record.rule = 2;
         assert_eq!(rules.unmatched(&[record]).len(), 2);
+    }
+
+    #[test]
+    fn rules_that_match_nobody_are_named_once_a_minute_after_they_came_into_force() {
+        let mut unmatched = Unmatched::default();
+        let is_due =
+            |unmatched: &mut Unmatched, second| unmatched.is_due(Duration::from_secs(second));
+        assert!(!is_due(&mut unmatched, 1_000), "there are no rules yet");
+        unmatched.rules_changed(Duration::from_secs(5));
+        let said: Vec<_> = (5..500)
+            .filter(|&second| is_due(&mut unmatched, second))
+            .collect();
+        assert_eq!(said, [65]);
+        unmatched.rules_changed(Duration::from_secs(500));
+        let said: Vec<_> = (500..900)
+            .filter(|&second| is_due(&mut unmatched, second))
+            .collect();
+        assert_eq!(said, [560]);
+    }
+
+    #[test]
+    fn who_is_marked_by_hand_or_hints_or_has_no_class_matches_no_rule() {
+        let rules = rules("[class.launch]\nmatch = [{ comm = \"a*\" }]\n");
+        // SAFETY: plain integers, for which zeros are values.
+        let mut record: intf::gpuaware_mark_record = unsafe { std::mem::zeroed() };
+        for source in [
+            intf::gpuaware_source_GPUAWARE_SOURCE_NONE,
+            intf::gpuaware_source_GPUAWARE_SOURCE_MARK,
+            intf::gpuaware_source_GPUAWARE_SOURCE_HINT,
+        ] {
+            record.source = source;
+            assert_eq!(rules.unmatched(&[record]).len(), 1, "{source}");
+        }
+        record.source = intf::gpuaware_source_GPUAWARE_SOURCE_RULE;
+        assert!(rules.unmatched(&[record]).is_empty());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::bpf::intf;
 use crate::policy::rule::Endpoint;
 
 use super::cgroups::{self, Tag};
+use super::class::Class;
 use super::evidence;
 use super::rules::{Rules, wire_endpoint};
 
@@ -123,7 +124,7 @@ pub fn tags(
             rules: tag.rules,
             class: tag
                 .class
-                .map_or(intf::gpuaware_class_GPUAWARE_CLASS_NONE, super::Class::wire),
+                .map_or(intf::gpuaware_class_GPUAWARE_CLASS_NONE, Class::wire),
             text: tag.text,
         };
         map.update(&id.to_ne_bytes(), bytes(&wire), MapFlags::ANY)

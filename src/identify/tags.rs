@@ -14,9 +14,9 @@ use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags}
 use crate::bpf::identify::IdentifySkel;
 
 use super::cgroups::{self, Tag};
-use super::rest::Rest;
+use super::rest::{Rest, cpu_time};
 use super::rules::Rules;
-use super::{counters, cpu_time, store};
+use super::{counters, store};
 
 /// The tags of a hierarchy.
 pub struct Tags {

@@ -164,7 +164,7 @@ pub struct Guard {
 }
 
 /// `hold_us = "auto"`: what a CPU could do for others in a longer sleep is worth more than the launcher's
-/// warm cache. Measured in docs/scheduling.md.
+/// warm cache. Measured in docs/decisions/hold-length.md.
 pub const AUTO_HOLD: Hold = Hold {
     cap: Duration::from_micros(500),
     share: 0.06,

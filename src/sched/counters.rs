@@ -209,7 +209,7 @@ mod tests {
     /// What a scrape asks the maps of the scheduler; the one question that is missing is a program
     /// of its own, which counts the queues.
     #[test]
-    #[ignore = "measures, as root: docs/metrics.md"]
+    #[ignore = "measures, as root: docs/decisions/scrape-cost.md"]
     fn time_of_a_scrape_in_maps() {
         const SCRAPES: u32 = 1000;
         const MAX_CPUS: u32 = intf::gpuaware_limits_GPUAWARE_MAX_CPUS;

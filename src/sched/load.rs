@@ -8,8 +8,8 @@ use libbpf_rs::{Link, OpenObject};
 use log::warn;
 use scx_utils::{compat, scx_ops_attach, scx_ops_load, scx_ops_open};
 
-use super::Config;
 use super::ahead::Ahead;
+use super::config::Config;
 use super::kernel::request_preferred;
 use super::placement::Placement;
 use super::tunables::tunables;

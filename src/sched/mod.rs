@@ -5,6 +5,7 @@
 //! is back on EEVDF.
 
 mod ahead;
+mod config;
 mod counters;
 mod desk;
 pub mod export;
@@ -15,13 +16,13 @@ pub mod pin;
 mod placement;
 pub mod reload;
 mod report;
+pub mod server;
 mod state_file;
 pub mod stats;
 pub mod steer;
 mod tunables;
 
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,6 +43,8 @@ use crate::policy::effective::Effective;
 use crate::shutdown::Shutdown;
 use crate::topology::{SYSFS, Topology};
 
+pub use config::Config;
+
 use desk::Desk;
 use pin::Pinning;
 use placement::Placement;
@@ -54,17 +57,6 @@ use tunables::tunables;
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 /// What `/sys/kernel/sched_ext/root/ops` begins with while this scheduler is loaded.
 pub const OPS_NAME: &str = "gpuaware";
-
-/// How to run.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Size of the kernel's dump when it throws the scheduler out, bytes; 0: its default.
-    pub exit_dump_len: u32,
-    /// Where Prometheus may read the statistics; a loopback address.
-    pub metrics: Option<SocketAddr>,
-    /// Log libbpf's debug output too.
-    pub verbose: bool,
-}
 
 /// Why a loaded scheduler ended, if not by an error.
 enum Ended {
@@ -164,7 +156,7 @@ pub fn run(
         let scheduler = Scheduler::start(config, policy, &identify, &mut object)?;
         // Not before: its socket is that of any sched_ext scheduler, and only one can be attached.
         if server.is_none() {
-            let data = stats::server_data(&desk);
+            let data = server::data(&desk);
             let started = StatsServer::new(data).launch();
             server = Some(started.context("starting the statistics server")?);
         }

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the scheduler reports, and the scx_stats server that answers with it.
+//! What the scheduler reports, and asking the one that runs for it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use scx_stats::prelude::*;
 use scx_stats_derive::{Stats, stat_doc};
 use serde::{Deserialize, Serialize};
-
-use super::desk::Desk;
 
 /// A class. Counters since the previous report, gauges as they are.
 #[stat_doc]
@@ -213,7 +210,7 @@ impl Metrics {
 
     /// Counters since `before`; gauges and maxima as they are now. A scheduler that was loaded anew
     /// counts from zero.
-    fn since(&self, before: &Self) -> Self {
+    pub(super) fn since(&self, before: &Self) -> Self {
         Self {
             launch_wakeups: self.launch_wakeups.saturating_sub(before.launch_wakeups),
             launch_to_preferred: self
@@ -276,7 +273,7 @@ impl Metrics {
 }
 
 /// What the server calls the counters since the start.
-const TOTALS: &str = "totals";
+pub(super) const TOTALS: &str = "totals";
 
 /// A client of the scheduler that runs.
 pub struct Totals(StatsClient);
@@ -305,43 +302,6 @@ impl Totals {
             .request("stats", target)
             .map_err(|error| anyhow!("asking the scheduler for its statistics: {error:#}"))
     }
-}
-
-/// The server side: each client gets the counters since its previous request, or since the start.
-/// They ask at `desk`, not through the channels of the server.
-pub fn server_data(desk: &Arc<Desk>) -> StatsServerData<(), ()> {
-    let desk = || Arc::clone(desk);
-    let of_each_client = desk();
-    let open: Box<dyn StatsOpener<(), ()>> = Box::new(move |_| {
-        let desk = Arc::clone(&of_each_client);
-        let mut before = desk.ask()?;
-        let read: Box<dyn StatsReader<(), ()>> = Box::new(move |_args, _| {
-            let now = desk.ask()?;
-            let metrics = now.since(&before);
-            before = now;
-            metrics.to_json()
-        });
-        Ok(read)
-    });
-    let of_totals = desk();
-    let totals: Box<dyn StatsReaderSend<(), ()>> =
-        Box::new(move |_args, _| of_totals.ask()?.to_json());
-    StatsServerData::new()
-        .add_meta(Metrics::meta())
-        .add_meta(ClassMetrics::meta())
-        .add_meta(CpuMetrics::meta())
-        .add_meta(MarkMetrics::meta())
-        .add_ops("top", StatsOps { open, close: None })
-        .add_stats(TOTALS, totals)
-}
-
-/// Describes every metric (`--help-stats`).
-///
-/// # Errors
-/// Standard output is closed, or the kernel has no eventfd left.
-pub fn describe() -> Result<()> {
-    let desk = Arc::new(Desk::new()?);
-    server_data(&desk).describe_meta(&mut std::io::stdout(), None)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use crate::identify::Class;
 use crate::identify::marks::{Mark, Pins};
+use crate::printable::printable;
 use crate::proc::{PROC, Stat};
 use crate::sched::stats::{Metrics, Totals};
 
@@ -76,7 +77,7 @@ fn thread(mark: Mark) -> Thread {
         source: mark.source.name(),
         cpu: Stat::read(&folder).and_then(|stat| stat.cpu),
         times: times_of(&times),
-        comm: mark.comm,
+        comm: printable(&mark.comm),
     }
 }
 
@@ -96,6 +97,26 @@ fn times_of(schedstat: &str) -> Times {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identify::Source;
+
+    #[test]
+    fn a_name_is_spelled_out_for_the_terminal() {
+        let mark = Mark {
+            tid: 0,
+            tgid: 0,
+            comm: "a\x1b[2J\n".to_owned(),
+            class: Class::Launch,
+            source: Source::Uprobe,
+            symbol: None,
+            evidence: String::new(),
+            cgroup_id: 1,
+            first_seen_ns: None,
+            age_ms: None,
+            last_seen_ms: None,
+            hits: 1,
+        };
+        assert_eq!(thread(mark).comm, "a\\u{1b}[2J\\n");
+    }
 
     #[test]
     fn reads_this_thread() {

@@ -20,8 +20,8 @@ fn irq_time(line: &str) -> Option<(u32, IrqTime)> {
     // user nice system idle iowait irq softirq
     let mut ticks = fields.skip(5).map(|field| field.parse::<u64>().ok());
     let time = IrqTime {
-        hard_ns: ticks.next()?? * NS_PER_TICK,
-        soft_ns: ticks.next()?? * NS_PER_TICK,
+        hard_ns: ticks.next()??.checked_mul(NS_PER_TICK)?,
+        soft_ns: ticks.next()??.checked_mul(NS_PER_TICK)?,
     };
     Some((cpu, time))
 }
@@ -49,5 +49,6 @@ mod tests {
     #[test]
     fn a_truncated_line_is_no_cpu() {
         assert!(irq_times("cpu0 1 2 3 4 5 6").is_empty());
+        assert!(irq_times(&format!("cpu0 1 2 3 4 5 {} 7", u64::MAX)).is_empty());
     }
 }

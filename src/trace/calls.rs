@@ -11,7 +11,8 @@ use log::{info, warn};
 
 use crate::bpf::trace::TraceSkel;
 use crate::identify::libcuda::LAUNCH_SYMBOLS;
-use crate::identify::libraries::{self, FileId, Libraries, Library};
+use crate::identify::libraries::Libraries;
+use crate::identify::library::{self, FileId, Library};
 
 /// A libcuda and what is attached to it.
 struct Probed {
@@ -109,10 +110,10 @@ impl Calls {
     }
 }
 
-/// See [`libraries::MappedFile`].
+/// See [`library::MappedFile`].
 fn mapped_file(skel: &TraceSkel<'_>) -> impl Fn(u32, u64) -> Option<FileId> {
     let program = skel.progs.find_mapped_file.as_fd();
-    move |tgid, address| libraries::mapped_file(program, tgid, address)
+    move |tgid, address| library::mapped_file(program, tgid, address)
 }
 
 impl Probed {

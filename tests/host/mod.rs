@@ -6,6 +6,7 @@ mod bench;
 mod cli;
 mod compare;
 mod doctor;
+mod documents;
 mod fakecuda;
 mod imports;
 mod killed;

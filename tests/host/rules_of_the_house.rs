@@ -194,6 +194,8 @@ fn every_source_file_names_its_licence() {
         ("bench/src", "rs"),
         ("bench/workloads", "rs"),
         ("tests", "rs"),
+        ("fuzz/fuzz_targets", "rs"),
+        ("bench/fuzz/fuzz_targets", "rs"),
         ("bpf", "c"),
         ("bpf", "h"),
     ] {

@@ -2,8 +2,10 @@
 //! Classes of cgroups, by glob and by xattr, while folders and tasks come, go and move.
 
 use std::mem::MaybeUninit;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use scx_gpuaware::identify::cgroups::XATTR;
 use scx_gpuaware::identify::marks::Mark;
@@ -11,6 +13,7 @@ use scx_gpuaware::identify::{Class, Identify, Source};
 use scx_gpuaware::policy::Policy;
 use scx_gpuaware::proc::mounts::Mounts;
 
+use super::measure::own_cpu_time;
 use super::place::{Place, identify_until, marks_of};
 use crate::process::{Process, busy_loop};
 
@@ -199,5 +202,38 @@ fn a_cgroup_term_beside_others_holds_below_the_folder_too() {
     assert!(gone);
     drop(process);
     std::thread::sleep(Duration::from_millis(50));
+    drop((inner, top));
+}
+
+#[test]
+fn cgroups_that_change_in_a_loop_take_a_twentieth_of_a_cpu() {
+    // Going through them takes some 10 ms: without a rest that would be a tenth of a CPU or more.
+    const MANY: usize = 1000;
+    let Some(place) = Place::new() else { return };
+    let name = format!("gpuaware-test-many-{}", std::process::id());
+    let top = Folder::new(hierarchy().join(name));
+    let inner: Vec<_> = (0..MANY)
+        .map(|number| Folder::new(top.0.join(number.to_string())))
+        .collect();
+    xattr::set(&top.0, XATTR, b"background").unwrap();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), place.pins(), &mut object).unwrap();
+    let stop = AtomicBool::new(false);
+    let share = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mode = std::fs::Permissions::from_mode(0o755);
+            while !stop.load(Ordering::Relaxed) {
+                std::fs::set_permissions(&top.0, mode.clone()).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let (cpu, start) = (own_cpu_time(), Instant::now());
+        identify_until(&mut identify, Duration::from_secs(5), |_| false);
+        let share = (own_cpu_time() - cpu).as_secs_f64() / start.elapsed().as_secs_f64();
+        stop.store(true, Ordering::Relaxed);
+        share
+    });
+    println!("{:.1} % of a CPU", share * 100.0);
+    assert!(share < 0.08, "{:.1} % of a CPU", share * 100.0);
     drop((inner, top));
 }

@@ -207,7 +207,7 @@ fn how_often_a_steady_launcher_is_probed_beside_a_stranger() {
 }
 
 #[test]
-#[ignore = "measures: docs/metrics.md"]
+#[ignore = "measures: docs/decisions/scrape-cost.md"]
 fn time_of_counting_marks() {
     const COUNTS: u32 = 50;
     let Some(place) = Place::new() else { return };

@@ -3,9 +3,9 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::mem::MaybeUninit;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use scx_gpuaware::policy::Policy;
 use tempfile::TempDir;
 
 use super::place::{Place, identify_until, marks_of};
-use crate::process::repository;
+use crate::process::{Process, busy_loop, repository};
 
 /// Who needs a class has it by then.
 const IN_TIME: Duration = Duration::from_millis(250);
@@ -141,23 +141,7 @@ fn a_c_program_hints() {
     let Some(place) = Place::new() else { return };
     let pins = place.pins();
     let folder = tempfile::tempdir().unwrap();
-    let (source, binary) = (folder.path().join("hint.c"), folder.path().join("hint"));
-    std::fs::write(&source, C).unwrap();
-    let compiled = Command::new("cc")
-        .args([
-            "-std=c11",
-            "-D_GNU_SOURCE",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-o",
-        ])
-        .args([&binary, &source])
-        .arg(format!("-DGPUAWARE_PINS=\"{}\"", pins.dir().display()))
-        .arg("-I")
-        .arg(repository().join("hints"))
-        .status();
-    assert!(compiled.expect("cc").success());
+    let binary = compiled(&folder, C, &pins);
     let mut program = Program::start(Command::new(&binary));
     assert_eq!(program.hint("1"), "-2", "ENOENT without a scheduler");
     let mut object = MaybeUninit::uninit();
@@ -210,4 +194,101 @@ fn only_whom_the_policy_lets_may_hint() {
     assert_eq!(identify.sightings().refused, before + 1);
     assert_eq!(program.hint(""), "True");
     becomes(&mut identify, &pins, pid, None);
+}
+
+#[test]
+fn pins_are_roots_but_for_those_of_hints() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let policy = Policy::parse("[guard]\nhint_gid = 65534\n").unwrap();
+    let mut object = MaybeUninit::uninit();
+    let _identify = Identify::start(&policy, pins.clone(), &mut object).unwrap();
+    let rights = |pin: &Path| {
+        let found = std::fs::metadata(pin).unwrap();
+        (found.uid(), found.gid(), found.mode() & 0o777)
+    };
+    for pin in [
+        pins.mark_task(),
+        pins.rescan_program(),
+        pins.texts(),
+        pins.marks(),
+    ] {
+        assert_eq!(rights(&pin), (0, 0, 0o600), "{}", pin.display());
+    }
+    for pin in [pins.hints(), pins.hint_calls()] {
+        assert_eq!(rights(&pin), (0, NOBODY, 0o660), "{}", pin.display());
+    }
+}
+
+/// Hints of a class for a process: `PID CLASS` a line, of standard input.
+const FOR_OTHERS: &str = "#include \"gpuaware.h\"
+#include <stdio.h>
+int main(void)
+{
+	int pid, zero = 0, pidfd, ret;
+	uint64_t call = 0;
+	uint32_t class;
+	while (scanf(\"%d %u\", &pid, &class) == 2) {
+		pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+		ret = gpuaware_update(GPUAWARE_PINS \"/hints\", &pidfd, &class);
+		call++;
+		if (!ret)
+			ret = gpuaware_update(GPUAWARE_PINS \"/hint_calls\", &zero, &call);
+		close(pidfd);
+		printf(\"%d\\n\", ret);
+		fflush(stdout);
+	}
+	return 0;
+}
+";
+
+/// `source` as a program that hints where `pins` are.
+fn compiled(folder: &TempDir, source: &str, pins: &Pins) -> PathBuf {
+    let (file, binary) = (folder.path().join("hint.c"), folder.path().join("hint"));
+    std::fs::write(&file, source).unwrap();
+    let status = Command::new("cc")
+        .args([
+            "-std=c11",
+            "-D_GNU_SOURCE",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-o",
+        ])
+        .args([&binary, &file])
+        .arg(format!("-DGPUAWARE_PINS=\"{}\"", pins.dir().display()))
+        .arg("-I")
+        .arg(repository().join("hints"))
+        .status();
+    assert!(status.expect("cc").success());
+    binary
+}
+
+#[test]
+fn a_member_of_the_group_speaks_for_trusted_others_and_can_silence_them() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    open(pins.dir().parent().unwrap());
+    let policy = Policy::parse("[guard]\nhint_gid = 65534\ntrust_uids = [0]\n").unwrap();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&policy, pins.clone(), &mut object).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    open(folder.path());
+    let binary = compiled(&folder, FOR_OTHERS, &pins);
+    let others = Process::start(busy_loop());
+    let pid = Pid::from_raw(others.pid());
+    let mut command = Command::new(&binary);
+    command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    let mut member = Program::start(command);
+    assert_eq!(member.hint(&format!("{pid} 1")), "0");
+    becomes(&mut identify, &pins, pid, Some(Class::Launch));
+    assert_eq!(member.hint(&format!("{pid} 0")), "0");
+    becomes(&mut identify, &pins, pid, None);
+    // For himself, who is not trusted, it is refused.
+    assert_eq!(member.hint(&format!("{} 1", member.pid())), "0");
+    let own = || marks_of(&pins, member.pid().as_raw());
+    let refused = identify_until(&mut identify, IN_TIME, |_| {
+        own().iter().any(|mark| mark.source == Source::Refused)
+    });
+    assert!(refused, "{:?}", own());
 }

@@ -6,22 +6,22 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::process::{Process, busy_loops, eventually};
-use crate::tier;
+use crate::{length, tier};
 
 use super::machine::{Cgroup, Scheduler, sleeper};
+use super::shared::beside_the_scheduler;
 use super::sharing::{has_cgroup_set_bandwidth, has_cgroup_set_idle, shares};
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn cpu_max_limits_a_cgroup_of_many_threads() {
-    tier::in_lab(|| {
+    beside_the_scheduler("", |_| {
         if !has_cgroup_set_bandwidth() {
             tier::skip("this kernel does not tell schedulers of cpu.max");
             return;
         }
         let limited = Cgroup::new("limited");
         limited.set("cpu.max", "20000 100000");
-        let mut scheduler = Scheduler::start(&[]);
         let processes = busy_loops(60);
         for process in &processes {
             limited.add(process);
@@ -39,11 +39,10 @@ fn cpu_max_limits_a_cgroup_of_many_threads() {
             );
         }
         assert_eq!(nr_served, processes.len(), "the others never ran");
-        scheduler.assert_loaded();
-        // Who is killed dies when it is its turn to run.
+        // Who is killed dies when it is its turn to run: all at once.
         limited.set("cpu.max", "max");
+        limited.set("cgroup.kill", "1");
         drop(processes);
-        scheduler.stop();
     });
 }
 
@@ -80,8 +79,7 @@ impl Drop for Nest {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn no_nesting_leaves_the_weight_or_the_limit_of_a_cgroup() {
-    tier::in_lab(|| {
-        let mut scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         let (deep, other) = (Nest::new("deep", 40), Cgroup::new("other"));
         deep.top().set("cpu.weight", "25");
         let groups = [busy_loops(2), busy_loops(2)];
@@ -105,11 +103,9 @@ fn no_nesting_leaves_the_weight_or_the_limit_of_a_cgroup() {
                 got * 100.0
             );
         }
-        scheduler.assert_loaded();
         deep.top().set("cpu.max", "max");
         drop(groups);
         drop((deep, other));
-        scheduler.stop();
     });
 }
 
@@ -147,8 +143,7 @@ fn runnable_in(path: &Path) -> i64 {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn cgroups_that_sleep_and_wake_leave_nothing_counted() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         let above = Cgroup::new("above");
         above.set("cgroup.subtree_control", "+cpu");
         let cgroups: Vec<_> = (0..8)
@@ -163,7 +158,7 @@ fn cgroups_that_sleep_and_wake_leave_nothing_counted() {
                 both
             })
             .collect();
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(length::of(8, 20));
         for weight in [50, 100, 300, 1000].iter().cycle() {
             if Instant::now() > end {
                 break;
@@ -179,7 +174,6 @@ fn cgroups_that_sleep_and_wake_leave_nothing_counted() {
         assert!(empty.is_some(), "a weight of {} is left of nobody", left());
         drop(cgroups);
         drop(above);
-        scheduler.stop();
     });
 }
 

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 
-use crate::tier;
-
-use super::machine::{Scheduler, nr_cpus, set_affinity};
+use super::machine::{nr_cpus, set_affinity};
+use super::shared::beside_the_scheduler;
 
 /// CPU time of this thread.
 fn cpu_time() -> Duration {
@@ -68,14 +67,12 @@ fn part_of_the_later(alone: Duration, rounds: usize) -> f64 {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn who_found_an_idle_cpu_is_not_before_everybody_who_waits() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         // The clock is far from where a new task's virtual time begins.
         part_of_the_later(Duration::from_secs(4), 1);
         let part = part_of_the_later(Duration::from_millis(20), 10);
         println!("those who came later had {part:.3} of the CPUs");
         assert!((0.4..0.65).contains(&part), "{part:.3} of the CPUs");
-        scheduler.stop();
     });
 }
 
@@ -83,11 +80,9 @@ fn who_found_an_idle_cpu_is_not_before_everybody_who_waits() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn who_comes_beside_tasks_that_went_on_for_long_is_not_before_them() {
-    tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
+    beside_the_scheduler("", |_| {
         let part = part_of_the_later(Duration::from_millis(700), 8);
         println!("those who came later had {part:.3} of the CPUs");
         assert!((0.4..0.6).contains(&part), "{part:.3} of the CPUs");
-        scheduler.stop();
     });
 }

@@ -107,7 +107,7 @@ fn a_wakeup_avoids_a_preferred_cpu_in_an_interrupt_storm() {
         );
         drop(storm);
         println!("{all}");
-        // 8 to 16 of 50 were seen where a hypervisor took 2 to 15 % of the host as well.
+        // In a storm it stays more often where a hypervisor takes CPUs of the host as well.
         assert!(calm * 10 > times * 7 && stormy * 2 < calm, "{all}");
     });
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::process::{Process, busy_loops};
 use crate::tier;
 
-use super::machine::{Scheduler, pin, set_affinity};
+use super::machine::{pin, set_affinity};
+use super::shared::beside_the_scheduler;
 use super::sharing::shares;
 
 const KSM: &str = "/sys/kernel/mm/ksm";
@@ -55,12 +56,11 @@ fn ksmd() -> Option<i64> {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn a_kernel_thread_of_one_cpu_that_never_sleeps_shares_it() {
-    tier::in_lab(|| {
+    beside_the_scheduler("", |_| {
         let Some(ksmd) = ksmd() else {
             tier::skip("this kernel has no ksmd");
             return;
         };
-        let scheduler = Scheduler::start(&[]);
         let mut command = Command::new("python3");
         command.args(["-c", MERGEABLE]);
         let mut memory = Process::start(command);
@@ -77,6 +77,5 @@ fn a_kernel_thread_of_one_cpu_that_never_sleeps_shares_it() {
             (0.4..0.9).contains(&got),
             "beside ksmd it got {got:.3} of the CPU"
         );
-        scheduler.stop();
     });
 }

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::arm::NeighbourSettings;
 use crate::cgroup::Cgroup;
@@ -67,9 +67,37 @@ pub struct Own {
     pub seconds: f64,
 }
 
+impl Own {
+    /// Itself, if it can be: programs print `nan` and `inf` too.
+    pub fn checked(self) -> Result<Self> {
+        let Self { total, seconds } = self;
+        if !(total >= 0.0 && total.is_finite() && seconds > 0.0 && seconds.is_finite()) {
+            bail!("{total} in {seconds} s");
+        }
+        Ok(self)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_amount_or_no_time_is_refused() {
+        let own = |total, seconds| Own { total, seconds }.checked().is_ok();
+        assert!(own(0.0, 0.5) && own(1e12, 60.0));
+        for (total, seconds) in [
+            (f64::NAN, 1.0),
+            (f64::INFINITY, 1.0),
+            (-1.0, 1.0),
+            (1.0, f64::NAN),
+            (1.0, f64::INFINITY),
+            (1.0, 0.0),
+            (1.0, -1.0),
+        ] {
+            assert!(!own(total, seconds), "{total} in {seconds} s");
+        }
+    }
 
     #[test]
     fn the_arm_is_put_before_every_program() {

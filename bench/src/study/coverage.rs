@@ -113,7 +113,8 @@ fn coverage(boots: u32, seed: u64) -> BTreeMap<&'static str, Covered> {
     all
 }
 
-/// The runs of a design agree with each other within half a percent or so; what is allowed is what docs/bench.md says.
+/// The runs of a design agree with each other within half a percent or so; what is allowed is what
+/// docs/decisions/intervals-over-boots.md says.
 #[test]
 fn intervals_over_five_boots_hold_the_truth_as_often_as_they_say() {
     for (name, covered) in coverage(5, 10_000) {

@@ -22,6 +22,7 @@ use crate::matrix::{Pipeline, Program, Workload};
 use crate::record::{LlmServing, ThreadSeen, WorkloadReport};
 use child::Child;
 pub use place::Place;
+pub use served::read_outputs;
 use server_cpu::ServerCpu;
 
 /// Processes of the workload that somebody else has started.

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::bpffs::Obstacle;
-use crate::doctor::{Gpu, Libcuda, Realtime};
+use crate::doctor::{Gpu, Libcuda, Realtime, Verdict};
 use crate::identify::flavour::Flavour;
 
 /// A host on which all is well.
@@ -193,6 +193,13 @@ fn what_only_works_less_well_is_a_warning() {
     };
     let audio = |facts: &mut Facts| facts.realtime = vec![thread.clone(); 6];
     assert_only(audio, "realtime", Warning, "jackd (7) and 2 more");
+    let escape = |facts: &mut Facts| {
+        facts.realtime = vec![Realtime {
+            tid: 7,
+            comm: "a\n\x1b[2J".to_owned(),
+        }];
+    };
+    assert_only(escape, "realtime", Warning, "a\\n\\u{1b}[2J (7)");
 }
 
 #[test]

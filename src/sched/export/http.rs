@@ -271,7 +271,7 @@ mod tests {
 
     /// All that user space does for a scrape, and the client's part of it.
     #[test]
-    #[ignore = "measures: docs/metrics.md"]
+    #[ignore = "measures: docs/decisions/scrape-cost.md"]
     fn time_of_a_scrape_in_user_space() {
         const SCRAPES: u32 = 500;
         for nr_cpus in [2, 128, 512] {

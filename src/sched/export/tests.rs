@@ -179,6 +179,18 @@ fn waits_are_cumulative_buckets_in_seconds() {
 }
 
 #[test]
+fn no_text_that_somebody_else_has_written_is_on_the_page() {
+    let mut metrics = sample();
+    metrics.policy_error = "p\nevil 1".to_owned();
+    metrics.preferred_reason = "r\nevil 1".to_owned();
+    for class in metrics.classes.values_mut() {
+        class.worst_waiter = "w\" 1\nevil 1".to_owned();
+    }
+    let page = String::from_utf8(page(&metrics).unwrap()).unwrap();
+    assert!(!page.contains("evil"), "{page}");
+}
+
+#[test]
 fn nothing_counted_yet_is_a_page_too() {
     let page = String::from_utf8(page(&Metrics::default()).unwrap()).unwrap();
     assert!(page.contains("scx_gpuaware_policy_error 0\n"), "{page}");

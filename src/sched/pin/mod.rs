@@ -3,7 +3,7 @@
 //!
 //! Owns the affinity of every thread that it has changed, and the file that remembers the originals if
 //! this process is killed. Where a pinned thread runs among its CPUs is the scheduler's business; which
-//! CPUs it gets is dealt in `policy::pin`. docs/scheduling.md says why this is done with affinities.
+//! CPUs it gets is dealt in `policy::pin`. docs/decisions/pins-by-affinity.md says why.
 
 mod ledger;
 pub mod threads;
@@ -17,10 +17,10 @@ use anyhow::Result;
 use log::{info, warn};
 
 use super::state_file::StateFile;
-use crate::identify::printable;
 use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
 use crate::policy::pin::Dealer;
+use crate::printable::printable;
 use crate::proc::mounts::Mounts;
 
 use ledger::{Ledger, Pinned};
@@ -141,7 +141,10 @@ impl Pinning {
         for (number, pin) in self.policy.pins.iter().enumerate() {
             if !matched.contains(&number) {
                 let rules: Vec<_> = pin.rules.iter().map(ToString::to_string).collect();
-                info!("no thread is pinned by {} so far", rules.join(" or "));
+                info!(
+                    "no thread is pinned by {}, a minute after it came into force",
+                    rules.join(" or ")
+                );
             }
         }
     }

@@ -94,13 +94,15 @@ impl<W: Write> LegacyCsv<W> {
 
 /// Where rows are missing a last row says how many, in all columns and of a kind of its own, which readers of
 /// that tool's kinds pass over; the log says of which kinds.
-fn warn_of_losses(end: &End) {
-    for (kind, count) in &end.lost {
-        warn!("legacy-csv: {count} {} are not in the file", kind.name());
-    }
-    for (why, count) in &end.missed_by {
-        warn!("legacy-csv: {count} of unknown kind are not in the file, {why}");
-    }
+fn losses(end: &End) -> Vec<String> {
+    let lost = end
+        .lost
+        .iter()
+        .map(|(kind, count)| format!("legacy-csv: {count} {} are not in the file", kind.name()));
+    let missed = end.missed_by.iter().map(|(why, count)| {
+        format!("legacy-csv: {count} of unknown kind are not in the file, {why}")
+    });
+    lost.chain(missed).collect()
 }
 
 fn launch(record: &Record, row: &mut Row) {
@@ -153,7 +155,9 @@ impl<W: Write> Sink for LegacyCsv<W> {
             warn!("{graphs} graph launches have no row in this format");
         }
         if end.nr_lost() > 0 {
-            warn_of_losses(end);
+            for loss in losses(end) {
+                warn!("{loss}");
+            }
             let mut row = Row::default();
             row[0] = self.last_ns.to_string();
             row[1] = LOST.to_owned();
@@ -171,5 +175,35 @@ impl<W: Write> Sink for LegacyCsv<W> {
     fn nr_bytes(&self) -> u64 {
         // Rows that are held are some 100 bytes each when written.
         self.rows.get_ref().bytes + CSV_BUFFER_BYTES as u64 + 128 * self.held.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::schema::EndedBy;
+
+    #[test]
+    fn what_was_lost_and_what_was_missed_is_said_by_kind_and_by_why() {
+        let mut end = End {
+            ended_by: EndedBy::Signal,
+            end_ns: 20_000,
+            window_ns: 19_000,
+            windows: 1,
+            counted: BTreeMap::new(),
+            lost: BTreeMap::from([(Kind::SwitchIn, 4)]),
+            missed: 3,
+            missed_by: BTreeMap::from([("too_deep".to_owned(), 3)]),
+        };
+        assert_eq!(
+            losses(&end),
+            [
+                "legacy-csv: 4 switch_in are not in the file",
+                "legacy-csv: 3 of unknown kind are not in the file, too_deep",
+            ]
+        );
+        end.lost.clear();
+        end.missed_by.clear();
+        assert_eq!(losses(&end), Vec::<String>::new());
     }
 }

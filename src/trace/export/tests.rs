@@ -218,6 +218,41 @@ fn legacy_rows_have_its_19_columns_in_its_order() {
     );
 }
 
+#[test]
+fn a_legacy_file_in_which_events_were_missed_has_one_row_more_of_19_columns_that_says_so() {
+    let file = Memory::default();
+    let mut sink = begin(Format::LegacyCsv, Box::new(file.clone()), &header()).unwrap();
+    for record in story() {
+        sink.record(&record).unwrap();
+    }
+    let end = End {
+        lost: BTreeMap::new(),
+        missed: 3,
+        missed_by: BTreeMap::from([("too_deep".to_owned(), 1), ("unseen_switch".to_owned(), 2)]),
+        ..end()
+    };
+    sink.end(&end).unwrap();
+    let bytes = file.0.take();
+    let mut reader = ::csv::Reader::from_reader(bytes.as_slice());
+    let rows: Vec<_> = reader.records().map(Result::unwrap).collect();
+    let of_the_tool = [
+        "cuLaunchKernel",
+        "sync",
+        "schedSwitch",
+        "hardirq",
+        "softirq",
+    ];
+    let (ours, said): (Vec<_>, Vec<_>) = rows
+        .iter()
+        .partition(|row| of_the_tool.iter().any(|kind| row[1].starts_with(kind)));
+    assert_eq!(ours.len(), 12);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!(
+        (said[0].len(), &said[0][1], &said[0][18]),
+        (19, "lost", "3")
+    );
+}
+
 /// The packets, as the other library reads them.
 fn packets() -> Vec<TracePacket> {
     packets_of(&story())

@@ -12,6 +12,7 @@ use super::kernel::{IrqTotal, PreemptorTotal};
 use super::schema::{End, EndedBy, Header, Kind, Launches};
 use super::session::Outcome;
 use super::threads::{Counters, Thread};
+use crate::printable::printable;
 
 /// Version of the JSON's layout.
 const VERSION: u32 = 1;
@@ -275,8 +276,8 @@ fn threads(out: &mut String, outcome: &Outcome) {
     for thread in all.iter().take(MOST_ROWS) {
         let counters = &thread.counters;
         let name = match thread.threads {
-            1 => thread.comm.to_string(),
-            more => format!("{} (x{more})", thread.comm),
+            1 => printable(thread.comm.as_str()),
+            more => format!("{} (x{more})", printable(thread.comm.as_str())),
         };
         let _ = writeln!(
             out,
@@ -333,7 +334,7 @@ fn launches(out: &mut String, outcome: &Outcome) {
         let _ = writeln!(
             out,
             "{:<16} {:>8}  {:>9} {:>7} {:>7} {:>20} {:>10}  {:>9} {:>9} {:>8}  {}",
-            thread.comm,
+            printable(thread.comm.as_str()),
             thread.tid,
             counters.launches,
             counters.graph_launches,
@@ -400,7 +401,7 @@ fn irqs(out: &mut String, outcome: &Outcome) {
             "{:<10} {:>6} {:<20} {:>9} {:>9} {:>9}",
             irq.kind.name(),
             irq.number,
-            irq_name(irq),
+            printable(irq_name(irq)),
             irq.count,
             time(irq.self_ns),
             time(irq.worst_ns),
@@ -426,7 +427,7 @@ fn preemptors(out: &mut String, outcome: &Outcome) {
         let _ = writeln!(
             out,
             "{:<16} {:>8} {:>9} {:>9}",
-            preemptor.comm,
+            printable(preemptor.comm.as_str()),
             preemptor.victim_tgid,
             preemptor.count,
             time(preemptor.ns),

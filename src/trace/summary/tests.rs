@@ -137,6 +137,33 @@ fn losses_are_shown_by_kind() {
 }
 
 #[test]
+fn a_row_is_a_line_whatever_threads_call_themselves() {
+    let mut outcome = outcome(Launches::All);
+    let lines = text(&outcome).lines().count();
+    outcome.threads[0].comm = Comm::new("a\n\x1b[2J  7");
+    outcome.preemptors.push(PreemptorTotal {
+        victim_tgid: 10,
+        comm: Comm::new("b\x1b]0;c\x07"),
+        count: 1,
+        ns: 1,
+    });
+    let text = text(&outcome);
+    assert!(
+        text.contains("a\\n\\u{1b}[2J") && text.contains("b\\u{1b}]0;c"),
+        "{text}"
+    );
+    assert!(
+        !text.contains(|c: char| c != '\n' && c.is_control()),
+        "{text:?}"
+    );
+    assert_eq!(
+        text.lines().count(),
+        lines + 3,
+        "an empty line, a head, a preemptor:\n{text}"
+    );
+}
+
+#[test]
 fn times_have_three_digits() {
     let times = [999, 1_500, 12_340, 123_400_000, 4_000_000_000].map(time);
     assert_eq!(times, ["999 ns", "1.50 us", "12.3 us", "123 ms", "4.00 s"]);

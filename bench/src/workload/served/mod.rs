@@ -21,7 +21,7 @@ use super::place::Place;
 use super::threads;
 use crate::arm::WorkloadSettings;
 use crate::interrupt;
-use crate::matrix::{Client, Served, Server};
+use crate::matrix::{Client, Requests, Served, Server};
 use crate::procstat::{self, Tree};
 use crate::record::{LlmClient, LlmServer, LlmServing};
 
@@ -34,6 +34,21 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// What the clients say just before their first measured request.
 const VLLM_BENCH_MEASURING: &str = "Starting main benchmark run";
 const AIPERF_MEASURING: &str = "AIPerf System is PROFILING";
+
+/// Has `text` read as what every client writes.
+pub fn read_outputs(text: &str) {
+    let asked = Requests {
+        request_rate: 1.0,
+        warmup_requests: 0,
+        length_scale: 1.0,
+        input_tokens: 1,
+        output_tokens: 1,
+        slo_ttft_ms: Some(1.0),
+        slo_tpot_ms: Some(1.0),
+    };
+    let _ = results::vllm_bench(text, &asked);
+    let _ = results::aiperf(text, &asked);
+}
 
 /// A server and its client; dropping them kills them.
 #[derive(Debug)]

@@ -174,12 +174,7 @@ mod tests {
     };
 
     /// Written from `vllm/benchmarks/serve.py`, not by a run.
-    const VLLM: &str = r#"{"date": "20261121-120000", "endpoint_type": "openai", "model_id": "m", "num_prompts": 3,
-        "request_rate": 8.0, "duration": 3.2, "completed": 2, "failed": 1, "total_input_tokens": 512,
-        "request_goodput": 0.3, "mean_ttft_ms": 75.0, "p99_ttft_ms": 120.0,
-        "input_lens": [256, 256, 256], "output_lens": [3, 0, 1], "ttfts": [0.05, 0.0, 0.12],
-        "itls": [[0.01, 0.03], [], []], "generated_texts": ["a b c", "", "a"],
-        "errors": ["", "Traceback: ClientPayloadError", ""]}"#;
+    const VLLM: &str = include_str!("../../../tests/data/served/vllm-bench.json");
 
     #[test]
     fn reads_what_vllm_bench_writes() {
@@ -217,11 +212,7 @@ mod tests {
     }
 
     /// Written from aiperf's documentation of its exports, not by a run.
-    const AIPERF: &str = r#"
-{"metadata": {"session_num": 0, "turn_index": 0, "request_start_ns": 1, "benchmark_phase": "warmup", "was_cancelled": false}, "metrics": {"time_to_first_token": {"value": 900.0, "unit": "ms"}, "request_latency": {"value": 950.0, "unit": "ms"}}, "error": null}
-{"metadata": {"session_num": 1, "turn_index": 0, "request_start_ns": 2, "benchmark_phase": "profiling", "was_cancelled": false}, "metrics": {"input_sequence_length": {"value": 550, "unit": "tokens"}, "time_to_first_token": {"value": 50.0, "unit": "ms"}, "request_latency": {"value": 90.0, "unit": "ms"}, "inter_chunk_latency": {"value": [10.0, 30.0], "unit": "ms"}, "output_sequence_length": {"value": 3, "unit": "tokens"}, "inter_token_latency": {"value": 20.0, "unit": "ms"}}, "error": null}
-{"metadata": {"session_num": 2, "turn_index": 0, "request_start_ns": 3, "benchmark_phase": "profiling", "was_cancelled": true}, "metrics": {"error_isl": {"value": 550, "unit": "tokens"}}, "error": {"code": 499, "type": "RequestCancellationError", "message": "Request was cancelled after 0.000 seconds"}}
-"#;
+    const AIPERF: &str = include_str!("../../../tests/data/served/aiperf.jsonl");
 
     #[test]
     fn reads_what_aiperf_writes_without_its_warmup() {

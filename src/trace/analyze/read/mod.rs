@@ -34,6 +34,8 @@ const TOLERATED: u64 = 20;
 const MOST_BAD_ONE_IN: u64 = 10;
 /// Rows that follow one another are closer than that.
 const FARTHEST_NS: u64 = 86_400_000_000_000;
+/// No duration, in nanoseconds, and no count is larger: a hundred days. A garbled one would drown the sums of a file.
+const LARGEST: u64 = 1 << 53;
 
 /// The formats that are understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -210,6 +212,12 @@ impl<R: BufRead> Reader<R> {
             Format::Csv => native::parse_csv(text, &mut self.columns, names),
             Format::Ndjson => native::parse_json(text, names),
         }?;
+        let largest = parsed.largest();
+        if largest > LARGEST {
+            return Err(format!(
+                "{largest} is out of range: expected durations and counts up to {LARGEST}"
+            ));
+        }
         if let Parsed::Event(event) = &parsed {
             // One row with a garbled time would make all that follow come too late.
             let before_ns = self.before_ns.unwrap_or(event.time_ns);
@@ -387,6 +395,20 @@ mod tests {
         assert_eq!((rows, facts.malformed), (3, 2));
         assert_eq!(facts.problems[0].line, 3);
         assert_eq!(facts.problems[1].line, 5);
+    }
+
+    #[test]
+    fn durations_and_counts_that_cannot_be_are_bad_rows() {
+        let irq = |ns: u64| format!("9,softirqExit,1,1,a,3,,,,,,,,,,,3,NET_RX,{ns}\n");
+        let lost = |count: u64| format!("9,lost,0,0,,0,,,,,,,,,,,,,{count}\n");
+        for row in [irq(u64::MAX), irq(LARGEST + 1), lost(u64::MAX)] {
+            let (rows, facts) = read(&format!("{LEGACY_HEADER}\n{ROW}{row}{ROW}")).unwrap();
+            assert_eq!((rows, facts.malformed), (2, 1), "{row}");
+            let reason = &facts.problems[0].reason;
+            assert!(reason.contains("out of range"), "{reason}");
+        }
+        let (rows, facts) = read(&format!("{LEGACY_HEADER}\n{ROW}{}", irq(LARGEST))).unwrap();
+        assert_eq!((rows, facts.malformed), (2, 0));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a line of a trace can be, whatever its format.
 
-use crate::trace::analyze::event::Event;
+use crate::trace::analyze::event::{Event, What};
 use crate::trace::schema::{End, Header};
 
 /// What the tracer's summary says it counted, before it dropped.
@@ -33,4 +33,25 @@ pub enum Parsed {
     OtherVersion(u64),
     UnknownKind,
     Nothing,
+}
+
+impl Parsed {
+    /// The largest of its durations and counts.
+    pub fn largest(&self) -> u64 {
+        match self {
+            Self::Event(event) => match event.what {
+                What::IrqExit { duration_ns, .. } => duration_ns,
+                What::On(Some(away)) => away.off_ns,
+                _ => 0,
+            },
+            Self::Counted(_, count) => *count,
+            Self::End(end) => {
+                let counts = end.counted.values().chain(end.lost.values());
+                let all = counts.chain(end.missed_by.values());
+                let largest = all.copied().max().unwrap_or_default();
+                largest.max(end.missed).max(end.window_ns).max(end.windows)
+            }
+            _ => 0,
+        }
+    }
 }

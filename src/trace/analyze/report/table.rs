@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use crate::printable::printable;
+
 /// A table with what must be said about it. The first column is text, the others are figures.
 #[derive(Debug, Clone, Default)]
 pub struct Section {
@@ -31,6 +33,17 @@ impl Section {
         self.rows.push(cells.into());
     }
 
+    /// Without what a name of a thread or file would do to a terminal.
+    fn printable(&self) -> Self {
+        let all = |texts: &[String]| texts.iter().map(|text| printable(text)).collect();
+        Self {
+            title: printable(&self.title),
+            notes: all(&self.notes),
+            columns: all(&self.columns),
+            rows: self.rows.iter().map(|row| all(row)).collect(),
+        }
+    }
+
     fn widths(&self) -> Vec<usize> {
         let mut widths: Vec<usize> = self.columns.iter().map(|name| letters(name)).collect();
         for row in &self.rows {
@@ -42,6 +55,10 @@ impl Section {
     }
 
     pub fn to_text(&self) -> String {
+        self.printable().aligned()
+    }
+
+    fn aligned(&self) -> String {
         let mut text = format!("{}\n", self.title);
         for note in &self.notes {
             let _ = writeln!(text, "  {note}");
@@ -139,6 +156,18 @@ Bursts
 
 ";
         assert_eq!(section().to_text(), expected);
+    }
+
+    #[test]
+    fn names_add_neither_lines_nor_escape_sequences() {
+        let mut section = Section::new("of a\x1b[2J", &["thread", "µs"]).note("of b\n");
+        section.row(["c\nd\u{9b}31m".to_owned(), "3".to_owned()]);
+        let text = section.to_text();
+        assert!(
+            !text.contains(|c: char| c != '\n' && c.is_control()),
+            "{text:?}"
+        );
+        assert_eq!(text.lines().count(), 5, "{text}");
     }
 
     #[test]

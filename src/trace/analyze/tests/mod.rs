@@ -74,3 +74,15 @@ fn near(found: f64, expected: f64) {
         "{found}, expected {expected}"
     );
 }
+
+#[test]
+fn what_the_fuzzer_begins_with_are_traces_without_a_bad_row() {
+    for text in [
+        include_str!("../../../../tests/data/traces/cuda_sched_trace.csv"),
+        include_str!("../../../../tests/data/traces/ours.csv"),
+        include_str!("../../../../tests/data/traces/ours.ndjson"),
+    ] {
+        let source = analysis(text).source;
+        assert_eq!(source.malformed, 0, "{:?}", source.problems);
+    }
+}

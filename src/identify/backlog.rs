@@ -1,38 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Processes that may map a library that they did not, and when to look at them. Pure.
+//! Processes that wait to be looked at: they may map a library that they did not, or have other names. Pure.
 //!
-//! Anybody can map something executable in a loop. So processes are looked at in turn, and for so
-//! much of a CPU's time at most, however many ask for it.
+//! Anybody can map something executable, start a program or rename a thread in a loop. So processes are
+//! looked at in turn, and for so much of a CPU's time at most, however many ask for it.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-use super::rest::Rest;
+use super::rest::{Rest, Spent};
 
 /// Looks are taken in batches of about so much CPU time.
 const BATCH: Duration = Duration::from_millis(5);
 /// A batch ends after so much time, whoever has the CPU: other work waits for it.
 const LONGEST_BATCH: Duration = Duration::from_millis(50);
 
-/// What a round of looks has taken so far.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Spent {
-    /// CPU time.
-    pub cpu: Duration,
-    /// Time by the clock.
-    pub clock: Duration,
-}
-
 /// The processes to look at.
 #[derive(Debug, Default)]
-pub struct Mappers {
+pub struct Backlog {
     waiting: VecDeque<u32>,
     /// The same, to have each once.
     is_waiting: HashSet<u32>,
     rest: Rest,
 }
 
-impl Mappers {
+impl Backlog {
     /// Process `tgid` is to be looked at.
     pub fn push(&mut self, tgid: u32) {
         if self.is_waiting.insert(tgid) {
@@ -80,51 +71,51 @@ mod tests {
 
     #[test]
     fn looks_at_each_process_once_and_in_turn() {
-        let mut mappers = Mappers::default();
+        let mut backlog = Backlog::default();
         for tgid in [3, 1, 3, 2] {
-            mappers.push(tgid);
+            backlog.push(tgid);
         }
         let mut seen = Vec::new();
-        mappers.look(ms(7), Spent::default, |tgid| seen.push(tgid));
+        backlog.look(ms(7), Spent::default, |tgid| seen.push(tgid));
         assert_eq!(seen, [3, 1, 2]);
-        assert!(mappers.is_empty());
-        assert!(!mappers.is_due(ms(106)) && mappers.is_due(ms(107)));
-        mappers.push(3);
-        assert!(!mappers.is_empty(), "it may have mapped more since");
+        assert!(backlog.is_empty());
+        assert!(!backlog.is_due(ms(106)) && backlog.is_due(ms(107)));
+        backlog.push(3);
+        assert!(!backlog.is_empty(), "it may have mapped more since");
     }
 
     #[test]
     fn others_that_have_the_cpu_end_a_round_and_make_no_rest_longer() {
-        let mut mappers = Mappers::default();
-        (0..9).for_each(|tgid| mappers.push(tgid));
+        let mut backlog = Backlog::default();
+        (0..9).for_each(|tgid| backlog.push(tgid));
         let kept_off = || Spent {
             cpu: Duration::from_micros(100),
             clock: ms(800),
         };
         let mut seen = Vec::new();
-        mappers.look(ms(0), kept_off, |tgid| seen.push(tgid));
+        backlog.look(ms(0), kept_off, |tgid| seen.push(tgid));
         assert_eq!(seen, [0]);
-        assert!(mappers.is_due(ms(100)));
+        assert!(backlog.is_due(ms(100)));
     }
 
     #[test]
     fn a_flood_takes_a_twentieth_of_the_time_and_starves_nobody() {
         const LOOK: Duration = Duration::from_micros(100);
-        let mut mappers = Mappers::default();
+        let mut backlog = Backlog::default();
         let (mut looking, mut found_at) = (ms(0), None);
         for step in 0..1000 {
             let now = ms(step * 10);
             for tgid in 0..2000 {
-                mappers.push(tgid);
+                backlog.push(tgid);
             }
             if step == 1 {
-                mappers.push(9999);
+                backlog.push(9999);
             }
-            if !mappers.is_due(now) {
+            if !backlog.is_due(now) {
                 continue;
             }
             let spent = std::cell::Cell::new(ms(0));
-            mappers.look(
+            backlog.look(
                 now,
                 || Spent {
                     cpu: spent.get(),
