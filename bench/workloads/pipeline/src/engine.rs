@@ -9,9 +9,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use crossbeam_channel::{Receiver, Sender, unbounded};
 
-use crate::graph::Graph;
+use crate::channel::{Receiver, Sender, bounded};
+use crate::graph::{Graph, Stage};
 use crate::item::{Account, Outcomes};
 use crate::queue::{Outlet, Queues};
 use crate::recorder::{EdgeTimes, Ends, Places, Recorder, StageTimes};
@@ -92,7 +92,8 @@ impl Running {
         let shared = Arc::clone(&self.shared);
         let stages = &shared.graph.stages;
         let queues: Vec<Queues> = stages.iter().map(Queues::before).collect();
-        let (ready, is_ready) = unbounded();
+        let threads = stages.iter().map(Stage::all_threads).sum();
+        let (ready, is_ready) = bounded(threads);
         let is_source = |place: usize| stages[place].arrive.is_some();
         for place in (0..stages.len()).filter(|&place| !is_source(place)) {
             for thread in 0..stages[place].all_threads() {
@@ -133,15 +134,14 @@ impl Running {
             .name(name.clone())
             .spawn(move || {
                 let worker = Worker::open(&shared, place, thread, outlets, places);
-                // Whoever started this waits for it.
                 match worker {
                     Ok(worker) => {
-                        let _ = ready.send(Ok(()));
+                        ready.send(Ok(()));
                         drop(ready);
                         run(worker)
                     }
                     Err(error) => {
-                        let _ = ready.send(Err(anyhow!("{error:#}")));
+                        ready.send(Err(anyhow!("{error:#}")));
                         Err(error)
                     }
                 }
@@ -256,9 +256,10 @@ fn join(thread: JoinHandle<Result<Recorder>>) -> Result<Recorder> {
 fn await_all(is_ready: &Receiver<Result<()>>, threads: usize) -> Result<()> {
     let deadline = Instant::now() + START_TIMEOUT;
     for _ in 0..threads {
-        let answer = is_ready.recv_deadline(deadline);
-        let seconds = START_TIMEOUT.as_secs();
-        answer.with_context(|| format!("a thread did not start within {seconds} s"))??;
+        let Ok(answer) = is_ready.take(Some(deadline)) else {
+            bail!("a thread did not start within {START_TIMEOUT:?}");
+        };
+        answer?;
     }
     Ok(())
 }

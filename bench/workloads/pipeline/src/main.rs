@@ -14,6 +14,7 @@ use engine::{Plan, Running};
 use graph::{Graph, GraphError};
 
 mod arrivals;
+mod channel;
 mod engine;
 mod gpu;
 mod graph;
@@ -30,6 +31,8 @@ mod stage;
 mod timing;
 mod window;
 mod worker;
+#[cfg(test)]
+mod yields;
 
 /// Graphs that need no file.
 const BUILT_IN: &[(&str, &str)] = &[

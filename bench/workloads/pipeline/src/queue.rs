@@ -4,8 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
-
+use crate::channel::{Receiver, Sender, bounded};
 use crate::graph::{Route, Stage};
 use crate::item::Item;
 use crate::route::{self, Choice, Replicas};
@@ -43,8 +42,8 @@ impl Queues {
         }
     }
 
-    pub fn inbox(&self, thread: usize) -> Inbox {
-        Inbox(self.receivers[thread % self.receivers.len()].clone())
+    pub fn inbox(&self, thread: usize) -> Receiver<Envelope> {
+        self.receivers[thread % self.receivers.len()].clone()
     }
 
     /// The way here for the sender with this number.
@@ -57,38 +56,6 @@ impl Queues {
             sender,
             sent: 0,
         }
-    }
-}
-
-#[derive(Debug)]
-pub struct Inbox(Receiver<Envelope>);
-
-/// Why there is no item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Nothing {
-    Yet,
-    /// All senders have ended.
-    Ever,
-}
-
-impl Inbox {
-    /// Waits for an item, until `deadline` if there is one.
-    pub fn take(&self, deadline: Option<Instant>) -> Result<Envelope, Nothing> {
-        let Some(deadline) = deadline else {
-            return self.0.recv().map_err(|_| Nothing::Ever);
-        };
-        self.0.recv_deadline(deadline).map_err(|error| match error {
-            RecvTimeoutError::Timeout => Nothing::Yet,
-            RecvTimeoutError::Disconnected => Nothing::Ever,
-        })
-    }
-
-    /// What is there already.
-    pub fn take_now(&self) -> Result<Envelope, Nothing> {
-        self.0.try_recv().map_err(|error| match error {
-            TryRecvError::Empty => Nothing::Yet,
-            TryRecvError::Disconnected => Nothing::Ever,
-        })
     }
 }
 
@@ -120,7 +87,7 @@ impl Outlet {
             ready,
         };
         // A stage ends after all that send to it, unless it has failed, which ends the run.
-        let _ = self.senders[thread].send(envelope);
+        self.senders[thread].send(envelope);
         ready.elapsed()
     }
 }
@@ -130,6 +97,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::channel::Nothing;
     use crate::graph;
     use crate::item::{Account, Request};
 
@@ -178,18 +146,5 @@ mod tests {
             let blocked = sender.join().unwrap();
             assert!(second.ready.elapsed() >= blocked);
         });
-    }
-
-    #[test]
-    fn a_queue_ends_when_its_senders_have() {
-        let queues = queues("");
-        let (inbox, mut outlet) = (queues.inbox(0), queues.outlet(0, 0));
-        outlet.put(item(1));
-        drop((queues, outlet));
-        assert!(
-            inbox.take(Some(Instant::now())).is_ok(),
-            "what waits is not lost"
-        );
-        assert_eq!(inbox.take(None).unwrap_err(), Nothing::Ever);
     }
 }

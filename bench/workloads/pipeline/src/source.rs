@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use crossbeam_channel::{RecvTimeoutError, Sender, unbounded};
 
 use crate::arrivals::Arrivals;
+use crate::channel::{Nothing, Sender, bounded};
 use crate::graph::{Arrive, Gaps, Phase};
 use crate::item::{Item, Request};
 use crate::recorder::Recorder;
@@ -73,19 +73,20 @@ impl Source {
     fn closed(&mut self, clients: usize) -> Result<()> {
         let (thread, threads) = (self.worker.thread, self.worker.stage.threads);
         let mine = clients / threads + usize::from(thread < clients % threads);
-        let (done, is_done) = unbounded();
+        // No more can be under way, so that nobody waits to say that one is done.
+        let (done, is_done) = bounded(mine);
         let mut numbers = (thread as u64..).step_by(threads);
         for number in numbers.by_ref().take(mine) {
             self.send(number, Instant::now(), Some(done.clone()))?;
         }
         while !self.worker.shared.has_quit() {
-            match is_done.recv_timeout(POLL) {
+            match is_done.take(Some(Instant::now() + POLL)) {
                 Ok(()) => {
                     let Some(number) = numbers.next() else { break };
                     self.send(number, Instant::now(), Some(done.clone()))?;
                 }
-                Err(RecvTimeoutError::Timeout) => self.note_time(Instant::now()),
-                Err(RecvTimeoutError::Disconnected) => break,
+                Err(Nothing::Yet) => self.note_time(Instant::now()),
+                Err(Nothing::Ever) => break,
             }
         }
         Ok(())

@@ -6,17 +6,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use crate::channel::{Nothing, Receiver};
 use crate::graph::{By, Gather, HandOver};
 use crate::item::Item;
 use crate::join::Join;
-use crate::queue::{Envelope, Inbox, Nothing};
+use crate::queue::Envelope;
 use crate::recorder::Recorder;
 use crate::worker::Worker;
 
 #[derive(Debug)]
 pub struct Taker {
     worker: Worker,
-    inbox: Inbox,
+    inbox: Receiver<Envelope>,
     join: Option<Join<Item>>,
     /// Places in `Graph::edges` of the edges here, in the order of the join's inputs.
     edges: Vec<usize>,
@@ -25,7 +26,7 @@ pub struct Taker {
 }
 
 impl Taker {
-    pub fn new(worker: Worker, inbox: Inbox, edges: Vec<usize>) -> Self {
+    pub fn new(worker: Worker, inbox: Receiver<Envelope>, edges: Vec<usize>) -> Self {
         let stage = &worker.stage;
         let join = (stage.join).map(|join| Join::new(edges.len(), join.pending));
         let is_late = worker.thread >= stage.threads;

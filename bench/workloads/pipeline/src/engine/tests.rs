@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::graph;
+use crate::yields;
 
 fn plan(duration_ms: u64, drain_ms: u64) -> Plan {
     Plan {
@@ -18,7 +19,12 @@ fn plan(duration_ms: u64, drain_ms: u64) -> Plan {
 fn run(text: &str, plan: &Plan) -> (Graph, Measured) {
     let graph = graph::read("g.toml", text, &[]).unwrap();
     let running = Running::start(graph.clone(), plan).unwrap();
-    (graph, running.measure(plan).unwrap())
+    let measured = running.measure(plan).unwrap();
+    for thread in &measured.threads {
+        let name = &thread.name;
+        assert!(!yields::has_yielded(name), "{name} does not sleep at once");
+    }
+    (graph, measured)
 }
 
 const FILTER: &str = r#"description = "d"
