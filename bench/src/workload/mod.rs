@@ -21,6 +21,7 @@ use crate::cgroup::Cgroup;
 use crate::matrix::{Pipeline, Program, Workload};
 use crate::record::{LlmServing, ThreadSeen, WorkloadReport};
 use child::Child;
+pub use pipeline::check_graph;
 pub use place::Place;
 pub use served::read_outputs;
 use server_cpu::ServerCpu;
@@ -73,7 +74,9 @@ impl Programs {
             .transpose()?;
         let address = address.as_deref();
         let command = pipeline::command(graph, prefix, address, seconds, round, place)?;
-        let pipeline = start("pipeline", command)?;
+        let mut pipeline = start("pipeline", command)?;
+        // All threads have their names then, which the arm finds them by.
+        pipeline.wait_for_start(pipeline::STARTED)?;
         Ok(Self::Pipeline { server, pipeline })
     }
 }

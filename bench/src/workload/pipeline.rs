@@ -6,6 +6,7 @@
 //! on the CPUs that no arm prefers, before everything else there.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, bail};
@@ -18,6 +19,7 @@ use crate::cpus;
 use crate::matrix::Pipeline;
 use crate::record;
 
+pub(super) const STARTED: &str = "pipeline: started";
 pub(super) const MEASURING: &str = "pipeline: measuring";
 /// It goes on until it is released.
 pub(super) const MEASURED: &str = "pipeline: measured";
@@ -76,6 +78,30 @@ pub(super) fn command(
     Ok(command)
 }
 
+/// Asks the program whether the graph can be run with these changes.
+///
+/// # Errors
+/// In the program's words why not.
+pub fn check_graph(workload: &Pipeline, target: &Path) -> Result<(), String> {
+    let program = target.join("release/pipeline");
+    let mut command = Command::new(&program);
+    command.arg(&workload.graph).arg("--check");
+    for change in &workload.set {
+        command.args(["--set", change]);
+    }
+    let output = command.output().map_err(|error| {
+        let program = program.display();
+        format!("cannot run {program}, which make build makes: {error}")
+    })?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.trim().trim_start_matches("pipeline: error: ");
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(said.to_owned())
+    }
+}
+
 pub(super) fn check(report: &record::Pipeline) -> Result<()> {
     let record::Pipeline {
         offered,
@@ -92,8 +118,6 @@ pub(super) fn check(report: &record::Pipeline) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::matrix::{Program, Workload};
 

@@ -63,7 +63,8 @@ const BUILT_IN: &[(&str, &str)] = &[
     name = "pipeline",
     version,
     after_help = "\
-Says `pipeline: measuring` and `pipeline: measured` on stderr, prints one JSON document on stdout at the end.
+Says `pipeline: started` when all threads are there, `pipeline: measuring` and `pipeline: measured` on stderr; prints one
+JSON document on stdout at the end.
 Exit codes: 0 done, failed items are in the document; 1 a thread, the GPU or the server failed; 2 bad usage or graph."
 )]
 struct Options {
@@ -165,6 +166,7 @@ fn run(options: &Options) -> Result<()> {
         until_eof: options.until_eof,
     };
     let running = Running::start(graph.clone(), &plan)?;
+    eprintln!("pipeline: started");
     if options.watch {
         return watch(&running);
     }

@@ -17,6 +17,8 @@ pub struct Asked<'a> {
 }
 
 pub fn document(asked: &Asked<'_>, measured: Measured) -> Value {
+    // What is part of a later result was worked on all the way to it.
+    let carried = measured.outcomes.completed + measured.outcomes.absorbed;
     let mut document = json!({
         "schema": 1,
         "workload": "pipeline",
@@ -27,7 +29,7 @@ pub fn document(asked: &Asked<'_>, measured: Measured) -> Value {
         "driver": {"device_name": measured.device_name},
         "seconds": measured.seconds,
         "measured_monotonic_ns": [measured.monotonic_ns.0, measured.monotonic_ns.1],
-        "items_per_s": rate(measured.outcomes.completed, measured.seconds),
+        "items_per_s": rate(carried, measured.seconds),
         "results_per_s": rate(measured.ends.latency.count(), measured.seconds),
         "slo": objectives(&measured),
         "stages": stages(asked.graph, &measured),
