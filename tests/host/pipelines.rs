@@ -60,6 +60,46 @@ fn a_graph_that_cannot_be_run_is_one_error_with_a_way_out() {
     }
 }
 
+/// A matrix with this workload and what follows it: what `run` says of it, and its exit code.
+fn run_of(rest: &str) -> (String, i32) {
+    let dir = tempfile::tempdir().unwrap();
+    let text = format!(
+        "description = \"d\"\nrounds = 1\nseconds = 1\nneighbours = [\"none\"]\narms = [\"eevdf\"]\n\
+         subject = \"eevdf\"\n[[workload]]\nname = \"p\"\nprogram = \"pipeline\"\ngraph = \"windflow\"\n{rest}"
+    );
+    std::fs::write(dir.path().join("m.toml"), text).unwrap();
+    let mut command = program("gpuaware-bench");
+    command.args(["run", "m", "--matrices"]).arg(dir.path());
+    let output = command.arg("-o").arg(dir.path().join("out"));
+    let output = output.stderr(Stdio::piped()).output().unwrap();
+    assert!(!dir.path().join("out").exists(), "it ran");
+    let said = String::from_utf8(output.stderr).unwrap();
+    let folder = format!("{}/", dir.path().display());
+    (said.replace(&folder, ""), code(output.status))
+}
+
+#[test]
+fn a_run_of_a_graph_that_cannot_be_run_ends_before_anything_boots() {
+    for (rest, words) in [
+        (
+            "set = [\"stage.sink.queue=0\"]\n",
+            "m.toml: workload \"p\": --set stage.sink.queue=0: stage.sink.queue: expected 1 to",
+        ),
+        (
+            "[[sweep]]\nworkloads = [\"p\"]\nset = [\"stage.sink.thread\"]\nvalues = [1, 2]\nlabel = \"l\"\n",
+            "m.toml: workload \"p-1\": --set stage.sink.thread=1: ",
+        ),
+        (
+            "[[sweep]]\nworkloads = [\"q\"]\nset = [\"stage.sink.threads\"]\nvalues = [1, 2]\nlabel = \"l\"\n",
+            "m.toml: [[sweep]]: workloads: expected some of p, each in one sweep, got \"q\"",
+        ),
+    ] {
+        let (said, code) = run_of(rest);
+        assert!(said.contains(words) && said.lines().count() == 1, "{said}");
+        assert_eq!(code, 2);
+    }
+}
+
 fn count(document: &Value, key: &str) -> u64 {
     document[key]
         .as_u64()
@@ -161,6 +201,8 @@ fn it_goes_on_until_its_input_ends() {
         .stdin(Stdio::piped());
     let mut process = Process::start(command);
     process.wait_for_line("pipeline: measured", Duration::from_secs(30));
+    let steps = ["started", "measuring", "measured"].map(|step| format!("pipeline: {step}"));
+    assert_eq!(process.log, steps);
     assert!(!process.has_ended());
     process.close_stdin();
     let document = report(&mut process);

@@ -8,10 +8,12 @@ mod model;
 mod reference;
 mod scalar;
 mod served;
+mod sweep;
 mod workload;
 
 pub use model::{Cgroups, Matrix};
 pub use reference::{Reference, ReferenceRow};
 pub use scalar::check_seconds;
 pub use served::{Client, Requests, Served, Server};
+pub use sweep::Sweep;
 pub use workload::{Driver, GpuLaunch, LlmServer, Pipeline, Program, Trace, Workload};

@@ -24,7 +24,7 @@ use crate::sched_attr::Policy;
 pub use disturbance::{Discarded, Load, Surroundings};
 pub use trace::{Launchers, TraceSeen};
 pub use workload::{
-    GpuLaunch, LlmClient, LlmServer, LlmServing, Pipeline, Switches, WorkloadReport,
+    GpuLaunch, LlmClient, LlmServer, LlmServing, Pipeline, Switches, Times, WorkloadReport,
 };
 
 pub const SCHEMA: u32 = 1;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What workloads report of themselves, and the few figures that all of them have.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 type Rest = serde_json::Map<String, serde_json::Value>;
@@ -81,6 +83,10 @@ pub struct Pipeline {
     pub items_per_s: f64,
     /// From arrival to the end of the graph.
     pub latency_us: Vec<f64>,
+    #[serde(default)]
+    pub edges: Vec<Edge>,
+    #[serde(default)]
+    pub stages: BTreeMap<String, Stage>,
     pub errors: Vec<String>,
     /// Of its own launching threads, as all that follows.
     pub launches: u64,
@@ -96,6 +102,36 @@ pub struct Pipeline {
     /// The server that it called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<LlmServer>,
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// Items on their way from one stage to another.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Edge {
+    pub from: String,
+    pub to: String,
+    pub delay_ms: Times,
+    /// From the request's arrival until being ready to be handed over.
+    pub age_ms: Times,
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Stage {
+    /// Answers of the server that it calls.
+    pub rpc_ms: Times,
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// What was measured many times; without figures where there were too few.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Times {
+    pub count: u64,
+    pub mean: Option<f64>,
+    pub p99: Option<f64>,
     #[serde(flatten)]
     pub rest: Rest,
 }
@@ -228,6 +264,13 @@ impl WorkloadReport {
         Some(cpu.get("user")?.as_f64()? + cpu.get("sys")?.as_f64()?)
     }
 
+    pub fn pipeline(&self) -> Option<&Pipeline> {
+        match self {
+            Self::Pipeline(pipeline) => Some(pipeline),
+            Self::GpuLaunch(_) | Self::LlmServing(_) => None,
+        }
+    }
+
     /// The client's account, if the workload is a server.
     pub fn client(&self) -> Option<&LlmClient> {
         match self {
@@ -259,14 +302,19 @@ mod tests {
         let json = r#"{"schema":1,"workload":"pipeline","name":"windflow","offered":4,"completed":3,"failed":1,
             "unfinished":0,"seconds":2.0,"items_per_s":1.5,"latency_us":[1000,2000,3000],"errors":["503"],
             "launches":0,"launches_in_all":0,"context_switches":{"voluntary":0,"involuntary":0},
-            "threads_detail":[],"cpu_s":{"user":0,"sys":0},"edges":[{"from":"a","to":"b"}]}"#;
+            "threads_detail":[],"cpu_s":{"user":0,"sys":0},
+            "edges":[{"from":"a","to":"b","delay_ms":{"count":3,"mean":0.5,"p90":1.0},"age_ms":{"count":3}}]}"#;
         let parsed: WorkloadReport = serde_json::from_str(json).unwrap();
         assert!((parsed.tokens_per_s() - 1.5).abs() < 1e-9);
         assert_eq!(parsed.token_ms(), [1.0, 2.0, 3.0]);
         assert!(parsed.client().is_none() && parsed.launcher_cpus().is_none());
         assert!(parsed.has_nobody_to_find());
         let back = serde_json::to_value(&parsed).unwrap();
-        assert_eq!(back["edges"][0]["to"], "b", "what is not known is kept");
+        let edge = &back["edges"][0];
+        assert_eq!(
+            (&edge["age_ms"]["count"], &edge["delay_ms"]["p90"]),
+            (&3.into(), &1.0.into())
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ use Align::{Left, Right};
 
 /// Where a column is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
+pub(super) enum Shown {
     Always,
     /// In a terminal only while the table fits.
     IfItFits,
@@ -24,7 +24,7 @@ enum Shown {
 type Text<'a, T> = Box<dyn Fn(&T, Detail) -> String + 'a>;
 
 /// A column of figures: its name, a shorter one for a terminal, and what stands in it.
-struct Column<'a, T> {
+pub(super) struct Column<'a, T> {
     name: String,
     short: Option<&'static str>,
     shown: Shown,
@@ -32,7 +32,7 @@ struct Column<'a, T> {
 }
 
 impl<'a, T> Column<'a, T> {
-    fn new(name: impl Into<String>, cell: impl Fn(&T, Detail) -> String + 'a) -> Self {
+    pub(super) fn new(name: impl Into<String>, cell: impl Fn(&T, Detail) -> String + 'a) -> Self {
         Self {
             name: name.into(),
             short: None,
@@ -42,7 +42,7 @@ impl<'a, T> Column<'a, T> {
     }
 
     /// Only where there is room.
-    fn full(name: impl Into<String>, cell: impl Fn(&T) -> String + 'a) -> Self {
+    pub(super) fn full(name: impl Into<String>, cell: impl Fn(&T) -> String + 'a) -> Self {
         Self {
             shown: Shown::Full,
             ..Self::new(name, move |row: &T, _| cell(row))
@@ -56,11 +56,8 @@ impl<'a, T> Column<'a, T> {
         }
     }
 
-    fn if_it_fits(self) -> Self {
-        Self {
-            shown: Shown::IfItFits,
-            ..self
-        }
+    pub(super) fn shown(self, shown: Shown) -> Self {
+        Self { shown, ..self }
     }
 
     fn name(&self, detail: Detail) -> String {
@@ -72,7 +69,7 @@ impl<'a, T> Column<'a, T> {
 }
 
 /// A table whose first columns are the neighbour and the arm.
-fn by_arm<T>(
+pub(super) fn by_arm<T>(
     report: &Report,
     rows: &[&T],
     key: impl Fn(&T) -> (Neighbour, &str, String),
@@ -144,7 +141,9 @@ fn work_columns() -> [Column<'static, Row>; 3] {
 pub fn headline(report: &Report, workload: &str, detail: Detail) -> Table {
     let reserved = report.plan.matrix.reserved_arm();
     let mut columns = vec![
-        roomy("tok/s", |row| row.tokens_per_s),
+        roomy(&report.unit(workload).replace("tokens", "tok"), |row| {
+            row.tokens_per_s
+        }),
         share("own quiet %", |row| row.over_own_quiet),
     ];
     columns.extend(reserved.map(|arm| share(format!("{arm} %"), |row| row.over_isolcpus)));
@@ -152,7 +151,14 @@ pub fn headline(report: &Report, workload: &str, detail: Detail) -> Table {
         Column::full("% of clean", |row: &Row| {
             percent(row.share_of_clean, 1, true)
         }),
-        Column::full("p50 ms", |row: &Row| latency(row.token_p50_ms, true)),
+        Column::new("p50 ms", |row: &Row, detail| {
+            latency(row.token_p50_ms, detail == Detail::Full)
+        })
+        // Few items have no p99.
+        .shown(match report.unit(workload) {
+            "items/s" => Shown::IfItFits,
+            _ => Shown::Full,
+        }),
         Column::new("p99 ms", p99),
         tail("p99 × own quiet", |row| row.p99_over_own_quiet),
     ]);
@@ -161,7 +167,7 @@ pub fn headline(report: &Report, workload: &str, detail: Detail) -> Table {
         figure(row.switches_per_1000_launches, 1, true)
     }));
     columns.extend(work_columns());
-    columns.push(roomy("idle %", |row| row.idle_percent).if_it_fits());
+    columns.push(roomy("idle %", |row| row.idle_percent).shown(Shown::IfItFits));
     let rows = report.summary.rows.iter();
     let rows: Vec<&Row> = rows.filter(|row| row.workload == workload).collect();
     by_arm(
@@ -194,10 +200,18 @@ fn p99(row: &Row, detail: Detail) -> String {
     latency(row.token_p99_ms, detail == Detail::Full)
 }
 
+/// What stands below the headline table: of servers and of pipelines.
+pub fn of_parts(report: &Report, workload: &str, detail: Detail) -> Vec<Table> {
+    [serving, super::pipelines::table]
+        .iter()
+        .filter_map(|table| table(report, workload, detail))
+        .collect()
+}
+
 type LatencyOf = fn(&Serving) -> &Latency;
 
 /// What the users of one workload's server see; `None`: it is no server.
-pub fn serving(report: &Report, workload: &str, detail: Detail) -> Option<Table> {
+fn serving(report: &Report, workload: &str, detail: Detail) -> Option<Table> {
     let mut columns: Vec<Column<Serving>> = Vec::new();
     let of: [(&str, LatencyOf); 2] = [("TTFT", |row| &row.ttft), ("TPOT", |row| &row.tpot)];
     for (name, of) in of {
