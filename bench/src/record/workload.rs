@@ -87,6 +87,8 @@ pub struct Pipeline {
     pub edges: Vec<Edge>,
     #[serde(default)]
     pub stages: BTreeMap<String, Stage>,
+    #[serde(default)]
+    pub slo: Vec<Objective>,
     pub errors: Vec<String>,
     /// Of its own launching threads, as all that follows.
     pub launches: u64,
@@ -122,6 +124,16 @@ pub struct Edge {
 pub struct Stage {
     /// Answers of the server that it calls.
     pub rpc_ms: Times,
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// A time from end to end that requests should keep.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Objective {
+    pub ms: f64,
+    /// Share of the requests; absent: there were none.
+    pub miss_rate: Option<f64>,
     #[serde(flatten)]
     pub rest: Rest,
 }

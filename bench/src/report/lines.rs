@@ -44,7 +44,10 @@ impl Frame {
             // An interval of few boots can be many times as high as its figure.
             high.min(figure.value * 2.0)
         });
-        let step = round_up(largest.fold(f64::MIN_POSITIVE, f64::max) / STEPS);
+        let largest = largest.fold(0.0, f64::max);
+        // Nobody misses an objective: an axis there must be.
+        let largest = if largest > 0.0 { largest } else { 1.0 };
+        let step = round_up(largest / STEPS);
         Self {
             right: WIDTH - LETTER * longest.unwrap_or(0) as f64 - 20.0,
             low: sweep.values.first().copied().unwrap_or_default(),
@@ -109,12 +112,26 @@ fn along(report: &Report, sweep: &Sweep, workload: &str) -> Vec<Picture> {
         draw(unit, &|row| row.tokens_per_s);
         draw("median latency, ms", &|row| row.token_p50_ms);
         draw("p99 latency, ms", &|row| row.token_p99_ms);
+        for (place, ms) in objectives(report, &names).into_iter().enumerate() {
+            let share = |row: &Row| report.parts(row)?.objectives.get(place)?.share;
+            draw(&format!("over {ms} ms, %"), &|row| {
+                share(row).map(|share| share.scaled(100.0))
+            });
+        }
         for stage in &callers {
             let what = format!("hand-over to {stage}, mean delay, ms");
             draw(&what, &|row| delay_to(report, row, stage));
         }
     }
     all
+}
+
+/// The same for all values of a sweep, in ms.
+fn objectives(report: &Report, names: &[String]) -> Vec<f64> {
+    let mut parts = report.summary.pipelines.iter();
+    let parts = parts.find(|parts| names.contains(&parts.workload));
+    let objectives = parts.map(|parts| parts.objectives.iter().map(|objective| objective.ms));
+    objectives.into_iter().flatten().collect()
 }
 
 /// Stages that call a server.

@@ -6,6 +6,7 @@ mod bars;
 mod bpf;
 mod cdf;
 pub mod checks;
+mod columns;
 pub mod format;
 mod html;
 mod labels;

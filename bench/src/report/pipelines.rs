@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The table of a pipeline's parts: how long items wait at each hand-over, and how long servers take to answer.
 
-use super::format::{Detail, latency};
+use super::columns::{Column, Shown, by_arm};
+use super::format::{Detail, latency, percent};
 use super::model::Report;
 use super::table::Table;
-use super::tables::{Column, Shown, by_arm};
 use crate::study::{PartTimes, Parts};
 
 /// `None`: it is no pipeline.
@@ -33,6 +33,13 @@ pub fn table(report: &Report, workload: &str, detail: Detail) -> Option<Table> {
         let of = move |row: &Parts| row.calls.get(stage).cloned();
         let name = format!("{stage} calls ms");
         add(&mut columns, &rows, name, of, Shown::Always);
+    }
+    for (place, objective) in first.objectives.iter().enumerate() {
+        let name = format!("over {} ms %", objective.ms);
+        columns.push(Column::new(name, move |row: &Parts, detail| {
+            let missed = row.objectives.get(place).and_then(|missed| missed.share);
+            percent(missed, 1, detail == Detail::Full)
+        }));
     }
     columns.push(Column::new("lost", |row: &Parts, _| {
         format!("{} of {}", row.failed + row.unfinished, row.offered)
@@ -72,7 +79,7 @@ mod tests {
     use crate::report::samples;
     use crate::report::table::TERMINAL_COLUMNS;
     use crate::stats::Estimate;
-    use crate::study::HandOver;
+    use crate::study::{HandOver, Missed};
 
     #[test]
     fn a_terminal_shows_the_hand_over_to_who_calls_and_what_fits_of_the_others() {
@@ -104,6 +111,10 @@ mod tests {
             unfinished: 4,
             hand_overs: hand_overs.collect(),
             calls: [("handoff".to_owned(), times(80.0))].into(),
+            objectives: vec![Missed {
+                ms: 200.0,
+                share: Some(Estimate::new(0.125, None)),
+            }],
         }];
         let shown = table(&report, "qwen3", Detail::Terminal).unwrap();
         assert!(shown.width() <= TERMINAL_COLUMNS, "{}", shown.to_text());
@@ -112,12 +123,11 @@ mod tests {
             .iter()
             .map(|(name, _)| name.as_str())
             .collect();
-        let expected = "neighbour|arm|source → filter ms|filter → transform ms|format → handoff ms|\
-                        handoff calls ms|lost";
+        let expected = "neighbour|arm|source → filter ms|format → handoff ms|handoff calls ms|over 200 ms %|lost";
         assert_eq!(names.join("|"), expected);
-        assert_eq!(shown.rows[0][4..].join(" "), "0.50 80.0 6 of 20");
+        assert_eq!(shown.rows[0][3..].join(" "), "0.50 80.0 12.5 6 of 20");
         let full = table(&report, "qwen3", Detail::Full).unwrap();
-        assert_eq!(full.columns.len(), 2 + 1 + 6 + 1);
+        assert_eq!(full.columns.len(), 2 + 1 + 6 + 1 + 1);
         assert_eq!(full.rows[0][2], "0.50 [0.25–1.00]");
     }
 }

@@ -2,102 +2,15 @@
 //! The tables of figures, once for all forms of the report: what the launcher gets, what a server's users see, what
 //! is left for the neighbours, and the subject against every other arm.
 
+use super::columns::{Column, Shown, by_arm};
 use super::format::{Detail, figure, latency, percent, times};
 use super::model::Report;
-use super::table::{Align, TERMINAL_COLUMNS, Table};
+use super::table::{Align, Table};
 use crate::record::neighbour::{Kind, Neighbour};
 use crate::stats::{Estimate, P99_MIN_SAMPLES};
 use crate::study::{Latency, Row, Serving, Versus};
 
 use Align::{Left, Right};
-
-/// Where a column is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shown {
-    Always,
-    /// In a terminal only while the table fits.
-    IfItFits,
-    /// Not in a terminal.
-    Full,
-}
-
-type Text<'a, T> = Box<dyn Fn(&T, Detail) -> String + 'a>;
-
-/// A column of figures: its name, a shorter one for a terminal, and what stands in it.
-pub(super) struct Column<'a, T> {
-    name: String,
-    short: Option<&'static str>,
-    shown: Shown,
-    cell: Text<'a, T>,
-}
-
-impl<'a, T> Column<'a, T> {
-    pub(super) fn new(name: impl Into<String>, cell: impl Fn(&T, Detail) -> String + 'a) -> Self {
-        Self {
-            name: name.into(),
-            short: None,
-            shown: Shown::Always,
-            cell: Box::new(cell),
-        }
-    }
-
-    /// Only where there is room.
-    pub(super) fn full(name: impl Into<String>, cell: impl Fn(&T) -> String + 'a) -> Self {
-        Self {
-            shown: Shown::Full,
-            ..Self::new(name, move |row: &T, _| cell(row))
-        }
-    }
-
-    fn short(self, name: &'static str) -> Self {
-        Self {
-            short: Some(name),
-            ..self
-        }
-    }
-
-    pub(super) fn shown(self, shown: Shown) -> Self {
-        Self { shown, ..self }
-    }
-
-    fn name(&self, detail: Detail) -> String {
-        match self.short {
-            Some(short) if detail == Detail::Terminal => short.to_owned(),
-            _ => self.name.clone(),
-        }
-    }
-}
-
-/// A table whose first columns are the neighbour and the arm.
-pub(super) fn by_arm<T>(
-    report: &Report,
-    rows: &[&T],
-    key: impl Fn(&T) -> (Neighbour, &str, String),
-    mut columns: Vec<Column<T>>,
-    detail: Detail,
-) -> Table {
-    let full = detail == Detail::Full;
-    columns.retain(|column| full || column.shown != Shown::Full);
-    loop {
-        let mut table = Table::new(&[("neighbour", Left), ("arm", Left)]);
-        let names = columns.iter().map(|column| (column.name(detail), Right));
-        table.columns.extend(names);
-        let mut last = None;
-        for &row in rows {
-            let (neighbour, arm, shown) = key(row);
-            let first = table.next_row(&mut last, neighbour, arm == report.plan.matrix.subject);
-            let neighbour = if first || full { neighbour.name() } else { "" };
-            let mut cells = vec![neighbour.to_owned(), shown];
-            cells.extend(columns.iter().map(|column| (column.cell)(row, detail)));
-            table.rows.push(cells);
-        }
-        let spare = columns.iter().rposition(|c| c.shown == Shown::IfItFits);
-        match spare {
-            Some(spare) if !full && table.width() > TERMINAL_COLUMNS => drop(columns.remove(spare)),
-            _ => return table,
-        }
-    }
-}
 
 type Of = fn(&Row) -> Option<Estimate>;
 
@@ -246,15 +159,9 @@ fn serving(report: &Report, workload: &str, detail: Detail) -> Option<Table> {
             (&r.workload, r.neighbour, &r.arm) == (&row.workload, row.neighbour, &row.arm)
         })
     };
-    columns.extend(work_columns().map(|column| Column {
-        name: column.name,
-        short: column.short,
-        // The headline table has them, too.
-        shown: Shown::IfItFits,
-        cell: Box::new(move |row: &Serving, detail| {
-            beside(row).map_or_else(String::new, |row| (column.cell)(row, detail))
-        }),
-    }));
+    // The headline table has them, too.
+    let work = work_columns().map(|column| column.of(beside).shown(Shown::IfItFits));
+    columns.extend(work);
     columns.extend([
         Column::new("good %", |row: &Serving, _| percent(row.good, 1, false)),
         Column::full("failed", |row: &Serving| {

@@ -31,7 +31,7 @@ pub use distribution::Distribution;
 pub use model::{DisturbedCell, FailedCell, Impossible, Marks, Overhead, Row, Summary};
 use over::Yardsticks;
 #[cfg(test)]
-pub use pipeline::HandOver;
+pub use pipeline::{HandOver, Missed};
 pub use pipeline::{PartTimes, Parts};
 use possible::Possible;
 pub use rivals::{FALSE_RATE, Figure, Rivals};

@@ -23,6 +23,15 @@ pub struct Parts {
     pub hand_overs: Vec<HandOver>,
     /// Of each stage that calls a server, by name.
     pub calls: BTreeMap<String, PartTimes>,
+    #[serde(default)]
+    pub objectives: Vec<Missed>,
+}
+
+/// Share of the requests that did not keep an objective: too late, failed, or never there.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Missed {
+    pub ms: f64,
+    pub share: Option<Estimate>,
 }
 
 /// How long items wait from being ready until being taken.
@@ -70,6 +79,16 @@ fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str) -> Option
         let rpc = times(cells, &rounds, |p| Some(&p.stages.get(name)?.rpc_ms));
         (name.clone(), rpc)
     });
+    let objectives = first.slo.iter().enumerate().map(|(place, objective)| {
+        let shares = rounds
+            .iter()
+            .filter_map(|(round, m)| Some((*round, pipeline(m)?.slo.get(place)?.miss_rate?)));
+        let share = cells.mean(shares, Scale::Plain);
+        Missed {
+            ms: objective.ms,
+            share: share.map(|share| share.within(0.0, 1.0)),
+        }
+    });
     let sum = |of: fn(&Pipeline) -> u64| all.iter().copied().map(of).sum();
     Some(Parts {
         workload: workload.to_owned(),
@@ -80,6 +99,7 @@ fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str) -> Option
         unfinished: sum(|p| p.unfinished),
         hand_overs: hand_overs.collect(),
         calls: calls.collect(),
+        objectives: objectives.collect(),
     })
 }
 
@@ -119,6 +139,7 @@ mod tests {
             "edges": [{"from": "a", "to": "b", "age_ms": times(9, 1.0), "delay_ms": times(9, 1.0)},
                 {"from": "b", "to": "c", "age_ms": times(9, 6.0), "delay_ms": times(9, mean)}],
             "stages": {"a": {"rpc_ms": {"count": 0, "mean": null, "p99": null}}, "c": {"rpc_ms": times(9, 20.0)}},
+            "slo": [{"ms": 200.0, "missed": 4, "miss_rate": mean / 10.0}],
             "launches": 0, "launches_in_all": 0, "context_switches": {"voluntary": 0, "involuntary": 0},
             "threads_detail": [], "calling_detail": [{"tid": 7, "first_call_monotonic_ns": 1}]});
         cell.measurement.as_mut().unwrap().workload = serde_json::from_value(report).unwrap();
@@ -145,6 +166,9 @@ mod tests {
         assert!((value(second.before.mean_ms).unwrap() - 6.0).abs() < 1e-9);
         let mean = value(second.delay.mean_ms).unwrap();
         assert!((mean - 4.0).abs() < 1e-9, "geometric: {mean}");
+        assert_eq!(parts.objectives[0].ms, 200.0);
+        let missed = value(parts.objectives[0].share).unwrap();
+        assert!((missed - 0.5).abs() < 1e-9, "arithmetic: {missed}");
         let callers: Vec<&String> = parts.calls.keys().collect();
         assert_eq!(callers, ["c"]);
     }
