@@ -228,6 +228,11 @@ CUresult fk_config_read(void);
 /* clock.c */
 uint64_t fk_now_ns(void);
 uint64_t fk_spin_until(uint64_t deadline_ns);
+
+/* event_handler.c */
+void fk_sleep_until(uint64_t until_ns);
+
+/* wait.c */
 void fk_wait_until(uint64_t deadline_ns, enum fk_wait how);
 
 /* state.c */

@@ -61,9 +61,9 @@ fn line(finding: &Finding) -> String {
         Verdict::Warning => "warning",
         Verdict::Problem => "problem",
     };
-    let mut line = format!("{verdict:<8} {:<11} {}\n", finding.check, finding.found);
+    let mut line = format!("{verdict:<8} {:<14} {}\n", finding.check, finding.found);
     if let Some(remedy) = &finding.remedy {
-        let _ = writeln!(line, "{:<20} -> {remedy}", "");
+        let _ = writeln!(line, "{:<23} -> {remedy}", "");
     }
     line
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `feed`: identification at work for a scheduler that is not this one.
+//! `feed`: identification at work for a scheduler that is not this one, or for people who look at `marks`.
 
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
@@ -31,14 +31,15 @@ const CHECK: Duration = Duration::from_secs(1);
 /// Whom to tell, and in which numbers.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// The other scheduler's pinned map of task storage, such as scx_layered's --task-hint-map.
+    /// The other scheduler's pinned map of task storage, such as scx_layered's --task-hint-map
+    /// [default: nobody is told, `marks` lists who was found].
     #[arg(long, value_name = "PATH")]
-    map: PathBuf,
+    map: Option<PathBuf>,
     /// What stands for class launch there.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "map")]
     launch: u64,
     /// What stands for class handoff there.
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, value_name = "N", default_value_t = 2, requires = "map")]
     handoff: u64,
     /// Policy file, TOML: its rules say who has which class.
     #[arg(short, long, value_name = "FILE")]
@@ -65,33 +66,47 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         launch: options.launch,
         handoff: options.handoff,
     };
-    let mut feed = Feed::open(&options.map, numbers)?;
-    feed.remember_at(Path::new(STATE));
+    let mut feed = match &options.map {
+        Some(map) => Some(Feed::open(map, numbers)?),
+        None => None,
+    };
+    if let Some(feed) = &mut feed {
+        feed.remember_at(Path::new(STATE));
+    }
     let pins = Pins::default();
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&policy.policy, pins, &mut object)?;
-    info!("feeding {}", options.map.display());
-    let fed = follow(&mut identify, &mut feed, &shutdown);
+    match &options.map {
+        Some(map) => info!("feeding {}", map.display()),
+        None => info!("finding threads; nobody is told: see `scx_gpuaware marks`"),
+    }
+    let fed = follow(&mut identify, feed.as_mut(), &shutdown);
     // Also what was told before something failed.
-    let taken_back = feed.tell(&[]);
+    let taken_back = feed.map_or(Ok(()), |mut feed| feed.tell(&[]));
     Ok(fed.and(taken_back)?)
 }
 
 /// Tells until it is asked to end.
-fn follow(identify: &mut Identify<'_>, feed: &mut Feed, shutdown: &Shutdown) -> Result<()> {
+fn follow(
+    identify: &mut Identify<'_>,
+    mut feed: Option<&mut Feed>,
+    shutdown: &Shutdown,
+) -> Result<()> {
     let mut seen = None;
     let (mut next, mut next_check) = (Instant::now(), Instant::now());
     while !shutdown.is_asked() {
         let wait = identify.step()?;
-        if Instant::now() >= next {
-            if let Some(marks) = identify.changed_marks(&mut seen)? {
-                feed.tell(&marks)?;
+        if let Some(feed) = &mut feed {
+            if Instant::now() >= next {
+                if let Some(marks) = identify.changed_marks(&mut seen)? {
+                    feed.tell(&marks)?;
+                }
+                next = Instant::now() + PERIOD;
             }
-            next = Instant::now() + PERIOD;
-        }
-        if Instant::now() >= next_check {
-            feed.check()?;
-            next_check = Instant::now() + CHECK;
+            if Instant::now() >= next_check {
+                feed.check()?;
+                next_check = Instant::now() + CHECK;
+            }
         }
         shutdown.sleep(wait.min(PERIOD));
     }

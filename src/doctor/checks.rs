@@ -6,7 +6,7 @@ use crate::printable::printable;
 
 use super::facts::Facts;
 use super::finding::{Finding, Judgement, listed, ok, problem, warning};
-use super::{cmdline, config, libraries};
+use super::{cmdline, config, libraries, servers, waking};
 
 /// The oldest kernel with sched_ext, the oldest that the lab tries, the first with a hook for cpu.max, for cpu.idle.
 const FIRST: (u32, u32) = (6, 12);
@@ -27,7 +27,7 @@ const CAPABILITIES: [(u32, &str); 5] = [
 
 /// What every check finds, in the order in which a newcomer should mend it.
 pub fn examine(facts: &Facts) -> Vec<Finding> {
-    let checks: [Check; 18] = [
+    let checks: [Check; 25] = [
         ("kernel", kernel),
         ("sched_ext", sched_ext),
         ("config", config),
@@ -46,6 +46,13 @@ pub fn examine(facts: &Facts) -> Vec<Finding> {
         ("gpus", gpus),
         ("irqbalance", irqbalance),
         ("realtime", realtime),
+        ("governor", |facts| waking::judge_governor(&facts.waking)),
+        ("idle_states", |facts| waking::judge_idle(&facts.waking)),
+        ("managed_irqs", |facts| waking::judge_managed(&facts.waking)),
+        ("numa_balancing", numa_balancing),
+        ("gpu_cpus", |facts| servers::judge_cpus(&facts.servers)),
+        ("gpu_nodes", |facts| servers::judge_nodes(&facts.servers)),
+        ("openmp", openmp),
     ];
     let finding = |(check, judge): Check| {
         let (verdict, found, remedy) = judge(facts);
@@ -322,6 +329,23 @@ fn realtime(facts: &Facts) -> Judgement {
         ),
         "keep them off the preferred CPUs with taskset -p where they are busy",
     )
+}
+
+fn numa_balancing(facts: &Facts) -> Judgement {
+    match facts.numa_balancing {
+        Some((1.., nodes @ 2..)) => warning(
+            format!(
+                "kernel.numa_balancing is on, on {nodes} nodes: launchers take page faults for it"
+            ),
+            "sysctl -w kernel.numa_balancing=0 where servers are bound to their nodes",
+        ),
+        _ => ok("no automatic NUMA balancing"),
+    }
+}
+
+fn openmp(facts: &Facts) -> Judgement {
+    let online = facts.cpus.map_or(usize::MAX, |(online, _)| online);
+    servers::judge_openmp(&facts.servers, online)
 }
 
 #[cfg(test)]

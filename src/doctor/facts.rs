@@ -5,6 +5,8 @@ use crate::bpffs::Obstacle;
 
 use super::config::KernelConfig;
 use super::libraries::Libcuda;
+use super::servers::Server;
+use super::waking::Waking;
 
 /// What is known of a host.
 #[derive(Debug, Clone, Default)]
@@ -59,6 +61,12 @@ pub struct Facts {
     pub irqbalance: bool,
     /// Threads of user space with a real-time policy.
     pub realtime: Vec<Realtime>,
+    /// How fast CPUs answer.
+    pub waking: Waking,
+    /// kernel.numa_balancing, if the kernel has it, and the number of nodes with CPUs.
+    pub numa_balancing: Option<(u32, usize)>,
+    /// Processes that hold GPUs open.
+    pub servers: Vec<Server>,
     /// Number of online CPUs, and one more than the largest possible number.
     pub cpus: Option<(usize, usize)>,
 }

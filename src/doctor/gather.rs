@@ -2,6 +2,7 @@
 //! Reads the facts from `/proc`, `/sys`, `/boot` and `/etc` below a root path. What cannot be read is
 //! absent: a doctor does not fail.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::identify::cgroups;
@@ -13,7 +14,7 @@ use crate::{bpffs, namespaces};
 
 use super::config::KernelConfig;
 use super::facts::{Facts, Gpu, Realtime};
-use super::libraries;
+use super::{libraries, servers, waking};
 
 /// The facts of the host whose files are below `root`.
 pub fn gather(root: &Path) -> Facts {
@@ -26,6 +27,7 @@ pub fn gather(root: &Path) -> Facts {
     let cgroup2 = mounts.cgroup2();
     let processes = processes(root);
     let topology = Topology::read(&root.join("sys")).ok();
+    let devices = Devices::read(&root.join("sys"));
     Facts {
         has_sched_ext: root.join("sys/kernel/sched_ext").exists(),
         scheduler: scheduler(root),
@@ -60,7 +62,11 @@ pub fn gather(root: &Path) -> Facts {
             .unwrap_or_default(),
         cgroup2: cgroup2.map(|path| path.display().to_string()),
         libcuda: libraries::gather(root, &processes),
-        gpus: gpus(root),
+        waking: waking::gather(root, topology.as_ref(), &devices),
+        numa_balancing: number("proc/sys/kernel/numa_balancing")
+            .map(|mode| (mode, topology.as_ref().map_or(0, nodes))),
+        servers: servers::gather(root, &processes, topology.as_ref(), &devices),
+        gpus: gpus(devices),
         irqbalance: processes
             .iter()
             .any(|process| read(&process.join("comm")).as_deref() == Some("irqbalance")),
@@ -117,9 +123,14 @@ fn processes(root: &Path) -> Vec<PathBuf> {
     pids.iter().map(|pid| proc.join(pid.to_string())).collect()
 }
 
+/// How many nodes have CPUs.
+fn nodes(topology: &Topology) -> usize {
+    let nodes: BTreeSet<u32> = topology.cpus.iter().map(|cpu| cpu.node).collect();
+    nodes.len()
+}
+
 /// GPUs on PCI with their nodes.
-fn gpus(root: &Path) -> Vec<Gpu> {
-    let devices = Devices::read(&root.join("sys"));
+fn gpus(devices: Devices) -> Vec<Gpu> {
     let gpu = |device: PciDevice| Gpu {
         address: device.address,
         node: device.node,

@@ -10,6 +10,8 @@ mod facts;
 mod finding;
 mod gather;
 mod libraries;
+mod servers;
+mod waking;
 
 pub use checks::examine;
 pub use config::KernelConfig;
@@ -17,3 +19,5 @@ pub use facts::{Facts, Gpu, Realtime};
 pub use finding::{Finding, Verdict};
 pub use gather::gather;
 pub use libraries::Libcuda;
+pub use servers::Server;
+pub use waking::Waking;

@@ -4,7 +4,8 @@
 //! A uprobe is a breakpoint in place of an instruction, and most instructions are then single-stepped
 //! elsewhere, which takes ten microseconds. A few the kernel carries out itself, which is far cheaper
 //! (`arch/x86/kernel/uprobes.c`: `branch_setup_xol_ops()`, `push_setup_xol_ops()`). Hardly any function
-//! begins with one of these; NVIDIA's libcuda (470 to 550) has one second, a `je` behind a `cmp`.
+//! begins with one of these. NVIDIA's libcuda does from 580 on (`push`); from 470 to 550 it has one second, a `je`
+//! behind a `cmp`.
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register,
@@ -85,12 +86,23 @@ mod tests {
         0x81, 0x3d, 0xd6, 0x7b, 0x87, 0x01, 0x00, 0xba, 0x1c, 0x32, 0x74, 0x0c, 0xff, 0x25, 0xf6,
         0x04, 0x78, 0x01,
     ];
+    /// cuLaunchKernel of 580.159.04: push %rbp; mov %rsp,%rbp; push %r12; sub $8,%rsp; cmpl ….
+    const GENUINE_580: [u8; 17] = [
+        0x55, 0x48, 0x89, 0xe5, 0x41, 0x54, 0x48, 0x83, 0xec, 0x08, 0x81, 0x3d, 0xdc, 0x61, 0x83,
+        0x05, 0x00,
+    ];
     const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
     #[test]
     fn the_genuine_library_is_probed_at_its_conditional_jump() {
         assert_eq!(offset_in(&GENUINE), 10);
         assert_eq!(offset_in(&[&ENDBR64[..], &GENUINE].concat()), 14);
+    }
+
+    #[test]
+    fn driver_580_is_probed_at_its_first_instruction_which_is_a_push() {
+        assert_eq!(offset_in(&GENUINE_580), 0);
+        assert!(is_carried_out_by_the_kernel(&GENUINE_580));
     }
 
     #[test]

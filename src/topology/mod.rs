@@ -11,7 +11,7 @@ pub mod irq_load;
 pub mod pci;
 pub mod proc_stat;
 pub mod score;
-mod sysfs;
+pub(crate) mod sysfs;
 mod units;
 
 use std::collections::BTreeMap;

@@ -69,12 +69,12 @@ fn a_decision_is_a_short_page_that_is_listed_and_linked() {
     let pages: String = pages.iter().map(|page| read(page)).collect();
     for decision in files(&folder, "md") {
         let (file, text) = (name(&decision), read(&decision));
-        let lines = text.lines().count();
-        assert!(lines <= 40, "{file}: {lines} lines");
         let link = file.replace("docs/decisions/", "");
         if link == "README.md" {
             continue;
         }
+        let lines = text.lines().count();
+        assert!(lines <= 40, "{file}: {lines} lines");
         for part in ["# ", "**Question.**", "**Decision.**"] {
             assert!(text.contains(part), "{file}: no {part}");
         }

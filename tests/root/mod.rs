@@ -6,6 +6,7 @@ mod containers;
 mod cost;
 mod crash;
 mod feed;
+mod gpu_check;
 pub mod handoff;
 mod hints;
 mod identify;

@@ -21,7 +21,7 @@ const HEAD: &str = "\
 
 const READING: [&str; 4] = [
     "All of it was measured in virtual machines, most of them under software emulation, with an emulated GPU. Nothing \
-     here is of a genuine GPU or of many CPUs.",
+     here is of a genuine GPU ([gpu-check.md](gpu-check.md) is) or of many CPUs.",
     "Speed is tokens/s over two references in the same round: those of the arm that reserves CPUs (isolcpus), beside the \
      same neighbour, and the arm's own on a quiet machine. The p99 is of a token's latency. *Work* is what the neighbours \
      got done, EEVDF = 100; *of possible* is that over what the launcher's own CPU time leaves. *Idle* is CPU time that \

@@ -3,8 +3,9 @@
 
 use super::*;
 use crate::bpffs::Obstacle;
-use crate::doctor::{Gpu, Libcuda, Realtime, Verdict};
+use crate::doctor::{Gpu, Libcuda, Realtime, Server, Verdict};
 use crate::identify::flavour::Flavour;
+use crate::policy::cpuset::CpuSet;
 
 /// A host on which all is well.
 fn good() -> Facts {
@@ -200,6 +201,51 @@ fn what_only_works_less_well_is_a_warning() {
         }];
     };
     assert_only(escape, "realtime", Warning, "a\\n\\u{1b}[2J (7)");
+}
+
+#[test]
+fn what_makes_launchers_late_is_a_warning_with_what_to_do() {
+    use Verdict::Warning;
+    let balancing = |facts: &mut Facts| facts.numa_balancing = Some((1, 2));
+    assert_only(balancing, "numa_balancing", Warning, "numa_balancing=0");
+    let deep = |facts: &mut Facts| facts.waking.deepest = Some(("C6".to_owned(), 133));
+    assert_only(deep, "idle_states", Warning, "133 us to leave C6");
+    let governor = |facts: &mut Facts| {
+        let governors = &mut facts.waking.governors;
+        governors.insert("schedutil".to_owned(), CpuSet::new(0..64));
+    };
+    assert_only(
+        governor,
+        "governor",
+        Warning,
+        "frequency-set -g performance",
+    );
+    let managed = |facts: &mut Facts| facts.waking.managed = vec!["nvme0q4 (CPU 3)".to_owned()];
+    assert_only(managed, "managed_irqs", Warning, "isolcpus=managed_irq");
+    let server = |cpus: u32| Server {
+        gpus: [0].into(),
+        cpus: CpuSet::new(0..cpus),
+        ..Server::default()
+    };
+    let cramped = |facts: &mut Facts| facts.servers = vec![server(2)];
+    assert_only(cramped, "gpu_cpus", Warning, "CPUs 0-1 for 1 GPU");
+    let far = |facts: &mut Facts| {
+        let mut far = server(8);
+        (far.gpu_nodes, far.ran_on) = ([1].into(), [(0, 4)].into());
+        facts.servers = vec![far];
+    };
+    assert_only(far, "gpu_nodes", Warning, "4 of 4 threads ran on others");
+    let many = |facts: &mut Facts| {
+        let mut many = server(64);
+        many.openmp_unbounded = true;
+        facts.servers = vec![many; 2];
+    };
+    assert_only(many, "openmp", Warning, "OMP_NUM_THREADS=1");
+    let one_node = |facts: &mut Facts| facts.numa_balancing = Some((1, 1));
+    let mut facts = good();
+    one_node(&mut facts);
+    let mut found = examine(&facts).into_iter();
+    assert!(found.all(|finding| finding.verdict == Verdict::Ok));
 }
 
 #[test]
