@@ -30,7 +30,6 @@ build: setup ## Build the scheduler, the bench harness, the emulated libcuda and
 	cargo build --release --workspace
 	$(MAKE) --no-print-directory -C bench/fakecuda OUT=$(LAB)
 	$(MAKE) --no-print-directory -C bench/workloads/gpu_launch OUT=$(LAB)
-	$(MAKE) --no-print-directory -C bench/workloads/pipeline OUT=$(LAB)
 	$(MAKE) --no-print-directory -C bench/workloads/vllm_emulated OUT=$(LAB)
 
 demo: build ## Boot the lab, compare with EEVDF, taskset+nice and isolcpus, print the table

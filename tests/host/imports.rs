@@ -205,8 +205,10 @@ fn no_file_of_the_scheduler_or_the_bench_is_part_of_a_circle() {
     for folder in [
         "src",
         "bench/src",
+        "bench/workloads/busy/src",
         "bench/workloads/llm_client/src",
         "bench/workloads/llm_server/src",
+        "bench/workloads/pipeline/src",
         "sim/src",
     ] {
         let found = circles(&rust_graph(&repository().join(folder)));

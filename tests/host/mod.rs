@@ -15,6 +15,7 @@ mod matrices;
 mod neighbours;
 mod package;
 mod pin;
+mod pipelines;
 mod pipes;
 mod policy;
 mod report;

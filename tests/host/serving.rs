@@ -12,7 +12,8 @@ use crate::process::{Process, alone_with_cuda, code, lab_folder, repository};
 
 const LISTENING: &str = "llm_server: listening on ";
 
-fn program(name: &str) -> Command {
+/// A program of `make build`, its standard output a pipe.
+pub fn program(name: &str) -> Command {
     let program = repository().join("target/release").join(name);
     assert!(
         program.exists(),
@@ -25,7 +26,7 @@ fn program(name: &str) -> Command {
 }
 
 /// A server with this share of the GPU's memory, and where it listens.
-fn server(share: &str) -> (Process, String) {
+pub fn server(share: &str) -> (Process, String) {
     let mut command = program("llm_server");
     command
         .args(["--port", "0", "--profile", "chat"])
@@ -67,7 +68,8 @@ fn client(url: &str, seconds: &str) -> Process {
     client
 }
 
-fn report(process: &mut Process) -> Value {
+/// What it printed, once it has ended well.
+pub fn report(process: &mut Process) -> Value {
     assert_eq!(
         code(process.wait(Duration::from_secs(40))),
         0,

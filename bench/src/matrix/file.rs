@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::model::{Cgroups, LabSettings, Matrix};
 use super::reference::Reference;
 use super::scalar::{Count, CpuList, DiskMib, Names, Neighbours, Seconds, SecondsOrZero};
+use super::sweep::Sweep;
 use super::workload::Workloads;
 use crate::datafile::{self, DataError};
 use crate::lab::DiskDriver;
@@ -36,6 +37,8 @@ pub struct MatrixFile {
     lab: Option<LabFile>,
     #[serde(rename = "workload")]
     workloads: Option<Workloads>,
+    #[serde(rename = "sweep")]
+    sweeps: Option<Vec<Sweep>>,
     reference: Option<Reference>,
 }
 
@@ -80,6 +83,7 @@ impl MatrixFile {
             (own, base) => own.or(base),
         };
         let inherits_arms = self.arms.is_none();
+        let inherits_workloads = self.workloads.is_none();
         Self {
             include: None,
             description: self.description.or(base.description),
@@ -99,6 +103,8 @@ impl MatrixFile {
             cgroups: self.cgroups.or(base.cgroups),
             lab,
             workloads: self.workloads.or(base.workloads),
+            // They repeat the workloads.
+            sweeps: self.sweeps.or(base.sweeps.filter(|_| inherits_workloads)),
             // It is the answer to one file's question, not to those of all that include it.
             reference: self.reference,
         }
@@ -113,7 +119,7 @@ impl MatrixFile {
         };
         let lab = self.lab.unwrap_or_default();
         let defaults = LabSettings::default();
-        Ok(Matrix {
+        let mut matrix = Matrix {
             description: self.description.ok_or_else(|| missing("description"))?,
             rounds: self.rounds.ok_or_else(|| missing("rounds"))?.0,
             seconds: self.seconds.ok_or_else(|| missing("seconds"))?.0,
@@ -137,8 +143,14 @@ impl MatrixFile {
                 cpus: lab.cpus.or(defaults.cpus),
             },
             workloads: self.workloads.ok_or_else(|| missing("[[workload]]"))?.0,
+            sweeps: self.sweeps.unwrap_or_default(),
             reference: self.reference,
-        })
+        };
+        for sweep in &matrix.sweeps {
+            let mistake = |mistake| DataError::Usage(format!("{file}: [[sweep]]: {mistake}"));
+            sweep.expand(&mut matrix.workloads).map_err(mistake)?;
+        }
+        Ok(matrix)
     }
 }
 
@@ -184,6 +196,28 @@ mod tests {
             (matrix.description.as_str(), matrix.bpf_stats),
             ("base", true)
         );
+    }
+
+    #[test]
+    fn sweeps_go_with_the_workloads_that_they_repeat() {
+        let base = BASE.replace(
+            "profile = \"q\"",
+            "program = \"pipeline\"\ngraph = \"windflow\"",
+        );
+        let sweep =
+            "[[sweep]]\nworkloads = [\"q\"]\nset = [\"k\"]\nvalues = [1, 2.5]\nlabel = \"l\"\n";
+        let other = "include = \"base\"\n[[workload]]\nname = \"other\"\nprofile = \"q\"\n";
+        let dir = folder(&[
+            ("base.toml", &format!("{base}{sweep}")),
+            ("same.toml", "include = \"base\"\n"),
+            ("other.toml", other),
+        ]);
+        let names = |file: &str| -> Vec<String> {
+            let matrix = Matrix::read(&dir.path().join(file)).unwrap();
+            matrix.workloads.into_iter().map(|w| w.name).collect()
+        };
+        assert_eq!(names("same.toml"), ["q-1", "q-2.5"]);
+        assert_eq!(names("other.toml"), ["other"]);
     }
 
     #[test]

@@ -8,7 +8,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::driver::Driver;
 use super::scalar::Positive;
 use super::served::{Client, Launches, Requests, Served, Server};
-use super::workload::{GpuLaunch, LlmServer, Program, Sync, Trace, Workload};
+use super::workload::{
+    CalledServer, GpuLaunch, LlmServer, Pipeline, Program, Sync, Trace, Workload,
+};
 
 /// Every key optional but the name; a program that lacks one says so.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -53,6 +55,12 @@ struct Keys {
     input_tokens: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     output_tokens: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    graph: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    set: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gpus: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,9 +72,12 @@ enum ProgramName {
     Vllm,
     LlamaServer,
     Endpoint,
+    Pipeline,
 }
 
-use ProgramName::{Endpoint, GpuLaunch as Launch, LlamaServer, LlmServer as Llm, Vllm};
+use ProgramName::{
+    Endpoint, GpuLaunch as Launch, LlamaServer, LlmServer as Llm, Pipeline as Pipe, Vllm,
+};
 
 impl ProgramName {
     fn name(self) -> &'static str {
@@ -76,6 +87,7 @@ impl ProgramName {
             Vllm => "vllm",
             LlamaServer => "llama_server",
             Endpoint => "endpoint",
+            Pipe => "pipeline",
         }
     }
 }
@@ -85,20 +97,20 @@ impl Keys {
     fn stray(&self) -> Option<&'static str> {
         let serving: &[ProgramName] = &[Llm, Vllm, LlamaServer, Endpoint];
         let genuine: &[ProgramName] = &[Vllm, LlamaServer, Endpoint];
-        let keys: [(&'static str, bool, &[ProgramName]); 17] = [
-            ("profile", self.profile.is_some(), &[Launch, Llm, Vllm]),
+        let keys: [(&'static str, bool, &[ProgramName]); 20] = [
+            ("profile", self.profile.is_some(), &[Launch, Llm, Vllm, Pipe]),
             ("sync", self.sync.is_some(), &[Launch, Llm]),
-            ("driver", self.driver.is_some(), &[Launch, Llm, Vllm]),
+            ("driver", self.driver.is_some(), &[Launch, Llm, Vllm, Pipe]),
             (
                 "args",
                 !self.args.is_empty(),
-                &[Launch, Llm, Vllm, LlamaServer],
+                &[Launch, Llm, Vllm, LlamaServer, Pipe],
             ),
             ("warmup_tokens", self.warmup_tokens.is_some(), &[Launch]),
             (
                 "gpu_memory_utilization",
                 self.gpu_memory_utilization.is_some(),
-                &[Llm, Vllm],
+                &[Llm, Vllm, Pipe],
             ),
             ("request_rate", self.request_rate.is_some(), serving),
             ("length_scale", self.length_scale.is_some(), serving),
@@ -111,6 +123,9 @@ impl Keys {
             ("tokenizer", self.tokenizer.is_some(), genuine),
             ("input_tokens", self.input_tokens.is_some(), genuine),
             ("output_tokens", self.output_tokens.is_some(), genuine),
+            ("graph", self.graph.is_some(), &[Pipe]),
+            ("set", !self.set.is_empty(), &[Pipe]),
+            ("gpus", self.gpus.is_some(), &[Pipe]),
         ];
         let stray = keys
             .into_iter()
@@ -168,6 +183,29 @@ impl Keys {
                 driver: driver.unwrap_or_default(),
             })),
         }
+    }
+
+    fn pipeline(self) -> Result<Pipeline, String> {
+        let share = self.utilization()?;
+        if self.profile.is_none() && self.gpu_memory_utilization.is_some() {
+            return Err(
+                "gpu_memory_utilization: expected a profile beside it, which says that there is a server, got none"
+                    .to_owned(),
+            );
+        }
+        Ok(Pipeline {
+            graph: self.graph.ok_or_else(|| {
+                "graph: expected the name of one, or the path of a file, got nothing".to_owned()
+            })?,
+            set: self.set,
+            gpus: self.gpus.unwrap_or(1),
+            driver: self.driver.unwrap_or_default(),
+            server: self.profile.map(|profile| CalledServer {
+                profile,
+                gpu_memory_utilization: share,
+            }),
+            args: self.args,
+        })
     }
 
     fn served(self) -> Result<Served, String> {
@@ -234,6 +272,7 @@ impl TryFrom<Keys> for Workload {
         let program = match keys.program {
             Llm => Program::LlmServer(keys.llm_server()?),
             Vllm | LlamaServer | Endpoint => Program::Served(keys.served()?),
+            Pipe => Program::Pipeline(keys.pipeline()?),
             Launch => Program::GpuLaunch(GpuLaunch {
                 profile: keys.profile()?,
                 driver: keys.driver.unwrap_or_default(),
@@ -281,11 +320,30 @@ impl From<Workload> for Keys {
                 ..Self::default()
             },
             Program::Served(served) => Self::from(served),
+            Program::Pipeline(pipeline) => Self::from(pipeline),
         };
         Self {
             name: workload.name,
             trace: workload.trace,
             ..keys
+        }
+    }
+}
+
+impl From<Pipeline> for Keys {
+    fn from(pipeline: Pipeline) -> Self {
+        let server = pipeline.server;
+        Self {
+            program: Pipe,
+            gpu_memory_utilization: (server.as_ref())
+                .map(|server| Positive(server.gpu_memory_utilization)),
+            profile: server.map(|server| server.profile),
+            graph: Some(pipeline.graph),
+            set: pipeline.set,
+            gpus: Some(pipeline.gpus),
+            driver: given(pipeline.driver),
+            args: pipeline.args,
+            ..Self::default()
         }
     }
 }

@@ -9,6 +9,7 @@ mod model;
 mod reference;
 mod scalar;
 mod served;
+mod sweep;
 mod workload;
 
 pub use driver::Driver;
@@ -16,4 +17,5 @@ pub use model::{Cgroups, Matrix};
 pub use reference::{Reference, ReferenceRow};
 pub use scalar::check_seconds;
 pub use served::{Client, Launches, Requests, Served, Server};
-pub use workload::{GpuLaunch, LlmServer, Program, Trace, Workload};
+pub use sweep::Sweep;
+pub use workload::{GpuLaunch, LlmServer, Pipeline, Program, Trace, Workload};

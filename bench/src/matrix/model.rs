@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::reference::Reference;
+use super::sweep::Sweep;
 use super::workload::{Program, Workload};
 use crate::datafile::DataError;
 use crate::lab::DiskDriver;
@@ -49,6 +50,9 @@ pub struct Matrix {
     pub lab: LabSettings,
     #[serde(rename = "workload")]
     pub workloads: Vec<Workload>,
+    /// Which of the workloads are one with different values.
+    #[serde(default, rename = "sweep", skip_serializing_if = "Vec::is_empty")]
+    pub sweeps: Vec<Sweep>,
     /// A published table that the report shows beside ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<Reference>,

@@ -33,6 +33,14 @@ pub struct ReferenceRow {
     pub ttft_mean_ms: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tpot_mean_ms: Option<f64>,
+    /// Of a pipeline's items, from end to end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50_ms: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_ms: Option<f64>,
+    /// Until whoever calls the server has taken an item.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hand_over_ms: Option<f64>,
 }
 
 impl Reference {

@@ -35,6 +35,7 @@ pub enum Program {
     GpuLaunch(GpuLaunch),
     LlmServer(LlmServer),
     Served(Served),
+    Pipeline(Pipeline),
 }
 
 /// gpu_launch in one profile: tokens as fast as it can.
@@ -69,6 +70,29 @@ pub struct LlmServer {
     pub slo_tpot_ms: Option<f64>,
     /// More arguments for the server.
     pub args: Vec<String>,
+}
+
+/// pipeline with one graph.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pipeline {
+    /// A built-in one, or the path of a file.
+    pub graph: String,
+    /// KEY=VALUE each: what is changed in it.
+    pub set: Vec<String>,
+    /// GPUs that the emulated driver has.
+    pub gpus: u32,
+    pub driver: Driver,
+    /// Whom the stages with http call; absent: whoever is at the URL that the graph names.
+    pub server: Option<CalledServer>,
+    /// More arguments for the program.
+    pub args: Vec<String>,
+}
+
+/// llm_server, in the place of one on another machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CalledServer {
+    pub profile: String,
+    pub gpu_memory_utilization: f64,
 }
 
 /// The driver's ways to wait.
@@ -120,6 +144,18 @@ impl Workload {
                 server.gpu_memory_utilization,
                 server.request_rate
             ),
+            Program::Pipeline(pipeline) => {
+                let changes = pipeline.set.iter().map(|change| format!(" --set {change}"));
+                let server = pipeline.server.as_ref().map(|server| {
+                    let CalledServer {
+                        profile,
+                        gpu_memory_utilization: share,
+                    } = server;
+                    format!(", llm_server --profile {profile} --gpu-memory-utilization {share}")
+                });
+                let changes: String = changes.chain(server).collect();
+                format!("pipeline {}{changes}", pipeline.graph)
+            }
             Program::Served(served) => {
                 let what = match &served.server {
                     Server::Endpoint { base_url } => base_url.clone(),
@@ -176,6 +212,10 @@ mod tests {
             "name = \"d\"\nprogram = \"llama_server\"\nmodel = \"/m.gguf\"\nrequest_rate = 1\nargs = [\"-c\", \"4096\"]",
             "name = \"e\"\nprogram = \"endpoint\"\nmodel = \"m\"\nbase_url = \"http://h:1\"\nrequest_rate = 1\n\
              client = \"aiperf\"\ntokenizer = \"/t\"\noutput_tokens = 64\nslo_tpot_ms = 20",
+            "name = \"f\"\nprogram = \"pipeline\"\ngraph = \"windflow\"\nset = [\"stage.sink.cpu.us=5\"]\ngpus = 4\n\
+             args = [\"--slo-ms\", \"200\"]",
+            "name = \"g\"\nprogram = \"pipeline\"\ngraph = \"vectraflow-p1\"\nprofile = \"chat\"\n\
+             gpu_memory_utilization = 0.6\ndriver = \"emulated\"",
         ] {
             let workload = parse(text).unwrap();
             let json = serde_json::to_string(&workload).unwrap();
@@ -205,6 +245,18 @@ mod tests {
             "{alone}"
         );
         assert!(error("program = \"endpoint\"\nmodel = \"m\"").starts_with("base_url: expected"));
+        let error = |text: &str| {
+            parse(&format!("name = \"a\"\nprogram = \"pipeline\"\n{text}")).unwrap_err()
+        };
+        assert!(error("").starts_with("graph: expected"));
+        assert!(
+            error("graph = \"windflow\"\nsync = \"spin\"")
+                .starts_with("sync: expected keys of pipeline")
+        );
+        assert!(
+            error("graph = \"windflow\"\ngpu_memory_utilization = 0.6")
+                .starts_with("gpu_memory_utilization: expected a profile beside it")
+        );
     }
 
     #[test]

@@ -23,7 +23,9 @@ use crate::record::neighbour::{Neighbour, Work};
 use crate::sched_attr::Policy;
 pub use disturbance::{Discarded, Load, Surroundings};
 pub use trace::{Launchers, TraceSeen};
-pub use workload::{GpuLaunch, LlmClient, LlmServer, LlmServing, Switches, WorkloadReport};
+pub use workload::{
+    GpuLaunch, LlmClient, LlmServer, LlmServing, Pipeline, Switches, Times, WorkloadReport,
+};
 
 pub const SCHEMA: u32 = 1;
 

@@ -48,10 +48,10 @@ pub fn chart(report: &Report, workload: &str, neighbour: Neighbour) -> String {
     }
     let axis = Axis { low, high };
     let mut svg = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}, {neighbour}: distribution of token latency\">\n",
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}, {neighbour}: distribution of latency\">\n",
         escape(workload)
     );
-    grid(&mut svg, &axis);
+    grid(&mut svg, &axis, report.unit(workload));
     for curve in &curves {
         line(&mut svg, report, &axis, curve);
     }
@@ -68,7 +68,7 @@ pub fn chart(report: &Report, workload: &str, neighbour: Neighbour) -> String {
     svg + "</svg>\n"
 }
 
-fn grid(svg: &mut String, axis: &Axis) {
+fn grid(svg: &mut String, axis: &Axis, unit: &str) {
     for percent in [0.0, 50.0, 90.0, 100.0] {
         let y = y(percent / 100.0);
         let _ = writeln!(
@@ -98,9 +98,10 @@ fn grid(svg: &mut String, axis: &Axis) {
     }
     let _ = writeln!(
         svg,
-        "<text class=\"axis\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">latency of a token, ms (share of tokens at most so long, %)</text>",
+        "<text class=\"axis\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">latency, ms (share of {} at most so long, %)</text>",
         f64::midpoint(LEFT, WIDTH - RIGHT),
-        HEIGHT - 8.0
+        HEIGHT - 8.0,
+        unit.trim_end_matches("/s")
     );
 }
 

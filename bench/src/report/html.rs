@@ -11,7 +11,7 @@ use super::look::STYLE;
 use super::model::Report;
 use super::sections;
 use super::table::{Table, escape};
-use super::{bars, bpf, cdf, checks, dominance, reference, scatter, tables, traced};
+use super::{bars, bpf, cdf, checks, dominance, lines, reference, scatter, tables, traced};
 use crate::record::neighbour::Neighbour;
 
 pub fn render(report: &Report) -> Result<String> {
@@ -32,6 +32,7 @@ pub fn render(report: &Report) -> Result<String> {
         report.plan.seed
     );
     pictures(&mut page, report);
+    sweeps(&mut page, report);
     by_workload(&mut page, report);
     list(&mut page, &sections::sentences(report));
     page += "<h2>Checks</h2>\n";
@@ -73,11 +74,12 @@ fn by_workload(page: &mut String, report: &Report) {
     for workload in &report.plan.matrix.workloads {
         let _ = writeln!(
             page,
-            "<h2>{}</h2>\n<div class=\"stacked\">",
-            escape(&workload.name)
+            "<h2>{}</h2>\n<p class=\"lead\"><code>{}</code></p>\n<div class=\"stacked\">",
+            escape(&workload.name),
+            escape(&workload.describe())
         );
         *page += &tables::headline(report, &workload.name, Detail::Full).to_html();
-        if let Some(table) = tables::serving(report, &workload.name, Detail::Full) {
+        for table in tables::of_parts(report, &workload.name, Detail::Full) {
             *page += &table.to_html();
         }
         *page += "</div>\n";
@@ -113,10 +115,29 @@ fn pictures(page: &mut String, report: &Report) {
     *page += "</div>\n";
 }
 
+fn sweeps(page: &mut String, report: &Report) {
+    for sweep in &report.plan.matrix.sweeps {
+        let _ = writeln!(
+            page,
+            "<h2>By {}</h2>\n<p>A line an arm; strokes are 95 % intervals, and one that ends at the upper edge goes on beyond it.</p>\n<div class=\"pair\">",
+            escape(&sweep.label)
+        );
+        for picture in lines::pictures(report, sweep) {
+            let heading = escape(&picture.heading);
+            let _ = writeln!(
+                page,
+                "<div class=\"card\"><h3>{heading}</h3>\n{}</div>",
+                picture.svg
+            );
+        }
+        *page += "</div>\n";
+    }
+}
+
 fn bar_charts(page: &mut String, report: &Report) {
-    *page += "<h2>Share of own quiet tokens/s beside each neighbour</h2>\n";
+    *page += "<h2>Share of own quiet speed beside each neighbour</h2>\n";
     charts(page, report, "", bars::chart);
-    *page += "<h2>Token latency beside each neighbour</h2>\n";
+    *page += "<h2>Latency beside each neighbour</h2>\n";
     charts(page, report, ": latency", cdf::chart);
 }
 

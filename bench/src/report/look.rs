@@ -23,6 +23,28 @@ pub fn colour(report: &Report, arm: &str) -> usize {
     if at >= SUBJECT_COLOUR { at + 1 } else { at }
 }
 
+/// A picture of a page as a file of its own: with the page's colours, on its own ground. Nothing stays nothing.
+pub fn standalone(svg: &str) -> String {
+    let size = svg.strip_prefix("<svg viewBox=\"0 0 ").and_then(|rest| {
+        let (size, _) = rest.split_once('"')?;
+        size.split_once(' ')
+    });
+    let Some((width, height)) = size else {
+        return String::new();
+    };
+    let size = format!("width=\"{width}\" height=\"{height}\"");
+    svg.replacen(
+        "<svg ",
+        &format!("<svg xmlns=\"http://www.w3.org/2000/svg\" {size} "),
+        1,
+    )
+    .replacen(
+        ">\n",
+        &format!(">\n<style>{STYLE}</style>\n<rect {size} fill=\"var(--card)\"/>\n"),
+        1,
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,7 +19,7 @@ pub fn render(report: &Report) -> String {
     for workload in &matrix.workloads {
         text += &format!("\n## {}\n\n", workload.name);
         text += &tables::headline(report, &workload.name, Detail::Full).to_markdown();
-        if let Some(table) = tables::serving(report, &workload.name, Detail::Full) {
+        for table in tables::of_parts(report, &workload.name, Detail::Full) {
             text.push('\n');
             text += &table.to_markdown();
         }

@@ -6,13 +6,16 @@ mod bars;
 mod bpf;
 mod cdf;
 pub mod checks;
+mod columns;
 pub mod dominance;
 pub mod format;
 mod html;
 mod labels;
+mod lines;
 mod look;
 mod markdown;
 mod model;
+mod pipelines;
 mod quiet;
 mod reference;
 pub mod scatter;
@@ -76,6 +79,13 @@ pub fn write(dir: &Path, print: bool) -> Result<bool> {
             fs::write(&file, svg).with_context(|| format!("cannot write {}", file.display()))?;
         }
     }
+    let sweeps = report.plan.matrix.sweeps.iter();
+    let along = sweeps.flat_map(|sweep| lines::pictures(&report, sweep));
+    for (at, picture) in along.enumerate() {
+        let file = dir.join(format!("lines-{}.svg", at + 1));
+        fs::write(&file, look::standalone(&picture.svg))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
     if print {
         print!("{}", text(&report));
         println!("{}", dir.join("report.html").display());
@@ -119,7 +129,7 @@ fn text(report: &Report) -> String {
     for workload in &report.plan.matrix.workloads {
         text += &format!("\n{}\n", workload.name);
         text += &tables::headline(report, &workload.name, Detail::Terminal).to_text();
-        if let Some(table) = tables::serving(report, &workload.name, Detail::Terminal) {
+        for table in tables::of_parts(report, &workload.name, Detail::Terminal) {
             text.push('\n');
             text += &table.to_text();
         }

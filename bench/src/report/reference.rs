@@ -22,18 +22,138 @@ pub fn section(report: &Report) -> Option<(String, String, Table)> {
     Some((heading, sentence, table(report, reference)))
 }
 
-fn table(report: &Report, reference: &Reference) -> Table {
-    let latencies = reference.rows.iter().any(|row| row.tpot_mean_ms.is_some());
-    let mut columns = vec![("neighbour", Left), ("arm", Left)];
-    let mut both = |theirs, ours| columns.extend([(theirs, Right), (ours, Right)]);
-    both("tok/s, theirs", "ours");
-    both("% of clean, theirs", "ours");
-    if latencies {
-        both("mean TPOT × clean, theirs", "ours");
-        both("mean TTFT × clean, theirs", "ours");
+type Theirs = fn(&ReferenceRow) -> Option<f64>;
+type Ours = fn(&Report, &Row) -> Option<Estimate>;
+
+/// Two columns: theirs, and ours beside it.
+struct Pair {
+    name: String,
+    theirs: Theirs,
+    ours: Ours,
+    decimals: usize,
+    form: Form,
+}
+
+/// How a figure is compared.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    Plain,
+    /// Over that of their clean row; ours is such a ratio already.
+    Ratio,
+    Percent,
+}
+
+impl Pair {
+    fn new(name: &str, theirs: Theirs, ours: Ours, decimals: usize, form: Form) -> Self {
+        Self {
+            name: name.to_owned(),
+            theirs,
+            ours,
+            decimals,
+            form,
+        }
     }
-    both("sw/1k, theirs", "ours");
-    let mut table = Table::new(&columns);
+
+    fn cells(&self, report: &Report, reference: &Reference, row: &Row) -> [String; 2] {
+        let theirs = reference.row(row.neighbour, &row.arm).and_then(self.theirs);
+        let theirs = match self.form {
+            Form::Plain => theirs,
+            _ => ratio(theirs, reference.clean().and_then(self.theirs)),
+        };
+        let scale = if self.form == Form::Percent {
+            100.0
+        } else {
+            1.0
+        };
+        let ours = (self.ours)(report, row).map(|ours| ours.scaled(scale));
+        let is_ratio = self.form != Form::Plain;
+        [
+            theirs_figure(theirs.map(|value| value * scale), self.decimals),
+            figure(ours, self.decimals, is_ratio),
+        ]
+    }
+}
+
+fn pairs(report: &Report, reference: &Reference) -> Vec<Pair> {
+    let mut pairs = speeds(report.unit(&reference.workload));
+    pairs.extend(latencies());
+    pairs.push(Pair::new(
+        "sw/1k",
+        |row| row.switches_per_1000_launches,
+        |_, row| row.switches_per_1000_launches,
+        1,
+        Form::Plain,
+    ));
+    let rows = &reference.rows;
+    pairs.retain(|pair| rows.iter().any(|row| (pair.theirs)(row).is_some()));
+    pairs
+}
+
+fn speeds(unit: &str) -> Vec<Pair> {
+    let theirs: Theirs = |row| Some(row.tokens_per_s);
+    // Items are few a second.
+    let decimals = if unit == "items/s" { 2 } else { 1 };
+    let unit = unit.replace("tokens", "tok");
+    let relative: Ours = |_, row| row.share_of_clean;
+    vec![
+        Pair::new(
+            &unit,
+            theirs,
+            |_, row| row.tokens_per_s,
+            decimals,
+            Form::Plain,
+        ),
+        Pair::new("% of clean", theirs, relative, 1, Form::Percent),
+    ]
+}
+
+fn latencies() -> Vec<Pair> {
+    let tpot: Ours = |report, row| serving(report, row)?.tpot.mean_of_clean;
+    let ttft: Ours = |report, row| serving(report, row)?.ttft.mean_of_clean;
+    let p50: Ours = |_, row| row.token_p50_ms;
+    let p99: Ours = |_, row| row.token_p99_ms;
+    vec![
+        Pair::new(
+            "mean TPOT × clean",
+            |row| row.tpot_mean_ms,
+            tpot,
+            2,
+            Form::Ratio,
+        ),
+        Pair::new(
+            "mean TTFT × clean",
+            |row| row.ttft_mean_ms,
+            ttft,
+            2,
+            Form::Ratio,
+        ),
+        Pair::new("p50 ms", |row| row.p50_ms, p50, 1, Form::Plain),
+        Pair::new("p99 ms", |row| row.p99_ms, p99, 1, Form::Plain),
+        Pair::new(
+            "hand-over ms",
+            |row| row.hand_over_ms,
+            hand_over,
+            2,
+            Form::Plain,
+        ),
+    ]
+}
+
+/// The mean delay at the hand-over to whoever calls the server.
+fn hand_over(report: &Report, row: &Row) -> Option<Estimate> {
+    let parts = report.parts(row)?;
+    let mut hand_overs = parts.hand_overs.iter();
+    let to_caller = hand_overs.find(|h| parts.calls.contains_key(&h.to))?;
+    to_caller.delay.mean_ms
+}
+
+fn table(report: &Report, reference: &Reference) -> Table {
+    let pairs = pairs(report, reference);
+    let mut table = Table::new(&[("neighbour", Left), ("arm", Left)]);
+    for pair in &pairs {
+        let names = [format!("{}, theirs", pair.name), "ours".to_owned()];
+        table.columns.extend(names.map(|name| (name, Right)));
+    }
     let rows = report.summary.rows.iter();
     let mut last = None;
     for row in rows.filter(|row| row.workload == reference.workload) {
@@ -42,41 +162,19 @@ fn table(report: &Report, reference: &Reference) -> Table {
             row.neighbour,
             row.arm == report.plan.matrix.subject,
         );
-        table.rows.push(cells(report, reference, row, latencies));
+        let mut cells = vec![row.neighbour.to_string(), row.arm.clone()];
+        cells.extend(
+            pairs
+                .iter()
+                .flat_map(|pair| pair.cells(report, reference, row)),
+        );
+        table.rows.push(cells);
     }
     table
 }
 
-fn cells(report: &Report, reference: &Reference, row: &Row, latencies: bool) -> Vec<String> {
-    let theirs = reference.row(row.neighbour, &row.arm);
-    let clean = reference.clean();
-    let relative = |value: fn(&ReferenceRow) -> Option<f64>| {
-        Some(value(theirs?)? / value(clean?)?).filter(|ratio| ratio.is_finite())
-    };
-    let speed = |row: &ReferenceRow| Some(row.tokens_per_s);
-    let mut cells = vec![
-        row.neighbour.to_string(),
-        row.arm.clone(),
-        theirs_figure(theirs.and_then(speed), 1),
-        figure(row.tokens_per_s, 1, false),
-        theirs_figure(relative(speed).map(|share| share * 100.0), 1),
-        figure(row.share_of_clean.map(|e| e.scaled(100.0)), 1, true),
-    ];
-    if latencies {
-        let serving = serving(report, row);
-        let ours = |latency: Option<Estimate>| figure(latency, 2, true);
-        cells.extend([
-            theirs_figure(relative(|row| row.tpot_mean_ms), 2),
-            ours(serving.and_then(|s| s.tpot.mean_of_clean)),
-            theirs_figure(relative(|row| row.ttft_mean_ms), 2),
-            ours(serving.and_then(|s| s.ttft.mean_of_clean)),
-        ]);
-    }
-    cells.extend([
-        theirs_figure(theirs.and_then(|row| row.switches_per_1000_launches), 1),
-        figure(row.switches_per_1000_launches, 1, false),
-    ]);
-    cells
+fn ratio(above: Option<f64>, below: Option<f64>) -> Option<f64> {
+    Some(above? / below?).filter(|ratio| ratio.is_finite())
 }
 
 /// A study's figures have no interval.

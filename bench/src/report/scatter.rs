@@ -96,10 +96,10 @@ impl References {
         }
     }
 
-    fn y_name(&self) -> String {
+    fn y_name(&self, unit: &str) -> String {
         match &self.reserved {
-            Some(reserved) => format!("tokens/s, % of {reserved}'s"),
-            None => "tokens/s, % of own quiet".to_owned(),
+            Some(reserved) => format!("{unit}, % of {reserved}'s"),
+            None => format!("{unit}, % of own quiet"),
         }
     }
 }
@@ -179,7 +179,7 @@ pub fn panel(report: &Report, workload: &str) -> String {
         limit: references.possible,
     };
     let x_name = references.x_name(&report.plan.matrix.baseline);
-    let y_name = references.y_name();
+    let y_name = references.y_name(report.unit(workload));
     let mut svg = format!(
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}: {} against {}\">\n",
         escape(workload),
@@ -201,24 +201,9 @@ pub fn panel(report: &Report, workload: &str) -> String {
     svg + "</svg>\n"
 }
 
-/// The panel as a file of its own, for a README: with the page's colours, on its own ground.
+/// The panel as a file of its own, for a README.
 pub fn standalone(report: &Report, workload: &str) -> String {
-    let panel = panel(report, workload);
-    if panel.is_empty() {
-        return panel;
-    }
-    let style = super::look::STYLE;
-    panel
-        .replacen(
-            "<svg ",
-            &format!("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" "),
-            1,
-        )
-        .replacen(
-            ">\n",
-            &format!(">\n<style>{style}</style>\n<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"var(--card)\"/>\n"),
-            1,
-        )
+    super::look::standalone(&panel(report, workload))
 }
 
 fn grid(svg: &mut String, axes: &Axes, x_name: &str, y_name: &str) {

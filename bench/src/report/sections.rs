@@ -57,11 +57,12 @@ pub fn sentences(report: &Report) -> Vec<String> {
             other => other.to_string(),
         };
         lines.push(format!(
-            "Clean, {}: {} reaches {} % of {}'s tokens/s{}: {verdict}.",
+            "Clean, {}: {} reaches {} % of {}'s {}{}: {verdict}.",
             overhead.workload,
             overhead.arm,
             percent(Some(overhead.ratio), 1, true),
             report.plan.matrix.baseline,
+            report.unit(&overhead.workload),
             of_reserved_when_quiet(report, &overhead.workload, &overhead.arm),
         ));
     }
@@ -70,14 +71,23 @@ pub fn sentences(report: &Report) -> Vec<String> {
         let delay = match (marks.delay_ms_median, marks.delay_ms_max) {
             (Some(median), Some(max)) => {
                 format!(
-                    "; from first launch to mark {median:.0} ms in the median, {max:.0} ms at most"
+                    "; from first {} to mark {median:.0} ms in the median, {max:.0} ms at most",
+                    if marks.class == "handoff" {
+                        "call"
+                    } else {
+                        "launch"
+                    }
                 )
             }
             _ => String::new(),
         };
         lines.push(format!(
-            "Found by itself, {}: {} marked all launching threads in {} of {} cells{delay}.",
-            marks.workload, marks.arm, marks.marked, marks.cells
+            "Found by itself, {}: {} marked all {} in {} of {} cells{delay}.",
+            marks.workload,
+            marks.arm,
+            whom(&marks.class),
+            marks.marked,
+            marks.cells
         ));
     }
     lines.extend(super::dominance::sentences(report));
@@ -87,7 +97,15 @@ pub fn sentences(report: &Report) -> Vec<String> {
     lines
 }
 
-/// Beside the baseline's the tokens/s of the arm that reserves CPUs.
+/// The threads that should have this class.
+fn whom(class: &str) -> &'static str {
+    match class {
+        "handoff" => "threads that call the server as handoff",
+        _ => "launching threads",
+    }
+}
+
+/// Beside the baseline's the speed of the arm that reserves CPUs.
 fn of_reserved_when_quiet(report: &Report, workload: &str, arm: &str) -> String {
     let mut rows = report.summary.rows.iter();
     let row = rows
@@ -110,8 +128,9 @@ fn yardsticks(report: &Report) -> Vec<String> {
             let mut speed = Vec::new();
             if row.over_own_quiet.is_some() {
                 speed.push(format!(
-                    "{} % of its own quiet tokens/s",
-                    percent(row.over_own_quiet, 1, true)
+                    "{} % of its own quiet {}",
+                    percent(row.over_own_quiet, 1, true),
+                    report.unit(&row.workload)
                 ));
             }
             if let (Some(reserved), Some(over)) = (matrix.reserved_arm(), row.over_isolcpus) {
@@ -234,6 +253,7 @@ pub const LEGEND: &[&str] = &[
     "work %: what the neighbours got done by their own account over what they got done under the baseline, geometric mean of its programs. A launcher that is not held up uses CPU time that the neighbours cannot have, under any scheduler: possible % is the CPUs that the launcher left over those that it left under the baseline. of possible %: work over that, paired by round; what is missing there is what the arm itself cost the neighbours.",
     "idle %: CPU time nobody used in the measured window: waste beside cpu and heavy, whose busy loops would use it, not beside neighbours that sleep.",
     "A server's tok/s is what one stream gets (1 / mean TPOT), its p50 and p99 are of the time between tokens (ITL). TTFT, TPOT in ms as vllm bench serve defines them; ×: p99 over that of the references; good %: requests that kept the objectives, of those offered. The launcher's CPU time is that of all the server's threads.",
+    "A pipeline's items/s are requests that came to an end of the graph or are part of a result there, its p50 and p99 from arrival to the end of the graph. a → b: from being ready in stage a until being taken in stage b, waiting for room included; before b: from arrival until being ready for it; calls: until the server has answered; means of all items, then over boots. over n ms %: requests that did not keep this objective of --slo-ms, lost ones too. lost: requests that failed or had no end, of those offered. The launcher's CPU time is that of all the pipeline's threads.",
     "Sched/1K: switches off and on of the launching threads per 1,000 launches, by the tracer. The shares are of these threads' time, warm-up included: preempted, yielded, waiting (woken, or new, and not yet running), asleep; interrupts are on top of whatever ran.",
     "n disturbed: rounds during which the machine did something else as well (other processes, a hypervisor, heat) and which stayed so when measured again.",
     "Figures are means over boots, geometric ones but of shares of time; of p50 and p99, each boot's. [a–b]: 95 % interval, Student's over boots (over rounds where there is one boot, as on a host: it holds for that boot). A ratio is paired by round within a boot, and by boot between arms with boots of their own.",

@@ -2,105 +2,15 @@
 //! The tables of figures, once for all forms of the report: what the launcher gets, what a server's users see, what
 //! is left for the neighbours, and the subject against every other arm.
 
+use super::columns::{Column, Shown, by_arm};
 use super::format::{Detail, figure, latency, percent, times};
 use super::model::Report;
-use super::table::{Align, TERMINAL_COLUMNS, Table};
+use super::table::{Align, Table};
 use crate::record::neighbour::{Kind, Neighbour};
 use crate::stats::{Estimate, P99_MIN_SAMPLES};
 use crate::study::{Latency, Row, Serving, Versus};
 
 use Align::{Left, Right};
-
-/// Where a column is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
-    Always,
-    /// In a terminal only while the table fits.
-    IfItFits,
-    /// Not in a terminal.
-    Full,
-}
-
-type Text<'a, T> = Box<dyn Fn(&T, Detail) -> String + 'a>;
-
-/// A column of figures: its name, a shorter one for a terminal, and what stands in it.
-struct Column<'a, T> {
-    name: String,
-    short: Option<&'static str>,
-    shown: Shown,
-    cell: Text<'a, T>,
-}
-
-impl<'a, T> Column<'a, T> {
-    fn new(name: impl Into<String>, cell: impl Fn(&T, Detail) -> String + 'a) -> Self {
-        Self {
-            name: name.into(),
-            short: None,
-            shown: Shown::Always,
-            cell: Box::new(cell),
-        }
-    }
-
-    /// Only where there is room.
-    fn full(name: impl Into<String>, cell: impl Fn(&T) -> String + 'a) -> Self {
-        Self {
-            shown: Shown::Full,
-            ..Self::new(name, move |row: &T, _| cell(row))
-        }
-    }
-
-    fn short(self, name: &'static str) -> Self {
-        Self {
-            short: Some(name),
-            ..self
-        }
-    }
-
-    fn if_it_fits(self) -> Self {
-        Self {
-            shown: Shown::IfItFits,
-            ..self
-        }
-    }
-
-    fn name(&self, detail: Detail) -> String {
-        match self.short {
-            Some(short) if detail == Detail::Terminal => short.to_owned(),
-            _ => self.name.clone(),
-        }
-    }
-}
-
-/// A table whose first columns are the neighbour and the arm.
-fn by_arm<T>(
-    report: &Report,
-    rows: &[&T],
-    key: impl Fn(&T) -> (Neighbour, &str, String),
-    mut columns: Vec<Column<T>>,
-    detail: Detail,
-) -> Table {
-    let full = detail == Detail::Full;
-    columns.retain(|column| full || column.shown != Shown::Full);
-    loop {
-        let mut table = Table::new(&[("neighbour", Left), ("arm", Left)]);
-        let names = columns.iter().map(|column| (column.name(detail), Right));
-        table.columns.extend(names);
-        let mut last = None;
-        for &row in rows {
-            let (neighbour, arm, shown) = key(row);
-            let first = table.next_row(&mut last, neighbour, arm == report.plan.matrix.subject);
-            let neighbour = if first || full { neighbour.name() } else { "" };
-            let mut cells = vec![neighbour.to_owned(), shown];
-            cells.extend(columns.iter().map(|column| (column.cell)(row, detail)));
-            table.rows.push(cells);
-        }
-        let spare = columns.iter().rposition(|c| c.shown == Shown::IfItFits);
-        match spare {
-            Some(spare) if !full && table.width() > TERMINAL_COLUMNS => drop(columns.remove(spare)),
-            _ => return table,
-        }
-    }
-}
 
 type Of = fn(&Row) -> Option<Estimate>;
 
@@ -144,7 +54,9 @@ fn work_columns() -> [Column<'static, Row>; 3] {
 pub fn headline(report: &Report, workload: &str, detail: Detail) -> Table {
     let reserved = report.plan.matrix.reserved_arm();
     let mut columns = vec![
-        roomy("tok/s", |row| row.tokens_per_s),
+        roomy(&report.unit(workload).replace("tokens", "tok"), |row| {
+            row.tokens_per_s
+        }),
         share("own quiet %", |row| row.over_own_quiet),
     ];
     columns.extend(reserved.map(|arm| share(format!("{arm} %"), |row| row.over_isolcpus)));
@@ -152,7 +64,14 @@ pub fn headline(report: &Report, workload: &str, detail: Detail) -> Table {
         Column::full("% of clean", |row: &Row| {
             percent(row.share_of_clean, 1, true)
         }),
-        Column::full("p50 ms", |row: &Row| latency(row.token_p50_ms, true)),
+        Column::new("p50 ms", |row: &Row, detail| {
+            latency(row.token_p50_ms, detail == Detail::Full)
+        })
+        // Few items have no p99.
+        .shown(match report.unit(workload) {
+            "items/s" => Shown::IfItFits,
+            _ => Shown::Full,
+        }),
         Column::new("p99 ms", p99),
         tail("p99 × own quiet", |row| row.p99_over_own_quiet),
     ]);
@@ -161,7 +80,7 @@ pub fn headline(report: &Report, workload: &str, detail: Detail) -> Table {
         figure(row.switches_per_1000_launches, 1, true)
     }));
     columns.extend(work_columns());
-    columns.push(roomy("idle %", |row| row.idle_percent).if_it_fits());
+    columns.push(roomy("idle %", |row| row.idle_percent).shown(Shown::IfItFits));
     let rows = report.summary.rows.iter();
     let rows: Vec<&Row> = rows.filter(|row| row.workload == workload).collect();
     by_arm(
@@ -194,10 +113,18 @@ fn p99(row: &Row, detail: Detail) -> String {
     latency(row.token_p99_ms, detail == Detail::Full)
 }
 
+/// What stands below the headline table: of servers and of pipelines.
+pub fn of_parts(report: &Report, workload: &str, detail: Detail) -> Vec<Table> {
+    [serving, super::pipelines::table]
+        .iter()
+        .filter_map(|table| table(report, workload, detail))
+        .collect()
+}
+
 type LatencyOf = fn(&Serving) -> &Latency;
 
 /// What the users of one workload's server see; `None`: it is no server.
-pub fn serving(report: &Report, workload: &str, detail: Detail) -> Option<Table> {
+fn serving(report: &Report, workload: &str, detail: Detail) -> Option<Table> {
     let mut columns: Vec<Column<Serving>> = Vec::new();
     let of: [(&str, LatencyOf); 2] = [("TTFT", |row| &row.ttft), ("TPOT", |row| &row.tpot)];
     for (name, of) in of {
@@ -232,15 +159,9 @@ pub fn serving(report: &Report, workload: &str, detail: Detail) -> Option<Table>
             (&r.workload, r.neighbour, &r.arm) == (&row.workload, row.neighbour, &row.arm)
         })
     };
-    columns.extend(work_columns().map(|column| Column {
-        name: column.name,
-        short: column.short,
-        // The headline table has them, too.
-        shown: Shown::IfItFits,
-        cell: Box::new(move |row: &Serving, detail| {
-            beside(row).map_or_else(String::new, |row| (column.cell)(row, detail))
-        }),
-    }));
+    // The headline table has them, too.
+    let work = work_columns().map(|column| column.of(beside).shown(Shown::IfItFits));
+    columns.extend(work);
     columns.extend([
         Column::new("good %", |row: &Serving, _| percent(row.good, 1, false)),
         Column::full("failed", |row: &Serving| {

@@ -26,6 +26,10 @@ pub fn sentences(report: &Report) -> Vec<String> {
         "HZ={hz}: the kernel's tick comes every {} ms, and a scheduler that waits for it makes tokens end there.",
         ticks::tick_ms(hz)
     );
+    let mut workloads = report.plan.matrix.workloads.iter();
+    if workloads.all(|workload| report.unit(&workload.name) == "items/s") {
+        return Vec::new();
+    }
     let mut lines = vec![head];
     let mut places: Vec<_> = rows
         .iter()

@@ -58,7 +58,7 @@ fn section(kept: &Kept, report: &Report) -> String {
         let name = &workload.name;
         text += &format!("\n### {name}: {}\n\n", kept.run);
         text += &launcher(report, name).to_markdown();
-        if let Some(table) = tables::serving(report, name, Detail::Full) {
+        for table in tables::of_parts(report, name, Detail::Full) {
             text += &format!("\n{}", table.to_markdown());
         }
     }

@@ -149,6 +149,7 @@ pub fn measure(
         None => None,
     };
     let marks = answer
+        .filter(|_| !workload.has_nobody_to_find())
         .map(|answer| judge(&answer.json, &workload, answer.asked_ns))
         .transpose()?;
     phases.end_of("stop");
@@ -255,19 +256,19 @@ fn ask_for_marks(settings: &Settings) -> Result<Option<Answer>> {
     Ok(Some(Answer { json, asked_ns }))
 }
 
-/// Whether every launching thread is marked, and how long the slowest mark took.
+/// Whether every thread that is to be found is marked, and how long the slowest mark took.
 fn judge(marks_json: &str, workload: &WorkloadReport, asked_ns: u64) -> Result<MarksSeen> {
     let value: serde_json::Value =
         serde_json::from_str(marks_json).context("the marks are not JSON")?;
     let marks: Vec<Mark> = serde_json::from_value(value.clone())
         .context("the marks are not what the contract says")?;
-    let delays: Vec<Option<f64>> = workload
-        .launch_threads()
+    let (class, threads) = workload.threads_to_find();
+    let delays: Vec<Option<f64>> = threads
         .iter()
         .map(|thread| {
             let mark = marks
                 .iter()
-                .find(|mark| mark.tid == thread.tid && mark.class == "launch")?;
+                .find(|mark| mark.tid == thread.tid && mark.class == class)?;
             let since_launch_ms =
                 asked_ns.saturating_sub(thread.first_launch_monotonic_ns) as f64 / 1e6;
             // The question was put a moment before it was answered: a delay is never negative.
@@ -339,6 +340,20 @@ mod tests {
         assert!(judge(&marks(6, "launch"), &served, 1).unwrap().marked);
         assert!(!judge(&marks(7, "launch"), &served, 1).unwrap().marked);
         assert!(!judge(&marks(6, "handoff"), &served, 1).unwrap().marked);
+    }
+
+    #[test]
+    fn of_a_pipeline_that_launches_nothing_the_callers_are_handoff() {
+        let report: WorkloadReport = serde_json::from_value(serde_json::json!({
+            "workload": "pipeline", "offered": 1, "completed": 1, "failed": 0, "unfinished": 0, "seconds": 1.0,
+            "items_per_s": 1.0, "latency_us": [5], "errors": [], "launches": 0, "launches_in_all": 0,
+            "context_switches": {"voluntary": 0, "involuntary": 0}, "threads_detail": [],
+            "calling_detail": [{"tid": 7, "first_call_monotonic_ns": 1}]}))
+        .unwrap();
+        assert!(!report.has_nobody_to_find());
+        let marks = |class: &str| format!(r#"[{{"tid":7,"class":"{class}","age_ms":5}}]"#);
+        assert!(judge(&marks("handoff"), &report, 1).unwrap().marked);
+        assert!(!judge(&marks("launch"), &report, 1).unwrap().marked);
     }
 
     #[test]

@@ -76,6 +76,7 @@ fn fingerprint(target_dir: &Path) -> Option<String> {
         "release/gpuaware-bench",
         "release/llm_server",
         "release/llm_client",
+        "release/pipeline",
         "lab/gpu_launch",
         "lab/libcuda.so.1",
     ];

@@ -65,8 +65,12 @@ impl Progress {
         *count += 1;
         let result = match (&cell.measurement, &cell.failure) {
             (Some(seen), _) => format!(
-                "{:7.1} tok/s, {:4.1} % idle{}",
+                "{:7.1} {}, {:4.1} % idle{}",
                 seen.workload.tokens_per_s(),
+                match seen.workload.pipeline() {
+                    Some(_) => "items/s",
+                    None => "tok/s",
+                },
                 seen.cpu.idle_percent,
                 match seen.marks.as_ref().map(|marks| marks.marked) {
                     Some(false) => ", NOT MARKED",

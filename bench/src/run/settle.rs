@@ -2,6 +2,7 @@
 //! From the command line and the data files to the plan of a run.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::Result;
 
@@ -12,9 +13,10 @@ use crate::cpus;
 use crate::datafile::{self, DataError};
 use crate::folders::Folders;
 use crate::lab::Lab;
-use crate::matrix::{Cgroups, Matrix};
+use crate::matrix::{Cgroups, Matrix, Program};
 use crate::plan::{self, Plan, Where};
 use crate::record;
+use crate::workload::check_graph;
 
 /// A plan for what the user asks for.
 pub fn settle(options: &RunOptions) -> Result<Plan> {
@@ -40,7 +42,7 @@ pub fn settle(options: &RunOptions) -> Result<Plan> {
         Where::Host => cpus::online(),
     };
     let preferred = preferred_cpus(&matrix, cpus)?;
-    folders.target()?;
+    check_graphs(&matrix, &file, &folders.target()?)?;
     let arms = read_arms(&matrix, folders, &preferred, cpus)?;
     let seed = options.seed.unwrap_or_else(inside::unix_ms);
     let blocks = plan::blocks(&matrix, &arms, seed);
@@ -59,6 +61,19 @@ pub fn settle(options: &RunOptions) -> Result<Plan> {
         on: options.on,
         blocks,
     })
+}
+
+/// Before anything boots: a graph that cannot be run is a mistake in the matrix.
+fn check_graphs(matrix: &Matrix, file: &Path, target: &Path) -> Result<(), DataError> {
+    for workload in &matrix.workloads {
+        if let Program::Pipeline(pipeline) = &workload.program {
+            check_graph(pipeline, target).map_err(|error| {
+                let (file, name) = (file.display(), &workload.name);
+                DataError::Usage(format!("{file}: workload {name:?}: {error}"))
+            })?;
+        }
+    }
+    Ok(())
 }
 
 fn preferred_cpus(matrix: &Matrix, cpus: usize) -> Result<String, DataError> {

@@ -11,6 +11,7 @@ mod limit;
 mod model;
 mod over;
 pub mod overlap;
+mod pipeline;
 pub mod pool;
 mod possible;
 mod serving;
@@ -30,6 +31,9 @@ pub use distribution::Distribution;
 pub use dominance::{Dominance, FALSE_RATE, Figure};
 pub use model::{DisturbedCell, FailedCell, Impossible, Marks, Overhead, Row, Summary};
 use over::Yardsticks;
+#[cfg(test)]
+pub use pipeline::{HandOver, Missed};
+pub use pipeline::{PartTimes, Parts};
 use possible::Possible;
 pub use serving::{Latency, Serving};
 pub use ticks::Ticks;
@@ -52,6 +56,7 @@ pub fn study(plan: &Plan, cells: &[Cell]) -> Summary {
         distributions: distribution::distributions(&measured),
         serving: serving::serving(&measured),
         dominance: dominance::dominance(&versus, FALSE_RATE),
+        pipelines: pipeline::parts(&measured),
         versus,
         overhead: overheads(&measured),
         marks: marks(&measured),
@@ -218,14 +223,19 @@ fn marks(cells: &Cells) -> Vec<Marks> {
                 .neighbours
                 .iter()
                 .flat_map(|&neighbour| cells.rounds(workload, neighbour, arm).into_values())
-                .filter_map(|m| m.marks.as_ref())
+                .filter_map(|m| Some((m.workload.threads_to_find().0, m.marks.as_ref()?)))
                 .collect();
-            let delays: Vec<f64> = seen.iter().filter_map(|marks| marks.delay_ms).collect();
-            (!seen.is_empty()).then(|| Marks {
+            let (class, _) = seen.first()?;
+            let delays: Vec<f64> = seen
+                .iter()
+                .filter_map(|(_, marks)| marks.delay_ms)
+                .collect();
+            Some(Marks {
                 workload: workload.to_owned(),
                 arm: arm.to_owned(),
+                class: (*class).to_owned(),
                 cells: seen.len(),
-                marked: seen.iter().filter(|marks| marks.marked).count(),
+                marked: seen.iter().filter(|(_, marks)| marks.marked).count(),
                 delay_ms_median: stats::median(&delays),
                 delay_ms_max: delays.iter().copied().reduce(f64::max),
             })

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::bpf::Bpf;
 use super::distribution::Distribution;
 use super::dominance::Dominance;
+use super::pipeline::Parts;
 use super::serving::Serving;
 use super::ticks::Ticks;
 use super::traced::{TracedRow, TracerCost};
@@ -25,6 +26,9 @@ pub struct Summary {
     /// What the users of servers see; empty without a server.
     #[serde(default)]
     pub serving: Vec<Serving>,
+    /// What pipelines say of their parts; empty without a pipeline.
+    #[serde(default)]
+    pub pipelines: Vec<Parts>,
     /// The subject against every other arm, in the same cells.
     pub versus: Vec<Versus>,
     /// Who beats the subject, in what.
@@ -120,6 +124,9 @@ pub struct Overhead {
 pub struct Marks {
     pub workload: String,
     pub arm: String,
+    /// That these threads should have; older summaries do not say so: launch.
+    #[serde(default)]
+    pub class: String,
     pub cells: usize,
     pub marked: usize,
     pub delay_ms_median: Option<f64>,

@@ -267,6 +267,7 @@ fn marks_are_counted_with_the_slowest() {
     let expected = Marks {
         workload: "qwen3".to_owned(),
         arm: "gpuaware".to_owned(),
+        class: "launch".to_owned(),
         cells: 3,
         marked: 2,
         delay_ms_median: Some(20.0),

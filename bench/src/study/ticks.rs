@@ -47,7 +47,12 @@ pub fn ticks(plan: &Plan, cells: &[Cell], hz: u32) -> Vec<Ticks> {
         .each_row()
         .filter(|&(.., arm)| of_this_kernel(arm))
         .filter_map(|(workload, neighbour, arm)| {
-            let rounds = token_ms(&cells.rounds(workload, neighbour, arm));
+            let rounds = cells.rounds(workload, neighbour, arm);
+            // What an item takes from end to end is a sum of many waits, and no token's time.
+            if rounds.values().any(|m| m.workload.pipeline().is_some()) {
+                return None;
+            }
+            let rounds = token_ms(&rounds);
             let tokens: Vec<f64> = rounds.into_values().flatten().collect();
             Some(Ticks {
                 workload: workload.to_owned(),

@@ -6,6 +6,7 @@ mod child;
 pub mod driver;
 mod gpu_launch;
 mod llm_server;
+mod pipeline;
 mod place;
 mod served;
 mod server_cpu;
@@ -17,9 +18,10 @@ use anyhow::Result;
 
 use crate::arm::WorkloadSettings;
 use crate::cgroup::Cgroup;
-use crate::matrix::{Program, Workload};
+use crate::matrix::{Pipeline, Program, Workload};
 use crate::record::{LlmServing, ThreadSeen, WorkloadReport};
 use child::Child;
+pub use pipeline::check_graph;
 pub use place::Place;
 pub use served::read_outputs;
 use server_cpu::ServerCpu;
@@ -28,7 +30,7 @@ use server_cpu::ServerCpu;
 pub fn running_already(workload: &Workload) -> Vec<u32> {
     match &workload.program {
         Program::Served(served) => served::running_already(served),
-        Program::GpuLaunch(_) | Program::LlmServer(_) => Vec::new(),
+        Program::GpuLaunch(_) | Program::LlmServer(_) | Program::Pipeline(_) => Vec::new(),
     }
 }
 
@@ -44,8 +46,39 @@ pub struct Running {
 #[derive(Debug)]
 enum Programs {
     GpuLaunch(Child),
-    LlmServer { server: Child, client: Child },
+    LlmServer {
+        server: Child,
+        client: Child,
+    },
     Served(Box<served::Running>),
+    Pipeline {
+        server: Option<Child>,
+        pipeline: Child,
+    },
+}
+
+impl Programs {
+    /// The server first, which the stages that call one ask for its models.
+    fn pipeline(
+        graph: &Pipeline,
+        prefix: &[String],
+        seconds: f64,
+        round: u32,
+        place: Place,
+        start: impl Fn(&'static str, Command) -> Result<Child>,
+    ) -> Result<Self> {
+        let mut server = pipeline::server(graph, place)?;
+        let address = server
+            .as_mut()
+            .map(|server| server.wait_for_start(llm_server::LISTENING))
+            .transpose()?;
+        let address = address.as_deref();
+        let command = pipeline::command(graph, prefix, address, seconds, round, place)?;
+        let mut pipeline = start("pipeline", command)?;
+        // All threads have their names then, which the arm finds them by.
+        pipeline.wait_for_start(pipeline::STARTED)?;
+        Ok(Self::Pipeline { server, pipeline })
+    }
 }
 
 impl Running {
@@ -89,6 +122,13 @@ impl Running {
                 let client = Child::start("llm_client", &mut command)?;
                 Programs::LlmServer { server, client }
             }
+            Program::Pipeline(graph) => {
+                let running = Programs::pipeline(graph, prefix, seconds, round, place, start)?;
+                if let Programs::Pipeline { pipeline, .. } = &running {
+                    threads::apply(&settings.threads, pipeline.pid())?;
+                }
+                running
+            }
             Program::Served(served) => {
                 let running =
                     served::Running::start(served, settings, seconds, round, place, start)?;
@@ -108,17 +148,19 @@ impl Running {
             Programs::GpuLaunch(child) => child.wait_for_start(gpu_launch::MEASURING),
             Programs::LlmServer { client, .. } => client.wait_for_start(llm_server::MEASURING),
             Programs::Served(running) => running.wait_until_measuring().map(|()| String::new()),
+            Programs::Pipeline { pipeline, .. } => pipeline.wait_for_start(pipeline::MEASURING),
         }?;
         self.server_cpu.window_begins(self.server_pid());
         Ok(())
     }
 
-    /// The first process of a server that was started here.
+    /// The first process of a server that was started here, or the pipeline.
     fn server_pid(&self) -> Option<u32> {
         match &self.programs {
             Programs::GpuLaunch(_) => None,
             Programs::LlmServer { server, .. } => Some(server.pid()),
             Programs::Served(running) => running.server_pid(),
+            Programs::Pipeline { pipeline, .. } => Some(pipeline.pid()),
         }
     }
 
@@ -132,6 +174,9 @@ impl Running {
                 client.wait_for_end(seconds, || server.must_live())
             }
             Programs::Served(running) => running.wait_until_measured(seconds),
+            Programs::Pipeline { pipeline, .. } => pipeline
+                .wait_for_result(pipeline::MEASURED, seconds)
+                .map(drop),
         }?;
         self.server_cpu.window_ends(self.server_pid());
         Ok(())
@@ -140,9 +185,11 @@ impl Running {
     /// How the kernel schedules its threads; none of one that somebody else has started.
     pub fn threads(&self) -> Vec<ThreadSeen> {
         let process = match &self.programs {
-            Programs::GpuLaunch(child) | Programs::LlmServer { server: child, .. } => {
-                Some(child.pid())
-            }
+            Programs::GpuLaunch(child)
+            | Programs::LlmServer { server: child, .. }
+            | Programs::Pipeline {
+                pipeline: child, ..
+            } => Some(child.pid()),
             Programs::Served(running) => running.server_pid(),
         };
         process.map(threads::seen).unwrap_or_default()
@@ -152,8 +199,10 @@ impl Running {
     pub fn report(self) -> Result<WorkloadReport> {
         let window_cpus = self.server_cpu.cpus();
         let mut report = Self::report_of(self.programs)?;
-        if let WorkloadReport::LlmServing(serving) = &mut report {
-            serving.server.window_cpus = window_cpus;
+        match &mut report {
+            WorkloadReport::LlmServing(serving) => serving.server.window_cpus = window_cpus,
+            WorkloadReport::Pipeline(pipeline) => pipeline.window_cpus = window_cpus,
+            WorkloadReport::GpuLaunch(_) => {}
         }
         Ok(report)
     }
@@ -178,6 +227,21 @@ impl Running {
                 Ok(WorkloadReport::LlmServing(report))
             }
             Programs::Served(running) => Ok(WorkloadReport::LlmServing(running.report()?)),
+            Programs::Pipeline {
+                mut server,
+                mut pipeline,
+            } => {
+                pipeline.release()?;
+                if let Some(server) = &mut server {
+                    server.stop()?;
+                }
+                let mut report = pipeline.document()?;
+                if let WorkloadReport::Pipeline(pipeline) = &mut report {
+                    pipeline.server = server.map(Child::document).transpose()?;
+                    pipeline::check(pipeline)?;
+                }
+                Ok(report)
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::process::{eventually, lab_folder, repository};
+use crate::process::{eventually, repository};
 use crate::tier;
 use crate::vm::shared::Reloadable;
 
@@ -45,9 +45,14 @@ struct Pipeline {
 
 impl Pipeline {
     fn start() -> Self {
-        let mut command = Command::new(lab_folder().join("pipeline"));
+        let mut command = Command::new(repository().join("target/release/pipeline"));
         let mut child = command
-            .args(["--replicas", "2", "--items-per-s", "50"])
+            .args([
+                "windflow",
+                "--set",
+                "stage.source.arrive.rate=100",
+                "--watch",
+            ])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()

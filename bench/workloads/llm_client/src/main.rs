@@ -2,6 +2,7 @@
 //! `llm_client`: an open loop of requests against an OpenAI-compatible server, measured as
 //! `vllm bench serve` measures. One thread, as there.
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -103,8 +104,7 @@ fn run(options: &Options) -> Result<()> {
         .build()
         .context("cannot start the runtime")?;
     let document = runtime.block_on(measure(options))?;
-    println!("{document}");
-    Ok(())
+    writeln!(std::io::stdout(), "{document}").context("cannot write the report")
 }
 
 async fn measure(options: &Options) -> Result<serde_json::Value> {

@@ -8,10 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use busy::{Driver, Usage};
 use serde::Serialize;
 
-use crate::clock::{self, Usage};
-use crate::driver::Driver;
 use crate::profile::{Profile, UsageError};
 use crate::schedule::{Limits, Load, Scheduler, Sequence, Step, Token};
 
@@ -140,7 +139,7 @@ struct Core {
 
 impl Core {
     fn new(profile: Profile, utilization: f64, gauge: Gauge) -> Result<Self> {
-        let driver = Driver::open(profile.sync)?;
+        let driver = Driver::open(0, profile.sync)?;
         let (blocks, kv_bytes) = profile.kv_cache(utilization, driver.total_bytes)?;
         let share = profile.weights_percent / 100.0;
         driver
@@ -158,7 +157,7 @@ impl Core {
             block_tokens: profile.block_tokens,
         };
         let mut core = Self {
-            first_launch_ns: clock::monotonic_ns()?,
+            first_launch_ns: busy::monotonic_ns()?,
             scheduler: Scheduler::new(limits),
             profile,
             driver,
@@ -189,10 +188,10 @@ impl Core {
             }
             let step = self.scheduler.next_step();
             if !std::mem::replace(&mut has_served, true) {
-                self.first_launch_ns = clock::monotonic_ns()?;
+                self.first_launch_ns = busy::monotonic_ns()?;
             }
             self.compute(&step)?;
-            clock::burn(Duration::from_micros(self.profile.step_cpu_us));
+            busy::burn(Duration::from_micros(self.profile.step_cpu_us));
             let new = self.scheduler.finish(&step);
             self.tokens += new.len() as u64;
             self.publish();
@@ -241,7 +240,7 @@ impl Core {
         let extra_ns = u64::from(step.prefill_tokens()) * self.profile.prefill_ns_per_token
             + step.sequences() as u64 * self.profile.decode_ns_per_sequence;
         for launch in 1..=launches_per_step {
-            clock::burn(Duration::from_nanos(launch_gap_ns));
+            busy::burn(Duration::from_nanos(launch_gap_ns));
             let last = launch == launches_per_step;
             self.driver
                 .launch(kernel_ns + if last { extra_ns } else { 0 })?;

@@ -2,6 +2,7 @@
 //! `llm_server`: the CPU side of an LLM server. Threads and queues are vLLM's; the model is a number
 //! of kernel launches a step, so that it runs on any driver, real or emulated.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicU64;
@@ -10,16 +11,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use busy::Sync;
 use clap::Parser;
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
 use engine::{Engine, EngineReport, Message};
-use profile::{Profile, Sync, UsageError};
+use profile::{Profile, UsageError};
 
 mod api;
-mod clock;
-mod driver;
 mod engine;
 mod profile;
 mod protocol;
@@ -146,11 +146,8 @@ fn run(options: &Options) -> Result<()> {
         gpu_memory_utilization: options.gpu_memory_utilization,
         engine,
     };
-    println!(
-        "{}",
-        serde_json::to_string(&report).context("cannot write the report")?
-    );
-    Ok(())
+    let report = serde_json::to_string(&report).context("cannot write the report")?;
+    writeln!(std::io::stdout(), "{report}").context("cannot write the report")
 }
 
 /// Serves until a signal comes.

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use busy::Sync;
 use serde::{Deserialize, Serialize};
 
 /// Profiles that need no file.
@@ -29,16 +30,6 @@ pub struct Profile {
     pub block_tokens: u32,
     pub weights_percent: f64,
     pub kv_tokens_per_percent: u32,
-}
-
-/// How the engine waits for the GPU: the context's `CU_CTX_SCHED_*` flag.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub enum Sync {
-    Auto,
-    Spin,
-    Yield,
-    Block,
 }
 
 impl Profile {

@@ -31,6 +31,35 @@ pub fn burn(cost: Duration) {
     }
 }
 
+/// Burns until the thread itself has run for `cost`, as the kernel counts its CPU time.
+///
+/// # Errors
+/// The thread's clock cannot be read.
+pub fn burn_cpu(cost: Duration) -> Result<()> {
+    let used = || {
+        clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+            .map(Duration::from)
+            .context("cannot read the thread's clock")
+    };
+    let end = used()? + cost;
+    loop {
+        let left = end.saturating_sub(used()?);
+        if left.is_zero() {
+            return Ok(());
+        }
+        // Reading that clock is a call into the kernel: seldom, so that the work is the program's own.
+        spin(left.min(PIECE));
+    }
+}
+
+/// Spins until `time` has passed on the wall's clock, whether the thread ran or not.
+pub fn spin(time: Duration) {
+    let deadline = Instant::now() + time;
+    while Instant::now() < deadline {
+        std::hint::spin_loop();
+    }
+}
+
 /// CLOCK_MONOTONIC.
 pub fn monotonic_ns() -> Result<u64> {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).context("cannot read the clock")?;
@@ -58,6 +87,21 @@ pub struct CpuSeconds {
 }
 
 impl Usage {
+    /// What came since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            context_switches: Switches {
+                voluntary: self.context_switches.voluntary - earlier.context_switches.voluntary,
+                involuntary: self.context_switches.involuntary
+                    - earlier.context_switches.involuntary,
+            },
+            cpu_s: CpuSeconds {
+                user: self.cpu_s.user - earlier.cpu_s.user,
+                sys: self.cpu_s.sys - earlier.cpu_s.sys,
+            },
+        }
+    }
+
     pub fn of_this_thread() -> Result<Self> {
         let usage = getrusage(UsageWho::RUSAGE_THREAD).context("cannot read the thread's usage")?;
         let seconds =
@@ -78,6 +122,15 @@ impl Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_runs_for_as_long_as_it_is_told() {
+        let used = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
+        let before = used();
+        burn_cpu(Duration::from_millis(5)).unwrap();
+        let ran = used() - before;
+        assert!(ran >= Duration::from_millis(5), "{ran:?}");
+    }
 
     #[test]
     fn burning_uses_the_cpu_and_counts() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The CUDA driver by dlopen, the genuine one or bench/fakecuda's alike: one context, one stream, one
+//! The CUDA driver by dlopen, the genuine one or bench/fakecuda's alike: a device's primary context, one stream, one
 //! kernel that keeps the GPU busy for as long as it is told.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -8,7 +8,7 @@ use std::ptr;
 use anyhow::{Context, Result, bail};
 use libloading::Library;
 
-use crate::profile::Sync;
+use crate::sync::Sync;
 
 /// The kernel's PTX; the driver compiles it for whatever GPU there is.
 const BUSY_PTX: &str = include_str!("busy.ptx");
@@ -30,7 +30,7 @@ type LaunchKernel = unsafe extern "C" fn(
     *mut *mut c_void,
 ) -> CuResult;
 
-/// A context of the first device, current in the thread that made it: used in that thread only.
+/// A device's primary context, current in the thread that made it: used in that thread only.
 pub struct Driver {
     library: Library,
     launch: LaunchKernel,
@@ -57,23 +57,33 @@ macro_rules! cu {
     }};
 }
 
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Driver")
+            .field("device_name", &self.device_name)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Driver {
-    pub fn open(sync: Sync) -> Result<Self> {
+    /// The first device is 0. The first thread of a process settles how all of them wait for a device.
+    pub fn open(ordinal: u32, sync: Sync) -> Result<Self> {
         // SAFETY: libcuda's initialisers are those of a driver library, made to be opened like this.
         let library = unsafe { Library::new("libcuda.so.1") }.context(
             "cannot open libcuda.so.1: LD_LIBRARY_PATH can name the folder of bench/fakecuda's",
         )?;
         let (mut version, mut device, mut total_bytes) = (0, 0, 0usize);
+        let ordinal = c_int::try_from(ordinal).context("a device number that CUDA cannot have")?;
         let mut name = [0u8; 256];
         let (mut context, mut module): (Handle, Handle) = (ptr::null_mut(), ptr::null_mut());
         let (mut busy, mut stream): (Handle, Handle) = (ptr::null_mut(), ptr::null_mut());
         let image = CString::new(BUSY_PTX).context("the PTX has a zero in it")?;
         cu!(library, "cuInit"(0 => c_uint));
         cu!(library, "cuDriverGetVersion"(&raw mut version => *mut c_int));
-        cu!(library, "cuDeviceGet"(&raw mut device => *mut c_int, 0 => c_int));
+        cu!(library, "cuDeviceGet"(&raw mut device => *mut c_int, ordinal => c_int));
         cu!(library, "cuDeviceGetName"(name.as_mut_ptr().cast() => *mut c_char, 256 => c_int, device => c_int));
         cu!(library, "cuDeviceTotalMem_v2"(&raw mut total_bytes => *mut usize, device => c_int));
-        cu!(library, "cuDevicePrimaryCtxSetFlags_v2"(device => c_int, flag(sync) => c_uint));
+        cu!(library, "cuDevicePrimaryCtxSetFlags_v2"(device => c_int, sync.flag() => c_uint));
         cu!(library, "cuDevicePrimaryCtxRetain"(&raw mut context => *mut Handle, device => c_int));
         cu!(library, "cuCtxSetCurrent"(context => Handle));
         cu!(library, "cuModuleLoadData"(&raw mut module => *mut Handle, image.as_ptr().cast() => *const c_void));
@@ -136,15 +146,6 @@ impl Driver {
         // SAFETY: the stream is this context's.
         let result = unsafe { (self.synchronize)(self.stream) };
         check(&self.library, "cuStreamSynchronize", result)
-    }
-}
-
-fn flag(sync: Sync) -> c_uint {
-    match sync {
-        Sync::Auto => 0,
-        Sync::Spin => 1,
-        Sync::Yield => 2,
-        Sync::Block => 4,
     }
 }
 

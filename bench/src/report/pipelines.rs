@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The table of a pipeline's parts: how long items wait at each hand-over, and how long servers take to answer.
+
+use super::columns::{Column, Shown, by_arm};
+use super::format::{Detail, latency, percent};
+use super::model::Report;
+use super::table::Table;
+use crate::study::{PartTimes, Parts};
+
+/// `None`: it is no pipeline.
+pub fn table(report: &Report, workload: &str, detail: Detail) -> Option<Table> {
+    let rows = report.summary.pipelines.iter();
+    let rows: Vec<&Parts> = rows.filter(|row| row.workload == workload).collect();
+    let first = *rows.first()?;
+    let mut columns = Vec::new();
+    for (place, hand_over) in first.hand_overs.iter().enumerate() {
+        let name = format!("{} → {} ms", hand_over.from, hand_over.to);
+        let of = move |row: &Parts| Some(row.hand_overs.get(place)?.delay.clone());
+        // Between stages of its own there may be many.
+        let shown = if first.calls.contains_key(&hand_over.to) {
+            Shown::Always
+        } else {
+            Shown::IfItFits
+        };
+        if first.calls.contains_key(&hand_over.to) {
+            let before = move |row: &Parts| Some(row.hand_overs.get(place)?.before.clone());
+            let name = format!("before {} ms", hand_over.to);
+            add(&mut columns, &rows, name, before, Shown::Full);
+        }
+        add(&mut columns, &rows, name, of, shown);
+    }
+    for stage in first.calls.keys() {
+        let of = move |row: &Parts| row.calls.get(stage).cloned();
+        let name = format!("{stage} calls ms");
+        add(&mut columns, &rows, name, of, Shown::Always);
+    }
+    for (place, objective) in first.objectives.iter().enumerate() {
+        let name = format!("over {} ms %", objective.ms);
+        columns.push(Column::new(name, move |row: &Parts, detail| {
+            let missed = row.objectives.get(place).and_then(|missed| missed.share);
+            percent(missed, 1, detail == Detail::Full)
+        }));
+    }
+    columns.push(Column::new("lost", |row: &Parts, _| {
+        format!("{} of {}", row.failed + row.unfinished, row.offered)
+    }));
+    Some(by_arm(
+        report,
+        &rows,
+        |row| (row.neighbour, row.arm.as_str(), row.arm.clone()),
+        columns,
+        detail,
+    ))
+}
+
+/// The mean, and the p99 where anybody has one and there is room.
+fn add<'a>(
+    columns: &mut Vec<Column<'a, Parts>>,
+    rows: &[&Parts],
+    name: String,
+    of: impl Fn(&Parts) -> Option<PartTimes> + Copy + 'a,
+    shown: Shown,
+) {
+    let mean = Column::new(name, move |row: &Parts, detail| {
+        let mean = of(row).and_then(|times| times.mean_ms);
+        latency(mean, detail == Detail::Full)
+    });
+    columns.push(mean.shown(shown));
+    let p99 = move |row: &Parts| of(row)?.p99_ms;
+    if rows.iter().any(|&row| p99(row).is_some()) {
+        columns.push(Column::full("p99", move |row| latency(p99(row), true)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::neighbour::Neighbour;
+    use crate::report::samples;
+    use crate::report::table::TERMINAL_COLUMNS;
+    use crate::stats::Estimate;
+    use crate::study::{HandOver, Missed};
+
+    #[test]
+    fn a_terminal_shows_the_hand_over_to_who_calls_and_what_fits_of_the_others() {
+        let mut report = samples::report();
+        let times = |ms: f64| PartTimes {
+            mean_ms: Some(Estimate::new(ms, Some([ms / 2.0, ms * 2.0]))),
+            p99_ms: None,
+        };
+        let stages = [
+            "source",
+            "filter",
+            "transform",
+            "format",
+            "handoff",
+            "response",
+        ];
+        let hand_overs = stages.windows(2).map(|pair| HandOver {
+            from: pair[0].to_owned(),
+            to: pair[1].to_owned(),
+            before: times(9.0),
+            delay: times(0.5),
+        });
+        report.summary.pipelines = vec![Parts {
+            workload: "qwen3".to_owned(),
+            neighbour: Neighbour::Cpu,
+            arm: "gpuaware".to_owned(),
+            offered: 20,
+            failed: 2,
+            unfinished: 4,
+            hand_overs: hand_overs.collect(),
+            calls: [("handoff".to_owned(), times(80.0))].into(),
+            objectives: vec![Missed {
+                ms: 200.0,
+                share: Some(Estimate::new(0.125, None)),
+            }],
+        }];
+        let shown = table(&report, "qwen3", Detail::Terminal).unwrap();
+        assert!(shown.width() <= TERMINAL_COLUMNS, "{}", shown.to_text());
+        let names: Vec<&str> = shown
+            .columns
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect();
+        let expected = "neighbour|arm|source → filter ms|format → handoff ms|handoff calls ms|over 200 ms %|lost";
+        assert_eq!(names.join("|"), expected);
+        assert_eq!(shown.rows[0][3..].join(" "), "0.50 80.0 12.5 6 of 20");
+        let full = table(&report, "qwen3", Detail::Full).unwrap();
+        assert_eq!(full.columns.len(), 2 + 1 + 6 + 1 + 1);
+        assert_eq!(full.rows[0][2], "0.50 [0.25–1.00]");
+    }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What a pipeline says of its parts: how long items wait at each hand-over, how long servers take to answer.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::cells::{Cells, Rounds};
+use crate::record::neighbour::Neighbour;
+use crate::record::{Measurement, Pipeline, Times};
+use crate::stats::{Estimate, Scale};
+
+/// One arm beside one neighbour, all rounds together.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Parts {
+    pub workload: String,
+    pub neighbour: Neighbour,
+    pub arm: String,
+    pub offered: u64,
+    pub failed: u64,
+    pub unfinished: u64,
+    /// In the graph's order.
+    pub hand_overs: Vec<HandOver>,
+    /// Of each stage that calls a server, by name.
+    pub calls: BTreeMap<String, PartTimes>,
+    #[serde(default)]
+    pub objectives: Vec<Missed>,
+}
+
+/// Share of the requests that did not keep an objective: too late, failed, or never there.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Missed {
+    pub ms: f64,
+    pub share: Option<Estimate>,
+}
+
+/// How long items wait from being ready until being taken.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct HandOver {
+    pub from: String,
+    pub to: String,
+    /// From the arrival of the request until being ready.
+    pub before: PartTimes,
+    pub delay: PartTimes,
+}
+
+/// Means over boots of what each cell found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PartTimes {
+    pub mean_ms: Option<Estimate>,
+    /// Absent where a cell has fewer than 459 samples.
+    pub p99_ms: Option<Estimate>,
+}
+
+pub(super) fn parts(cells: &Cells) -> Vec<Parts> {
+    cells
+        .each_row()
+        .filter_map(|(workload, neighbour, arm)| row(cells, workload, neighbour, arm))
+        .collect()
+}
+
+fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str) -> Option<Parts> {
+    let rounds = cells.rounds(workload, neighbour, arm);
+    let all: Vec<&Pipeline> = rounds.values().filter_map(|m| pipeline(m)).collect();
+    // All cells of a workload have the same graph.
+    let first = all.first()?;
+    let hand_overs = first
+        .edges
+        .iter()
+        .enumerate()
+        .map(|(place, edge)| HandOver {
+            from: edge.from.clone(),
+            to: edge.to.clone(),
+            before: times(cells, &rounds, |p| Some(&p.edges.get(place)?.age_ms)),
+            delay: times(cells, &rounds, |p| Some(&p.edges.get(place)?.delay_ms)),
+        });
+    let calling = (first.stages.iter()).filter(|(_, stage)| stage.rpc_ms.count > 0);
+    let calls = calling.map(|(name, _)| {
+        let rpc = times(cells, &rounds, |p| Some(&p.stages.get(name)?.rpc_ms));
+        (name.clone(), rpc)
+    });
+    let objectives = first.slo.iter().enumerate().map(|(place, objective)| {
+        let shares = rounds
+            .iter()
+            .filter_map(|(round, m)| Some((*round, pipeline(m)?.slo.get(place)?.miss_rate?)));
+        let share = cells.mean(shares, Scale::Plain);
+        Missed {
+            ms: objective.ms,
+            share: share.map(|share| share.within(0.0, 1.0)),
+        }
+    });
+    let sum = |of: fn(&Pipeline) -> u64| all.iter().copied().map(of).sum();
+    Some(Parts {
+        workload: workload.to_owned(),
+        neighbour,
+        arm: arm.to_owned(),
+        offered: sum(|p| p.offered),
+        failed: sum(|p| p.failed),
+        unfinished: sum(|p| p.unfinished),
+        hand_overs: hand_overs.collect(),
+        calls: calls.collect(),
+        objectives: objectives.collect(),
+    })
+}
+
+fn times(cells: &Cells, rounds: &Rounds, of: impl Fn(&Pipeline) -> Option<&Times>) -> PartTimes {
+    let mean = |figure: fn(&Times) -> Option<f64>| {
+        let of_cell = |m| figure(of(pipeline(m)?)?);
+        let values: Option<Vec<(u32, f64)>> = rounds
+            .iter()
+            .map(|(round, m)| Some((*round, of_cell(m)?)))
+            .collect();
+        cells.mean(values?, Scale::Log)
+    };
+    PartTimes {
+        mean_ms: mean(|times| times.mean),
+        p99_ms: mean(|times| times.p99),
+    }
+}
+
+fn pipeline(m: &Measurement) -> Option<&Pipeline> {
+    m.workload.pipeline()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::study;
+    use super::*;
+    use crate::record::Cell;
+    use crate::record::samples::cell;
+
+    /// `mean` ms at the hand-over to the stage that calls a server.
+    fn piped(round: u32, mean: f64, p99: Option<f64>) -> Cell {
+        let mut cell = cell(round, "gpuaware", Neighbour::None, 100.0);
+        let times =
+            |count: u64, mean: f64| serde_json::json!({"count": count, "mean": mean, "p99": p99});
+        let report = serde_json::json!({"workload": "pipeline", "offered": 10, "completed": 7, "failed": 1,
+            "unfinished": 2, "seconds": 1.0, "items_per_s": 7.0, "latency_us": [5], "errors": [],
+            "edges": [{"from": "a", "to": "b", "age_ms": times(9, 1.0), "delay_ms": times(9, 1.0)},
+                {"from": "b", "to": "c", "age_ms": times(9, 6.0), "delay_ms": times(9, mean)}],
+            "stages": {"a": {"rpc_ms": {"count": 0, "mean": null, "p99": null}}, "c": {"rpc_ms": times(9, 20.0)}},
+            "slo": [{"ms": 200.0, "missed": 4, "miss_rate": mean / 10.0}],
+            "launches": 0, "launches_in_all": 0, "context_switches": {"voluntary": 0, "involuntary": 0},
+            "threads_detail": [], "calling_detail": [{"tid": 7, "first_call_monotonic_ns": 1}]});
+        cell.measurement.as_mut().unwrap().workload = serde_json::from_value(report).unwrap();
+        cell
+    }
+
+    fn value(estimate: Option<Estimate>) -> Option<f64> {
+        estimate.map(|estimate| estimate.value)
+    }
+
+    #[test]
+    fn delays_are_means_over_rounds_hand_over_by_hand_over() {
+        let plan = crate::plan::samples::plan();
+        let cells = [piped(1, 2.0, Some(9.0)), piped(2, 8.0, Some(9.0))];
+        let found = study(&plan, &cells).pipelines;
+        assert_eq!(found.len(), 1, "nobody else has a pipeline");
+        let parts = &found[0];
+        assert_eq!((parts.offered, parts.failed, parts.unfinished), (20, 2, 4));
+        let [first, second] = parts.hand_overs.as_slice() else {
+            panic!("{parts:?}")
+        };
+        assert_eq!(value(first.delay.mean_ms), Some(1.0));
+        assert_eq!((second.from.as_str(), second.to.as_str()), ("b", "c"));
+        assert!((value(second.before.mean_ms).unwrap() - 6.0).abs() < 1e-9);
+        let mean = value(second.delay.mean_ms).unwrap();
+        assert!((mean - 4.0).abs() < 1e-9, "geometric: {mean}");
+        assert_eq!(parts.objectives[0].ms, 200.0);
+        let missed = value(parts.objectives[0].share).unwrap();
+        assert!((missed - 0.5).abs() < 1e-9, "arithmetic: {missed}");
+        let callers: Vec<&String> = parts.calls.keys().collect();
+        assert_eq!(callers, ["c"]);
+    }
+
+    #[test]
+    fn a_figure_that_a_round_lacks_is_no_figure() {
+        let plan = crate::plan::samples::plan();
+        let cells = [piped(1, 2.0, Some(9.0)), piped(2, 8.0, None)];
+        let found = study(&plan, &cells).pipelines;
+        let delay = &found[0].hand_overs[1].delay;
+        assert!(delay.p99_ms.is_none() && delay.mean_ms.is_some());
+    }
+}
