@@ -36,8 +36,7 @@ const u64 sim_layout[] = {
 	0,
 };
 
-/* No CPU leaves, no real-time task comes. */
-const u64 __cpu_active_mask[SIM_MAX_CPUS / 64] = {[0 ... SIM_MAX_CPUS / 64 - 1] = ~0ULL};
+/* No real-time task comes. */
 const struct rq runqueues[SIM_MAX_CPUS];
 
 __attribute__((visibility("hidden"))) void *memcpy(void *to, const void *from, size_t size)

@@ -115,13 +115,22 @@ pub struct Css {
     pub parent: Cell<*const Css>,
 }
 
+/// `struct kernfs_node`, whose folder is root's.
+#[repr(C)]
+#[derive(Debug)]
+pub struct KernfsNode {
+    pub id: u64,
+    /// Of its `struct kernfs_iattrs` the owner's uid, all that it has in this model.
+    pub iattr: &'static u32,
+}
+
 /// `struct cgroup`
 #[repr(C)]
 #[derive(Debug)]
 pub struct Cgroup {
     pub css: Css,
     pub level: Cell<c_int>,
-    pub kn: Cell<*const u64>,
+    pub kn: Cell<*const KernfsNode>,
     pub ancestors: [Cell<*const Cgroup>; MAX_DEPTH],
 }
 

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::ptr;
 use std::rc::Rc;
 
-use crate::abi::{Cgroup, CgroupInitArgs, Css, CssSet, MAX_DEPTH};
+use crate::abi::{Cgroup, CgroupInitArgs, Css, CssSet, KernfsNode, MAX_DEPTH};
 use crate::state::{Context, Kernel, call};
 
 /// One cgroup as a scenario describes it.
@@ -22,7 +22,7 @@ pub struct CgroupSpec {
 #[derive(Debug)]
 struct Node {
     cgroup: Cgroup,
-    id: u64,
+    kernfs: KernfsNode,
     set: CssSet,
 }
 
@@ -31,6 +31,8 @@ struct Node {
 pub struct Cgroups(Vec<Rc<Node>>);
 
 const PERIOD_US: u64 = 100_000;
+/// Who owns the folders of all cgroups.
+static ROOT_UID: u32 = 0;
 const NO_LIMIT: u64 = u64::MAX / 1000;
 
 fn node(id: u64, parent: Option<&Node>) -> Rc<Node> {
@@ -50,14 +52,17 @@ fn node(id: u64, parent: Option<&Node>) -> Rc<Node> {
                 Cell::new(above.unwrap_or(ptr::null()))
             }),
         },
-        id,
+        kernfs: KernfsNode {
+            id,
+            iattr: &ROOT_UID,
+        },
         set: CssSet {
             dfl_cgrp: Cell::new(ptr::null()),
         },
     });
     let cgroup = &raw const node.cgroup;
     node.cgroup.css.cgroup.set(cgroup);
-    node.cgroup.kn.set(&raw const node.id);
+    node.cgroup.kn.set(&raw const node.kernfs);
     node.cgroup.ancestors[level as usize].set(cgroup);
     node.set.dfl_cgrp.set(cgroup);
     node

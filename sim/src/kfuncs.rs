@@ -119,6 +119,17 @@ fn move_task(
     true
 }
 
+/// Of the thread that wakes, on the CPU that runs this.
+fn waker(kernel: &Kernel, wake_flags: u64) -> Waker {
+    let cpu = kernel.this_cpu();
+    let queue = kernel.dsqs.get(local_dsq(cpu));
+    Waker {
+        cpu,
+        wake_flags,
+        has_empty_queue: queue.is_some_and(|queue| queue.is_empty()),
+    }
+}
+
 kfuncs! {
     fn create_dsq(kernel, dsq: u64, _node: i32) -> i32 {
         if kernel.dsqs.create(dsq) { 0 } else { -EEXIST }
@@ -202,17 +213,24 @@ kfuncs! {
     fn select_cpu_dfl(
         kernel, p: *const TaskStruct, prev_cpu: i32, wake_flags: u64, is_idle: *mut bool
     ) -> i32 {
-        let cpu = kernel.this_cpu();
-        let waker = Waker {
-            cpu,
-            wake_flags,
-            has_empty_queue: kernel.dsqs.get(local_dsq(cpu)).is_some_and(|queue| queue.is_empty()),
-        };
+        let waker = waker(kernel, wake_flags);
         let mask = Rc::clone(&kernel.tasks[index(p)].mask);
         let found = kernel.idle.select(prev_cpu as usize, &mask, waker);
         // SAFETY: the scheduler's own variable.
         unsafe { *is_idle = found.is_some() };
         found.map_or(prev_cpu, |cpu| cpu as i32)
+    }
+
+    fn select_cpu_and(
+        kernel, p: *const TaskStruct, prev_cpu: i32, wake_flags: u64, allowed: *const CpuMask
+    ) -> i32 {
+        let waker = waker(kernel, wake_flags);
+        let mask = Rc::clone(&kernel.tasks[index(p)].mask);
+        // SAFETY: a mask of the kernel or of the scheduler.
+        let allowed = unsafe { &*allowed };
+        let both = CpuMask::of(mask.cpus().filter(|&cpu| allowed.has(cpu)));
+        let found = kernel.idle.select(prev_cpu as usize, &both, waker);
+        found.map_or(-EBUSY, |cpu| cpu as i32)
     }
 
     fn idle_cpumask(kernel) -> *const CpuMask {

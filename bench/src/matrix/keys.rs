@@ -98,7 +98,11 @@ impl Keys {
         let serving: &[ProgramName] = &[Llm, Vllm, LlamaServer, Endpoint];
         let genuine: &[ProgramName] = &[Vllm, LlamaServer, Endpoint];
         let keys: [(&'static str, bool, &[ProgramName]); 20] = [
-            ("profile", self.profile.is_some(), &[Launch, Llm, Vllm, Pipe]),
+            (
+                "profile",
+                self.profile.is_some(),
+                &[Launch, Llm, Vllm, Pipe],
+            ),
             ("sync", self.sync.is_some(), &[Launch, Llm]),
             ("driver", self.driver.is_some(), &[Launch, Llm, Vllm, Pipe]),
             (

@@ -49,6 +49,7 @@ struct bpf_iter_scx_dsq {
 	X(bool, test_and_clear_cpu_idle, void *, s32)                                              \
 	X(s32, pick_idle_cpu, void *, const struct cpumask *, u64)                                 \
 	X(s32, select_cpu_dfl, void *, struct task_struct *, s32, u64, bool *)                     \
+	X(s32, select_cpu_and, void *, struct task_struct *, s32, u64, const struct cpumask *)     \
 	X(const struct cpumask *, idle_cpumask, void *)                                            \
 	X(const struct cpumask *, idle_smtmask, void *)                                            \
 	X(const struct cpumask *, online_cpumask, void *)                                          \

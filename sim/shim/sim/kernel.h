@@ -46,8 +46,17 @@ struct bpf_cpumask {
 
 struct cgroup;
 
+typedef struct {
+	u32 val;
+} kuid_t;
+
+struct kernfs_iattrs {
+	kuid_t ia_uid;
+};
+
 struct kernfs_node {
 	u64 id;
+	struct kernfs_iattrs *iattr;
 };
 
 struct cgroup_subsys_state {

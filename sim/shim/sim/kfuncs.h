@@ -124,6 +124,22 @@ static inline s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u6
 	return sim_select_cpu_dfl(sim_env.kernel, p, prev_cpu, wake_flags, is_idle);
 }
 
+/* No CPU leaves in this model: whoever asks for the kernel's mask of active ones gets none. */
+static inline long bpf_kallsyms_lookup_name(const char *name, int size, int flags, u64 *found)
+{
+	return -ENOENT;
+}
+
+#define __COMPAT_HAS_scx_bpf_select_cpu_and true
+
+static inline s32 scx_bpf_select_cpu_and(struct task_struct *p, s32 prev_cpu, u64 wake_flags,
+					 const struct cpumask *allowed, u64 flags)
+{
+	if (flags)
+		sim_error(sim_env.kernel, "scx_bpf_select_cpu_and(): flags are not in this model");
+	return sim_select_cpu_and(sim_env.kernel, p, prev_cpu, wake_flags, allowed);
+}
+
 static inline const struct cpumask *scx_bpf_get_idle_cpumask(void)
 {
 	return sim_idle_cpumask(sim_env.kernel);
