@@ -132,7 +132,7 @@ int launch(struct pt_regs *ctx)
 
 	__sync_fetch_and_add(&nr_launch_hits, 1);
 	mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!mark || !observe(p, mark, &mark->launched, GPUAWARE_OBSERVED_LAUNCH))
+	if (!mark || !observe(p, mark, &mark->launched, GPUAWARE_OBSERVED_LAUNCH, trust_by_device))
 		return 0;
 	mark->symbol = bpf_get_attach_cookie(ctx);
 	/* Whose word does not count does not keep the probes armed either. */

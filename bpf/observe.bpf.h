@@ -93,20 +93,13 @@ static __always_inline bool has_trusted_device(struct task_struct *p)
 	return false;
 }
 
-/* May what @bits say of @p count? */
-static __always_inline bool may_count(struct task_struct *p, u64 bits)
-{
-	if (!is_trusted(p))
-		return false;
-	return !(bits & GPUAWARE_OBSERVED_LAUNCH) || !trust_by_device || has_trusted_device(p);
-}
-
 /*
- * @p, whose mark is @mark, was seen doing what @bits say. True if that is new; whether it may count
- * is checked then and not at every sighting.
+ * @p, whose mark is @mark, was seen doing what @bits say, which counts @by_device only of a process
+ * that has one open. True if that is new; whether it may count is checked then and not at every
+ * sighting.
  */
 static __always_inline bool observe(struct task_struct *p, struct task_mark *mark,
-				    struct sighting *sighting, u64 bits)
+				    struct sighting *sighting, u64 bits, bool by_device)
 {
 	bool is_new;
 
@@ -117,8 +110,8 @@ static __always_inline bool observe(struct task_struct *p, struct task_mark *mar
 	if (!((mark->observed | mark->refused) & bits))
 		sighting->first_ns = sighting->last_ns;
 	/* Files are many: who was refused is asked for his again now and then. */
-	if ((trust_by_device && (mark->refused & bits) == bits && sighting->hits % 64) ||
-	    !may_count(p, bits)) {
+	if ((by_device && (mark->refused & bits) == bits && sighting->hits % 64) ||
+	    !is_trusted(p) || (by_device && !has_trusted_device(p))) {
 		is_new = (mark->refused & bits) != bits;
 		mark->refused |= bits;
 		__sync_fetch_and_add(&nr_refused, 1);
@@ -201,7 +194,7 @@ int BPF_PROG(thread_waking, struct task_struct *p)
 		return 0;
 	/* A window is a second; this one is not over. */
 	mark->wake_rate = wctx->nr_wakes > wctx->nr_before ? wctx->nr_wakes : wctx->nr_before;
-	observe(waker, mark, &mark->woke, GPUAWARE_OBSERVED_WAKES);
+	observe(waker, mark, &mark->woke, GPUAWARE_OBSERVED_WAKES, false);
 	return 0;
 }
 
@@ -279,7 +272,7 @@ int BPF_PROG(socket_sent, struct sock *sk, int ret, int flags)
 	p = bpf_get_current_task_btf();
 	mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (mark)
-		observe(p, mark, &mark->sent, bits);
+		observe(p, mark, &mark->sent, bits, false);
 	return 0;
 }
 
