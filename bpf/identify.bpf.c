@@ -369,6 +369,18 @@ static __always_inline bool is_known(struct task_struct *p, u64 stale_ns)
 	return verdict.source || (mark && (mark->observed || mark->refused || mark->refused_hint));
 }
 
+/*
+ * The driver's thread that wakes who sleeps until the GPU is done. It runs as long as somebody
+ * launches and never launches itself: the probes would be there all the while for its sake.
+ */
+static __always_inline bool is_event_handler(struct task_struct *p)
+{
+	char comm[TASK_COMM_LEN];
+
+	return bpf_probe_read_kernel(comm, sizeof(comm), p->comm) == 0 &&
+	       !bpf_strncmp(comm, sizeof(comm), "cuda-EvtHandlr");
+}
+
 /* Tells whether a thread of a process runs that has no mark: the launch probes look for it. */
 SEC("syscall")
 int find_strangers(struct gpuaware_strangers_request *request)
@@ -382,7 +394,8 @@ int find_strangers(struct gpuaware_strangers_request *request)
 		return -ESRCH;
 	bpf_rcu_read_lock();
 	bpf_for_each (task, thread, p, BPF_TASK_ITER_PROC_THREADS) {
-		if (has_run(thread, now) && !is_known(thread, request->stale_ns))
+		if (has_run(thread, now) && !is_known(thread, request->stale_ns) &&
+		    !is_event_handler(thread))
 			ran = 1;
 	}
 	bpf_rcu_read_unlock();
