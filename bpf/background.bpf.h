@@ -265,20 +265,15 @@ static __always_inline bool owes_cpus_turn(s32 cpu, struct cpu_ctx *cctx, u64 no
 
 /*
  * Has background had so little that boosted tasks owe it a turn? That of the shared queue is
- * charged in advance: other CPUs owe it no more. A global function: see search_overdue().
+ * charged in advance: other CPUs owe it no more.
  */
-__noinline bool owes_turn(s32 cpu, u64 now)
+static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, struct llc_ctx *llcx,
+				      u64 now)
 {
-	u64 slice = tunables.background_slice_ns, due;
-	struct cpu_ctx *cctx = cpu_ctx(cpu);
-	u32 llc = llc_of(cpu);
-	struct llc_ctx *llcx = llc_ctx(llc);
+	u64 due = llcx->background_due_ns, slice = tunables.background_slice_ns;
 
-	if (!cctx || !llcx)
-		return false;
 	if (owes_cpus_turn(cpu, cctx, now))
 		return true;
-	due = llcx->background_due_ns;
 	/* Work for the whole LLC is owed by any of its CPUs. */
 	return time_after_eq(now, due) && dsq_waiting(background_dsq(llc)) &&
 	       __sync_val_compare_and_swap(&llcx->background_due_ns, due,
@@ -293,7 +288,7 @@ static __always_inline bool dispatch_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx
 					  struct llc_ctx *llcx, u64 now)
 {
 	if (time_after_eq(now, cctx->turn_until_ns)) {
-		if (!owes_turn(cpu, now))
+		if (!owes_turn(cpu, llc, cctx, llcx, now))
 			return false;
 		cctx->turn_until_ns = now + tunables.background_slice_ns;
 		stat_inc(GPUAWARE_STAT_BACKGROUND_TURNS);

@@ -50,18 +50,16 @@ static __always_inline u64 guard_debt(u64 used_ns, u64 budget_ns, u64 elapsed)
 	return debt < budget_ns ? debt : budget_ns;
 }
 
-/* A global function: see search_overdue(). */
-__noinline int guard_next_window(u64 now)
+static __always_inline void guard_next_window(u64 now)
 {
 	u64 start = guard_start_ns;
 
 	if (time_before(now, start + GUARD_WINDOW_NS) ||
 	    __sync_val_compare_and_swap(&guard_start_ns, start, now) != start)
-		return 0;
+		return;
 	guard_used_ns = guard_debt(guard_used_ns, tunables.guard_budget_ns, time_delta(now, start));
 	guard_nr_before = guard_nr_tenants;
 	guard_nr_tenants = 0;
-	return 0;
 }
 
 /* An even part of the budget. Who came late in the last window will come in this one. */
