@@ -303,10 +303,11 @@ static __always_inline bool dispatch_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx
 static __always_inline bool dispatch_overdue_handoff(u32 llc, struct llc_ctx *llcx, u64 now)
 {
 	if (time_before(now, llcx->handoff_served_ns + tunables.turn_interval_ns) ||
-	    !dsq_waiting(handoff_dsq(llc)))
+	    !dsq_waiting(handoff_dsq(llc)) || !scx_bpf_dsq_move_to_local(handoff_dsq(llc), 0))
 		return false;
+	/* Not before: those who wait may all be of other CPUs. */
 	llcx->handoff_served_ns = now;
-	return scx_bpf_dsq_move_to_local(handoff_dsq(llc), 0);
+	return true;
 }
 
 /* Boosted tasks that wait for this LLC, launchers first. */

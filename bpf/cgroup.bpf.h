@@ -359,10 +359,13 @@ static __always_inline u64 release_due(u32 llc, u64 now)
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, vtime_on(p, tctx, dsq));
 		tctx->vtime_dsq = dsq;
 		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0);
-		if (dsq >= DSQ_PINNED)
+		if (dsq >= DSQ_PINNED) {
+			/* Idle no more: the next one's kick is for another CPU. */
+			scx_bpf_test_and_clear_cpu_idle(cpu);
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-		else
+		} else {
 			kick_idle_for_background();
+		}
 	}
 	return next;
 }

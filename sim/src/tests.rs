@@ -68,7 +68,8 @@ fn schedulers_beside_each_other_share_nothing() {
 
 #[test]
 fn random_scenarios_hold() {
-    for seed in 0..40 {
+    // The last two had a task starve and a CPU sleep beside work, once.
+    for seed in (0..40).chain([50, 3335]) {
         held(&Scenario::random(seed));
     }
 }
