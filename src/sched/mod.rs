@@ -34,7 +34,6 @@ use scx_stats::prelude::*;
 use scx_utils::{ScxExitKind, try_set_rlimit_infinity, uei_exited, uei_read};
 
 use crate::bpf::gpuaware::GpuawareSkel;
-use crate::bpf::intf;
 use crate::identify::marks::Pins;
 use crate::identify::{Identify, cgroups};
 use crate::namespaces;
@@ -201,19 +200,8 @@ struct Scheduler<'obj> {
     skel: GpuawareSkel<'obj>,
     placement: Placement,
     marks: MarkCounts,
-    left_out: LeftOut,
     started: Instant,
 }
-
-/// Cgroups that count as part of those above them, as far as the log has said so.
-#[derive(Default)]
-struct LeftOut {
-    said: u64,
-    next: Duration,
-}
-
-/// The log says of others no sooner.
-const LEFT_OUT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Interrupts that are kept away from the preferred CPUs.
 struct Steering {
@@ -241,7 +229,6 @@ impl<'obj> Scheduler<'obj> {
             skel,
             placement,
             marks: MarkCounts::default(),
-            left_out: LeftOut::default(),
             started: Instant::now(),
         })
     }
@@ -273,24 +260,6 @@ impl<'obj> Scheduler<'obj> {
             self.steer_now();
         }
         Ok(())
-    }
-
-    /// Says of cgroups whose weights and limits do not hold.
-    fn tell_left_out(&mut self) {
-        let (nr, now) = (kernel::cgroups_left_out(&self.skel), self.started.elapsed());
-        if nr > self.left_out.said && now >= self.left_out.next {
-            warn!(
-                "{} cgroups count as part of those above them, and their own cpu.weight and cpu.max do not hold: there \
-                 are more than {}, or they are nested deeper than {}",
-                nr - self.left_out.said,
-                intf::gpuaware_limits_GPUAWARE_MAX_CGROUPS,
-                intf::gpuaware_limits_GPUAWARE_MAX_CGROUP_DEPTH
-            );
-            self.left_out = LeftOut {
-                said: nr,
-                next: now + LEFT_OUT_INTERVAL,
-            };
-        }
     }
 
     /// Puts another policy into force, if one is asked for: all of it or nothing. True if it is.
@@ -359,7 +328,6 @@ impl<'obj> Scheduler<'obj> {
                 pinning.set_policy(&reload.in_force().policy);
             }
             self.follow_machine()?;
-            self.tell_left_out();
             // Not for every statistics client that asks.
             if self.started.elapsed() >= next_step {
                 next_step = self.started.elapsed() + identify.step()?;

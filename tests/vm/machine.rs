@@ -123,35 +123,6 @@ pub fn try_metrics() -> anyhow::Result<Metrics> {
     client.request("stats", Vec::new())
 }
 
-fn bpftool(args: &[&str]) -> serde_json::Value {
-    let output = Command::new("bpftool").arg("--json").args(args).output();
-    let output = output.expect("bpftool");
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
-}
-
-/// The entries of the BPF map `name`, as bpftool prints them.
-pub fn dump_map(name: &str) -> Vec<(u64, serde_json::Value)> {
-    let entries = bpftool(&["map", "dump", "name", name]);
-    let entry = |entry: &serde_json::Value| {
-        let formatted = &entry["formatted"];
-        (
-            formatted["key"].as_u64().expect("a key"),
-            formatted["value"].clone(),
-        )
-    };
-    let entries = entries.as_array().expect("entries");
-    entries.iter().map(entry).collect()
-}
-
-/// The number of the only BPF map `name`.
-pub fn map_id(name: &str) -> u32 {
-    let map = bpftool(&["map", "show", "name", name]);
-    let map = map.as_array().map_or(&map, |maps| &maps[0]);
-    let id = map["id"].as_u64().and_then(|id| id.try_into().ok());
-    id.unwrap_or_else(|| panic!("no number: {map}"))
-}
-
 /// `scx_gpuaware marks --json`.
 pub fn marks() -> Vec<serde_json::Value> {
     let output = scx_gpuaware(&["marks", "--json"]).output().expect("marks");

@@ -62,7 +62,7 @@ fn every_item_has_one_outcome() {
         .iter()
         .map(|thread| thread.name.as_str())
         .collect();
-    assert_eq!(names, ["filter0", "filter1", "sink0", "source0"]);
+    assert_eq!(names, ["source0", "filter0", "filter1", "sink0"]);
 }
 
 #[test]
