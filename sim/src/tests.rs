@@ -88,13 +88,8 @@ fn a_launcher_gets_done_beside_noise_what_it_does_alone_and_not_under_fifo() {
     assert!(fifo < 0.8 * quiet, "{fifo} of {quiet}");
 }
 
-#[test]
-fn a_cpu_is_held_while_its_launcher_sleeps_briefly() {
-    let program = Program::Launcher {
-        launch_ns: 300_000,
-        gpu_ns: 100_000,
-        sync: Sync::Block,
-    };
+/// A launcher for which a CPU may be held all the time, and two loops, on two CPUs.
+fn launcher_beside_loops(program: Program) -> Scenario {
     let mut launcher = task("launcher", program);
     launcher.class = Some(Class::Launch);
     let tasks = vec![
@@ -104,6 +99,17 @@ fn a_cpu_is_held_while_its_launcher_sleeps_briefly() {
     ];
     let mut scenario = of("2", Scheduler::Gpuaware, 300, tasks);
     scenario.policy.hold_share = 1.0;
+    scenario
+}
+
+#[test]
+fn a_cpu_is_held_while_its_launcher_sleeps_briefly() {
+    let program = Program::Launcher {
+        launch_ns: 300_000,
+        gpu_ns: 100_000,
+        sync: Sync::Block,
+    };
+    let scenario = launcher_beside_loops(program);
     let outcome = held(&scenario);
     let wakeups = stat(&outcome, "launch_wakeups");
     assert!(wakeups > 500, "{wakeups}");
@@ -278,15 +284,7 @@ fn a_hold_that_nobody_ends_is_found() {
         sleep_ns: 100_000,
         runs: 50,
     };
-    let mut launcher = task("launcher", program);
-    launcher.class = Some(Class::Launch);
-    let tasks = vec![
-        launcher,
-        task("loop", Program::Loop),
-        task("loop", Program::Loop),
-    ];
-    let mut scenario = of("2", Scheduler::Gpuaware, 300, tasks);
-    scenario.policy.hold_share = 1.0;
+    let scenario = launcher_beside_loops(program);
     held(&scenario);
     let simulation = Simulation::with_object(scenario, &mutant("endless_hold")).unwrap();
     let failure = simulation.run().unwrap().failure.unwrap();

@@ -155,11 +155,11 @@ fn realtime(process: &Path) -> Vec<Realtime> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// A host as a tree of files.
-    fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
+    pub fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = root.path().join(path);

@@ -12,8 +12,7 @@ use crate::topology::pci::{Devices, PciDevice};
 
 use super::finding::{Judgement, listed, ok, warning};
 
-/// CPUs that a server's own processes need beside one for each GPU: one for its engine, one for its front end. vLLM
-/// asks for as many.
+/// CPUs that a server's own processes need beside one for each GPU: one for its engine, one for its front end.
 const BESIDE_GPUS: usize = 2;
 
 /// A process that holds GPUs open.

@@ -168,16 +168,7 @@ pub fn judge_managed(waking: &Waking) -> Judgement {
 mod tests {
     use super::*;
     use crate::doctor::Verdict;
-
-    fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = root.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        root
-    }
+    use crate::doctor::gather::tests::host;
 
     #[test]
     fn the_slowest_idle_state_that_is_on_counts() {

@@ -13,6 +13,14 @@ use nix::sys::signal::Signal;
 use crate::interrupt;
 use crate::process::Supervised;
 
+/// A command as one types it.
+#[cfg(test)]
+pub fn line(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    words.join(" ")
+}
+
 /// For starting and warming up, however starved.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// For the last token and the report after the measured time.

@@ -120,15 +120,7 @@ pub(super) fn check(report: &record::Pipeline) -> Result<()> {
 mod tests {
     use super::*;
     use crate::matrix::{Program, Workload};
-
-    fn line(command: &Command) -> String {
-        let words: Vec<_> = [command.get_program()]
-            .into_iter()
-            .chain(command.get_args())
-            .map(|word| word.to_string_lossy())
-            .collect();
-        words.join(" ")
-    }
+    use crate::workload::child::line;
 
     #[test]
     fn the_arm_is_put_before_the_pipeline_and_the_server_is_elsewhere() {

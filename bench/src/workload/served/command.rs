@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The command lines of genuine servers and clients. Pure.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
 
@@ -76,10 +76,12 @@ pub fn client(
     place: Place,
     folder: &Path,
 ) -> Result<Command> {
+    // A server calls a model as it was told to load it.
+    let model = vllm::model(&served.model)?;
     let words = match served.client {
-        Client::Llm => llm_client(served, base_url, seconds, seed, place),
-        Client::VllmBench => vllm_bench(served, base_url, seconds, seed, folder)?,
-        Client::Aiperf => aiperf(served, base_url, seconds, seed, folder),
+        Client::Llm => llm_client(served, &model, base_url, seconds, seed, place),
+        Client::VllmBench => vllm_bench(served, &model, base_url, seconds, seed, folder),
+        Client::Aiperf => aiperf(served, &model, base_url, seconds, seed, folder),
     };
     let mut command = Command::new("taskset");
     command.args([
@@ -99,6 +101,7 @@ pub fn client(
 
 fn llm_client(
     served: &Served,
+    model: &OsStr,
     base_url: &str,
     seconds: f64,
     seed: u32,
@@ -107,7 +110,7 @@ fn llm_client(
     let asked = &served.requests;
     let mut line = Line(vec![place.target.join("release/llm_client").into()]);
     line.flag("--base-url", base_url);
-    line.flag("--model", &served.model);
+    line.flag("--model", model.display());
     line.flag("--request-rate", asked.request_rate);
     line.flag("--length-scale", asked.length_scale);
     line.flag("--warmup-requests", asked.warmup_requests);
@@ -122,18 +125,18 @@ fn llm_client(
 
 fn vllm_bench(
     served: &Served,
+    model: &OsStr,
     base_url: &str,
     seconds: f64,
     seed: u32,
     folder: &Path,
-) -> Result<Vec<OsString>> {
+) -> Vec<OsString> {
     let asked = &served.requests;
     let mut line = Line(vec![vllm::program(), "bench".into(), "serve".into()]);
     line.flag("--backend", "openai");
     line.flag("--base-url", base_url);
     line.flag("--endpoint", "/v1/completions");
-    line.word("--model");
-    line.0.push(vllm::model(&served.model)?);
+    line.flag("--model", model.display());
     if let Some(tokenizer) = &served.tokenizer {
         line.flag("--tokenizer", tokenizer);
     }
@@ -155,11 +158,12 @@ fn vllm_bench(
         line.word("--goodput");
         objectives.iter().for_each(|objective| line.word(objective));
     }
-    Ok(line.0)
+    line.0
 }
 
 fn aiperf(
     served: &Served,
+    model: &OsStr,
     base_url: &str,
     seconds: f64,
     seed: u32,
@@ -167,7 +171,7 @@ fn aiperf(
 ) -> Vec<OsString> {
     let asked = &served.requests;
     let mut line = Line(["aiperf", "profile"].map(OsString::from).to_vec());
-    line.flag("--model", &served.model);
+    line.flag("--model", model.display());
     if let Some(tokenizer) = &served.tokenizer {
         line.flag("--tokenizer", tokenizer);
     }
@@ -217,6 +221,7 @@ impl Line {
 mod tests {
     use super::*;
     use crate::matrix::{Program, Workload};
+    use crate::workload::child::line;
 
     fn served(text: &str) -> Served {
         let text = format!("name = \"a\"\nrequest_rate = 4\n{text}");
@@ -224,14 +229,6 @@ mod tests {
             Program::Served(served) => served,
             _ => panic!("not a genuine server"),
         }
-    }
-
-    fn line(command: &Command) -> String {
-        let words = [command.get_program()]
-            .into_iter()
-            .chain(command.get_args());
-        let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
-        words.join(" ")
     }
 
     fn place() -> Place<'static> {
