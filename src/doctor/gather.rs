@@ -155,19 +155,9 @@ fn realtime(process: &Path) -> Vec<Realtime> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-
-    /// A host as a tree of files.
-    pub fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = root.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        root
-    }
+    use crate::proc::tests::host;
 
     fn stat(tid: u32, comm: &str, flags: u64, policy: u32) -> String {
         let zeros = |nr| vec!["0"; nr].join(" ");

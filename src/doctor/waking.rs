@@ -168,7 +168,7 @@ pub fn judge_managed(waking: &Waking) -> Judgement {
 mod tests {
     use super::*;
     use crate::doctor::Verdict;
-    use crate::doctor::gather::tests::host;
+    use crate::proc::tests::host;
 
     #[test]
     fn the_slowest_idle_state_that_is_on_counts() {

@@ -130,6 +130,17 @@ pub mod tests {
 
     use super::*;
 
+    /// A host as a tree of files.
+    pub fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        root
+    }
+
     /// A line of `/proc/TID/stat`, up to the start of the thread.
     pub fn stat_line(comm: &[u8], start: u64) -> Vec<u8> {
         let rest: Vec<_> = (4..22).map(|field| field.to_string()).collect();
