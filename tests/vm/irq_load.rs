@@ -2,19 +2,18 @@
 //! What the running scheduler makes of interrupts: a CPU that drowns in them is not preferred, and
 //! those that can be moved are kept away from CPUs that are.
 
-use std::process::Stdio;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use scx_gpuaware::policy::cpuset::CpuSet;
 
-use crate::process::{Process, code, eventually, gpu_launch};
+use crate::process::{Process, code, eventually};
 use crate::{length, tier};
 
 use super::irq::{affinities, movable};
 use super::irq_storm::IrqStorm;
 use super::machine::{
-    Scheduler, cpu_of, launching_threads, metrics, preferred_cpu, preferred_cpus, set_affinity,
+    Scheduler, cpu_of, mark_launch, metrics, pin_to, preferred_cpu, preferred_cpus, waker,
 };
 use super::shared::beside_the_scheduler;
 
@@ -75,14 +74,14 @@ fn a_cpu_under_an_interrupt_storm_is_not_preferred_until_it_is_over() {
 }
 
 /// Of so many times that the launcher, which was confined to CPU 1, may run on CPU 0 as well: how often does it stay?
-fn stays(launcher: &Process, tid: i64, times: usize) -> usize {
+fn stays(launcher: &Process, times: usize) -> usize {
     let times = (0..times).filter(|_| {
-        set_affinity(tid, &[1]);
+        pin_to(launcher, &[1]);
         std::thread::sleep(Duration::from_millis(50));
-        set_affinity(tid, &[0, 1]);
+        pin_to(launcher, &[0, 1]);
         // In a storm what it has begun takes several times as long.
         std::thread::sleep(Duration::from_millis(200));
-        cpu_of(launcher.pid(), tid) == Some(1)
+        cpu_of(launcher.pid(), launcher.pid().into()) == Some(1)
     });
     times.count()
 }
@@ -92,24 +91,22 @@ fn stays(launcher: &Process, tid: i64, times: usize) -> usize {
 #[ignore = "runs in the lab: make test"]
 fn a_wakeup_avoids_a_preferred_cpu_in_an_interrupt_storm() {
     beside_the_scheduler("[preferred]\ncpus = \"0-1\"\n", |_| {
-        let mut launcher = gpu_launch("--profile eager --duration 60");
-        launcher.stdout(Stdio::null());
-        let launcher = Process::start(launcher);
-        let tid = launching_threads(launcher.pid(), 1)[0];
+        // A timer wakes it. A thread of the driver may be on the launcher's CPU itself, which is not idle then.
+        let launcher = waker();
+        mark_launch(launcher.pid());
         let times = length::of(20, 50);
-        let calm = stays(&launcher, tid, times);
+        let calm = stays(&launcher, times);
         let storm = IrqStorm::on(1);
         std::thread::sleep(Duration::from_secs(2));
-        let stormy = stays(&launcher, tid, times);
+        let stormy = stays(&launcher, times);
         let all = format!(
             "it stays {calm}, in a storm {stormy} of {times} times: {:?}",
             metrics().cpus
         );
         drop(storm);
         println!("{all}");
-        // The thread that wakes it may be on its CPU still. In a storm it stays more often where a hypervisor takes CPUs of
-        // the host as well.
-        assert!(calm * 2 > times && stormy * 2 < calm, "{all}");
+        // In a storm it stays more often where a hypervisor takes CPUs of the host as well.
+        assert!(calm * 10 > times * 7 && stormy * 2 < calm, "{all}");
     });
 }
 
