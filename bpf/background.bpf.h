@@ -242,6 +242,28 @@ static __always_inline bool dispatch_background(s32 cpu, struct cpu_ctx *cctx, u
 }
 
 /*
+ * Is it time for the turn that this CPU owes to those who may not leave it: pinned ones, or others
+ * that are overdue? It is one debt, or each would add its share to what launchers lose. Where both
+ * wait they pay it in turn.
+ */
+static __always_inline bool owes_cpus_turn(s32 cpu, struct cpu_ctx *cctx, u64 now)
+{
+	bool pinned_wait = dsq_waiting(pinned_dsq(cpu)), overdue = cctx->owes_overdue;
+
+	if ((!pinned_wait && !overdue) || time_before(now, cctx->pinned_due_ns))
+		return false;
+	if (pinned_wait && overdue)
+		overdue = !pinned_goes_first(cctx);
+	/* The turn is for these first, whatever the others had less of. */
+	cctx->pinned_share_ns = cctx->shared_share_ns + overdue;
+	if (overdue) {
+		cctx->owes_overdue = false;
+		charge_pinned(cctx, tunables.background_slice_ns, now);
+	}
+	return true;
+}
+
+/*
  * Has background had so little that boosted tasks owe it a turn? That of the shared queue is
  * charged in advance: other CPUs owe it no more.
  */
@@ -250,15 +272,8 @@ static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, st
 {
 	u64 due = llcx->background_due_ns, slice = tunables.background_slice_ns;
 
-	if (dsq_waiting(pinned_dsq(cpu)) && time_after_eq(now, cctx->pinned_due_ns)) {
-		/* The turn is for these first, whatever the shared queue had less of. */
-		cctx->pinned_share_ns = cctx->shared_share_ns;
+	if (owes_cpus_turn(cpu, cctx, now))
 		return true;
-	}
-	if (cctx->owes_overdue) {
-		cctx->owes_overdue = false;
-		return true;
-	}
 	/* Work for the whole LLC is owed by any of its CPUs. */
 	return time_after_eq(now, due) && dsq_waiting(background_dsq(llc)) &&
 	       __sync_val_compare_and_swap(&llcx->background_due_ns, due,
@@ -304,6 +319,35 @@ static __always_inline bool dispatch_boosted(u32 llc, struct llc_ctx *llcx, u64 
 		return false;
 	llcx->handoff_served_ns = now;
 	return true;
+}
+
+/* How long a CPU compares the clock of its LLC with that of another one. */
+#define PULL_INTERVAL_NS 100000000ULL
+
+/*
+ * Takes one from another LLC, each in turn, where background is more crowded by weight: the clock
+ * there goes on more slowly than here, by a fifth. LLCs whose CPUs are never idle would else keep
+ * what they have. A global function: see search_overdue().
+ */
+__noinline bool pull_from_crowded(s32 cpu, u64 now)
+{
+	u64 own = background_dsq(llc_of(cpu)), here, there, theirs;
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
+	bool crowded;
+
+	if (!cctx || nr_llcs == 1 || time_before(now, cctx->pull_start_ns + PULL_INTERVAL_NS) ||
+	    is_reserved(cpu, cctx, now))
+		return false;
+	theirs = background_dsq(cctx->pulls_from);
+	here = time_delta(queue_clock(own), cctx->pull_own_clock);
+	there = time_delta(queue_clock(theirs), cctx->pull_their_clock);
+	crowded = there + there / 4 < here && dsq_waiting(theirs) &&
+		  scx_bpf_dsq_move_to_local(theirs, 0);
+	cctx->pulls_from = cctx->pulls_from + 1 < nr_llcs ? cctx->pulls_from + 1 : 0;
+	cctx->pull_start_ns = now;
+	cctx->pull_own_clock = queue_clock(own);
+	cctx->pull_their_clock = queue_clock(background_dsq(cctx->pulls_from));
+	return crowded;
 }
 
 /* Does another LLC have work for an idle CPU of @llc? */

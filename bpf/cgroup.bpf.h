@@ -60,6 +60,9 @@ struct {
 	__type(value, struct cgroup_ctx);
 } cgroup_ctxs SEC(".maps");
 
+/* Cgroups that were to have a context and have none. Read by user space. */
+u64 nr_cgroups_left_out;
+
 /* Cgroups with a limit: without any, nobody pays for the feature. */
 static u32 nr_limited_cgroups;
 
@@ -431,13 +434,16 @@ static __always_inline s32 add_cgroup(struct cgroup *cgrp, struct scx_cgroup_ini
 	struct cgroup_ctx fresh = {.weight = args->weight ?: DEFAULT_WEIGHT}, *cgc;
 	u64 id = cgrp->kn->id;
 
-	if (!cgrp->level || cgrp->level > GPUAWARE_MAX_CGROUP_DEPTH)
+	if (!cgrp->level)
 		return 0;
 	if (bpf_core_field_exists(args->sched_idle) && args->sched_idle)
 		fresh.weight = IDLE_WEIGHT;
 	fresh.parent = nearest_counted(cgrp); /* not itself: it has none yet */
-	if (bpf_map_update_elem(&cgroup_ctxs, &id, &fresh, BPF_ANY))
+	if (cgrp->level > GPUAWARE_MAX_CGROUP_DEPTH ||
+	    bpf_map_update_elem(&cgroup_ctxs, &id, &fresh, BPF_ANY)) {
+		__sync_fetch_and_add(&nr_cgroups_left_out, 1);
 		return 0;
+	}
 	cgc = cgroup_ctx(id);
 	if (cgc && bpf_core_field_exists(args->bw_quota_us))
 		set_cgroup_limit(cgc, args->bw_period_us, args->bw_quota_us, args->bw_burst_us,

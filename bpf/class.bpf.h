@@ -19,6 +19,7 @@ struct sighting {
 
 /* What was said about one task. Gone with the task, so a reused TID inherits nothing. */
 struct task_mark {
+	u64 epoch;	  /* counts what may give it another class; else see class_basis */
 	u32 marked_class; /* by `scx_gpuaware mark` */
 	u32 symbol;	  /* of the first launch: index of the library << 8 | index of the symbol */
 	u64 marked_ns;
@@ -58,16 +59,23 @@ struct {
 	__type(value, struct gpuaware_rule);
 } class_rules SEC(".maps");
 
-/*
- * Counts every change of the maps above. The scheduler caches a task's class together with
- * the generation that it was derived from.
- */
+/* Counts every change that may give any task another class: of rules and of tags. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, u64);
 } class_generation SEC(".maps");
+
+/*
+ * What a task's class was derived from. Marks have an epoch each: nobody is judged anew for what
+ * somebody else is seen doing.
+ */
+struct class_basis {
+	u64 generation; /* the first one is 1: nobody's class is derived from none */
+	u64 epoch;
+	u64 cgroup_id;
+};
 
 struct class_verdict {
 	u32 class;
@@ -199,6 +207,27 @@ static __always_inline struct class_verdict judge_task(struct task_struct *p)
 		verdict.source = GPUAWARE_SOURCE_HINT;
 	}
 	return verdict;
+}
+
+/*
+ * Is @p to be judged anew, as something changed that its class was derived from? Notes what is so
+ * now. Plain loads instead of BPF_CORE_READ: the scheduler asks on every enqueue.
+ */
+static __always_inline bool renew_basis(struct task_struct *p, struct class_basis *basis)
+{
+	struct task_mark *mark = bpf_task_storage_get(&task_marks, p, NULL, 0);
+	u64 *generation = class_generation_ptr();
+	struct class_basis now = {
+		.generation = generation ? *generation : 0,
+		.epoch = mark ? mark->epoch : 0,
+		.cgroup_id = p->cgroups->dfl_cgrp->kn->id,
+	};
+
+	if (basis->generation == now.generation && basis->epoch == now.epoch &&
+	    basis->cgroup_id == now.cgroup_id)
+		return false;
+	*basis = now;
+	return true;
 }
 
 #endif /* __GPUAWARE_CLASS_BPF_H */

@@ -50,19 +50,6 @@ static __always_inline u64 queue_clock(u64 dsq)
 	return clock ? *clock : 0;
 }
 
-/* The smallest vtime in @dsq, or all ones when it is empty. */
-static __always_inline u64 dsq_head_vtime(u64 dsq)
-{
-	struct task_struct *p;
-	u64 vtime = ~0ULL;
-
-	bpf_for_each (scx_dsq, p, dsq, 0) {
-		vtime = p->scx.dsq_vtime;
-		break;
-	}
-	return vtime;
-}
-
 /* @p's vtime on the clock of @dsq. */
 static __always_inline u64 vtime_on(const struct task_struct *p, const struct task_ctx *tctx,
 				    u64 dsq)

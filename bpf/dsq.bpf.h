@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Dispatch queues. Per LLC: launch, handoff (FIFO), background (vtime), those that the guard
- * throttles (FIFO) and those whose cgroup has used up its cpu.max (by release time). Per CPU:
- * background that may run nowhere else (vtime).
+ * Dispatch queues. Per LLC: launch (by what tenants had), handoff (FIFO), background (vtime), those
+ * that the guard throttles (as launch) and those whose cgroup has used up its cpu.max (by release
+ * time). Per CPU: background that may run nowhere else (vtime).
  */
 #ifndef __GPUAWARE_DSQ_BPF_H
 #define __GPUAWARE_DSQ_BPF_H
@@ -49,6 +49,22 @@ static __always_inline u64 pinned_dsq(s32 cpu)
 static __always_inline bool dsq_waiting(u64 dsq)
 {
 	return scx_bpf_dsq_nr_queued(dsq) > 0;
+}
+
+/*
+ * The smallest vtime in @dsq, or all ones when it is empty. A global function: see
+ * search_overdue().
+ */
+__noinline u64 dsq_head_vtime(u64 dsq)
+{
+	struct task_struct *p;
+	u64 vtime = ~0ULL;
+
+	bpf_for_each (scx_dsq, p, dsq, 0) {
+		vtime = p->scx.dsq_vtime;
+		break;
+	}
+	return vtime;
 }
 
 /* For how long the queues of boosted tasks are looked at after one was put there or seen there. */

@@ -63,17 +63,20 @@ static __always_inline u32 decide_class(struct task_struct *p, struct task_ctx *
 static __always_inline void queue_boosted(struct task_struct *p, struct task_ctx *tctx, u32 llc,
 					  u64 enq_flags, u64 now)
 {
-	u64 dsq = launch_dsq(llc);
+	u64 dsq = handoff_dsq(llc);
 	struct llc_ctx *llcx;
 
 	note_boosted_queued(llc, now);
-	if (tctx->run_as == GPUAWARE_CLASS_HANDOFF) {
-		dsq = handoff_dsq(llc);
-		llcx = llc_ctx(llc);
-		if (llcx && !dsq_waiting(dsq))
-			llcx->handoff_served_ns = now;
+	if (tctx->run_as == GPUAWARE_CLASS_LAUNCH) {
+		leave_clock(tctx);
+		scx_bpf_dsq_insert_vtime(p, launch_dsq(llc), tunables.launch_slice_ns,
+					 launch_order(tctx), enq_flags);
+		return;
 	}
-	scx_bpf_dsq_insert(p, dsq, class_slice_ns(tctx->run_as), enq_flags);
+	llcx = llc_ctx(llc);
+	if (llcx && !dsq_waiting(dsq))
+		llcx->handoff_served_ns = now;
+	scx_bpf_dsq_insert(p, dsq, tunables.handoff_slice_ns, enq_flags);
 }
 
 s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
@@ -146,13 +149,16 @@ static __always_inline void enqueue_boosted(struct task_struct *p, struct task_c
 }
 
 /* A boosted task that has used up its part of the guard's budget. */
-static __always_inline void enqueue_throttled(struct task_struct *p, u64 enq_flags, u64 now)
+static __always_inline void enqueue_throttled(struct task_struct *p, struct task_ctx *tctx,
+					      u64 enq_flags, u64 now)
 {
 	u32 llc = llc_of(scx_bpf_task_cpu(p));
 
 	stat_inc(GPUAWARE_STAT_GUARD_THROTTLES);
 	note_boosted_queued(llc, now);
-	scx_bpf_dsq_insert(p, throttled_dsq(llc), tunables.handoff_slice_ns, enq_flags);
+	leave_clock(tctx);
+	scx_bpf_dsq_insert_vtime(p, throttled_dsq(llc), tunables.handoff_slice_ns,
+				 launch_order(tctx), enq_flags);
 	kick_idle_for_background();
 }
 
@@ -192,7 +198,7 @@ void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 	} else if (is_boosted(tctx->run_as)) {
 		enqueue_boosted(p, tctx, enq_flags, now);
 	} else if (is_boosted(tctx->class)) {
-		enqueue_throttled(p, enq_flags, now);
+		enqueue_throttled(p, tctx, enq_flags, now);
 	} else {
 		enqueue_background(p, tctx, enq_flags, now);
 	}
@@ -238,7 +244,7 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 	u64 now = scx_bpf_now();
 	u32 llc = llc_of(cpu);
 	struct llc_ctx *llcx = llc_ctx(llc);
-	bool boosted;
+	bool boosted, released;
 
 	if (!cctx || !llcx)
 		return;
@@ -257,13 +263,19 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 	if (dispatch_turn(cpu, llc, cctx, llcx, now) ||
 	    (boosted && dispatch_overdue_handoff(llc, llcx, now)))
 		return;
-	/* A launcher gives way to launchers only. */
+	/* A launcher gives way to launchers only, of tenants that have had no more. */
 	if (tctx && tctx->run_as == GPUAWARE_CLASS_LAUNCH &&
-	    !(boosted && launcher_waits_for(cpu)) && prev_goes_on(prev, tctx, cpu, cctx, now))
+	    !(boosted && launcher_waits_for(cpu) && !goes_before_launchers(tctx, llc)) &&
+	    prev_goes_on(prev, tctx, cpu, cctx, now))
+		return;
+	released = boosted && guard_releases(now) && dsq_waiting(throttled_dsq(llc));
+	if (released && throttled_go_first(llc) && scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
 		return;
 	if (boosted && dispatch_boosted(llc, llcx, now))
 		return;
-	if (boosted && guard_releases(now) && scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
+	if (released && scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
+		return;
+	if ((!tctx || tctx->run_as == GPUAWARE_CLASS_BACKGROUND) && pull_from_crowded(cpu, now))
 		return;
 	if (tctx && prev_goes_on(prev, tctx, cpu, cctx, now))
 		return;
@@ -520,7 +532,6 @@ s32 BPF_STRUCT_OPS(gpuaware_init_task, struct task_struct *p, struct scx_init_ta
 	tctx = bpf_task_storage_get(&task_ctxs, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!tctx)
 		return -ENOMEM;
-	tctx->class_generation = ~0ULL;
 	tctx->claimed_cpu = -1;
 	tctx->is_softirqd =
 		(p->flags & PF_KTHREAD) && !bpf_strncmp(p->comm, sizeof(softirqd) - 1, softirqd);

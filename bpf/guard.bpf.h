@@ -2,9 +2,10 @@
 /*
  * The guard: launch and handoff together take no more than guard.max_share of all CPUs from others.
  *
- * Time counts while background waits on the same CPU or LLC. When a window's budget is gone, the
- * boosted tasks that used more than an even part of it are throttled: they run when nobody else
- * wants to, until the next window. What was overdrawn is taken off the next window.
+ * Time counts while background waits on the same CPU or LLC. When a window's budget is gone,
+ * tenants that used more than an even part of it are throttled: of the tasks of each, those that
+ * used more than an even part of that. They run when nobody else wants to, until the next window.
+ * What was overdrawn is taken off the next window.
  */
 #ifndef __GPUAWARE_GUARD_BPF_H
 #define __GPUAWARE_GUARD_BPF_H
@@ -14,26 +15,72 @@
 
 #define GUARD_WINDOW_NS 100000000ULL
 
+/* By a hash of the tenant's cgroup: two that meet share. A power of two. */
+#define GUARD_TENANTS 256
+
 /* Written by all CPUs a few hundred times a second each; a lost update is a lost millisecond. */
 static u64 guard_start_ns;
 static u64 guard_used_ns;
-static u64 guard_nr_tasks;
+static u64 guard_nr_tenants; /* that have used some of it */
+static u64 guard_nr_before;  /* in the window before */
+
+struct guard_tenant {
+	u64 window; /* start of the window that the following are of */
+	u64 used_ns;
+	u64 nr_tasks;
+	u64 launched_ns; /* CPU time of its boosted tasks: their order in the launch queue */
+};
+
+static struct guard_tenant guard_tenants[GUARD_TENANTS];
+
+static __always_inline struct guard_tenant *guard_tenant(const struct task_ctx *tctx)
+{
+	return &guard_tenants[(tctx->tenant * 0x9e3779b97f4a7c15ULL >> 32) & (GUARD_TENANTS - 1)];
+}
+
+/* What @used_ns is over the @budget_ns of each window in @elapsed, one such at most. */
+static __always_inline u64 guard_debt(u64 used_ns, u64 budget_ns, u64 elapsed)
+{
+	u64 allowed, debt;
+
+	if (elapsed > 10 * GUARD_WINDOW_NS)
+		elapsed = 10 * GUARD_WINDOW_NS;
+	allowed = budget_ns / 1000 * (elapsed / 1000) / (GUARD_WINDOW_NS / 1000000);
+	debt = used_ns > allowed ? used_ns - allowed : 0;
+	return debt < budget_ns ? debt : budget_ns;
+}
 
 static __always_inline void guard_next_window(u64 now)
 {
-	u64 start = guard_start_ns, elapsed = time_delta(now, start), allowed, used, debt = 0;
+	u64 start = guard_start_ns;
 
 	if (time_before(now, start + GUARD_WINDOW_NS) ||
 	    __sync_val_compare_and_swap(&guard_start_ns, start, now) != start)
 		return;
-	if (elapsed > 10 * GUARD_WINDOW_NS)
-		elapsed = 10 * GUARD_WINDOW_NS;
-	allowed = tunables.guard_budget_ns / 1000 * (elapsed / 1000) / (GUARD_WINDOW_NS / 1000000);
-	used = guard_used_ns;
-	if (used > allowed)
-		debt = used - allowed;
-	guard_used_ns = debt < tunables.guard_budget_ns ? debt : tunables.guard_budget_ns;
-	guard_nr_tasks = 0;
+	guard_used_ns = guard_debt(guard_used_ns, tunables.guard_budget_ns, time_delta(now, start));
+	guard_nr_before = guard_nr_tenants;
+	guard_nr_tenants = 0;
+}
+
+/* An even part of the budget. Who came late in the last window will come in this one. */
+static __always_inline u64 guard_part(void)
+{
+	u64 nr = guard_nr_tenants > guard_nr_before ? guard_nr_tenants : guard_nr_before;
+
+	return tunables.guard_budget_ns / (nr ?: 1);
+}
+
+/* @tenant uses some of this window's budget. */
+static __always_inline void guard_join(struct guard_tenant *tenant)
+{
+	u64 start = guard_start_ns, before = tenant->window;
+
+	if (before == start ||
+	    __sync_val_compare_and_swap(&tenant->window, before, start) != before)
+		return;
+	__sync_fetch_and_add(&guard_nr_tenants, 1);
+	tenant->used_ns = guard_debt(tenant->used_ns, guard_part(), time_delta(start, before));
+	tenant->nr_tasks = 0;
 }
 
 /* Does a task that is not boosted wait where boosted ones run? */
@@ -45,34 +92,42 @@ static __always_inline bool others_wait(s32 cpu, u32 llc)
 /* @tctx's boosted task has run for @ran_ns on @cpu. */
 static __always_inline void guard_charge(struct task_ctx *tctx, s32 cpu, u64 ran_ns, u64 now)
 {
+	struct guard_tenant *tenant = guard_tenant(tctx);
+
+	__sync_fetch_and_add(&tenant->launched_ns, ran_ns);
 	if (!tunables.guard_budget_ns || !others_wait(cpu, llc_of(cpu)))
 		return;
 	guard_next_window(now);
+	guard_join(tenant);
 	if (tctx->guard_window != guard_start_ns) {
 		tctx->guard_window = guard_start_ns;
 		tctx->guard_used_ns = 0;
-		__sync_fetch_and_add(&guard_nr_tasks, 1);
+		__sync_fetch_and_add(&tenant->nr_tasks, 1);
 	}
 	tctx->guard_used_ns += ran_ns;
+	__sync_fetch_and_add(&tenant->used_ns, ran_ns);
 	__sync_fetch_and_add(&guard_used_ns, ran_ns);
 }
 
 /* Is @tctx's boosted task to wait for the next window? */
 static __always_inline bool guard_throttles(struct task_ctx *tctx, u64 now)
 {
-	u64 used, own;
+	struct guard_tenant *tenant = guard_tenant(tctx);
+	u64 start, part, own;
 
 	if (!tunables.guard_budget_ns)
 		return false;
 	guard_next_window(now);
-	used = guard_used_ns;
-	if (used <= tunables.guard_budget_ns)
+	start = guard_start_ns;
+	part = guard_part();
+	if (guard_used_ns <= tunables.guard_budget_ns || tenant->window != start ||
+	    tenant->used_ns < part)
 		return false;
-	/* Far over, as when one program keeps starting new tasks: nobody is spared. */
-	if (used > tunables.guard_budget_ns + tunables.guard_budget_ns / 4)
+	/* Far over, as when one keeps starting new tasks: none of his is spared. */
+	if (tenant->used_ns > part + part / 4)
 		return true;
-	own = tctx->guard_window == guard_start_ns ? tctx->guard_used_ns : 0;
-	return own * (guard_nr_tasks ?: 1) >= tunables.guard_budget_ns;
+	own = tctx->guard_window == start ? tctx->guard_used_ns : 0;
+	return own * (tenant->nr_tasks ?: 1) >= part;
 }
 
 /* Is @tctx's boosted task, which runs on @cpu, to leave it to others that wait for it? */
@@ -86,6 +141,39 @@ static __always_inline bool guard_releases(u64 now)
 {
 	guard_next_window(now);
 	return guard_used_ns <= tunables.guard_budget_ns;
+}
+
+/* The most that a tenant had when a boosted task of its was queued. */
+static u64 launch_clock_ns;
+
+/*
+ * Where @tctx's task comes in the queues of launchers and of the throttled: before those of tenants
+ * that have had more, after those of its own that wait already. Who was away does not come before
+ * all others for long.
+ */
+static __always_inline u64 launch_order(const struct task_ctx *tctx)
+{
+	struct guard_tenant *tenant = guard_tenant(tctx);
+	u64 earliest = launch_clock_ns - tunables.launch_slice_ns, had = tenant->launched_ns;
+
+	if (time_before(had, earliest))
+		tenant->launched_ns = had = earliest;
+	if (time_after(had, launch_clock_ns))
+		launch_clock_ns = had;
+	return had;
+}
+
+/* Has the tenant of @tctx had less than that of the launcher that waits first had then? */
+static __always_inline bool goes_before_launchers(const struct task_ctx *tctx, u32 llc)
+{
+	return time_before(launch_order(tctx), dsq_head_vtime(launch_dsq(llc)));
+}
+
+/* Of those that are throttled no more, has the first had less than the launchers that wait? */
+static __always_inline bool throttled_go_first(u32 llc)
+{
+	return dsq_waiting(launch_dsq(llc)) &&
+	       time_before(dsq_head_vtime(throttled_dsq(llc)), dsq_head_vtime(launch_dsq(llc)));
 }
 
 #endif /* __GPUAWARE_GUARD_BPF_H */

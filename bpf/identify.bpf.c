@@ -132,7 +132,7 @@ int launch(struct pt_regs *ctx)
 
 	__sync_fetch_and_add(&nr_launch_hits, 1);
 	mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!mark || !observe(p, mark, &mark->launched, GPUAWARE_OBSERVED_LAUNCH))
+	if (!mark || !observe(p, mark, &mark->launched, GPUAWARE_OBSERVED_LAUNCH, trust_by_device))
 		return 0;
 	mark->symbol = bpf_get_attach_cookie(ctx);
 	/* Whose word does not count does not keep the probes armed either. */
@@ -192,16 +192,16 @@ int BPF_PROG(process_execed, struct task_struct *p, s32 old_pid, struct linux_bi
 
 	bpf_task_storage_delete(&hints, p);
 	if (mark) {
-		/* Who was refused had no class: nobody is to be judged anew for him. */
+		/* Who was refused had none: nobody looks at all marks anew for him. */
 		had_class = mark->named_rules || mark->observed || mark->hinted_class;
 		mark->hinted_class = GPUAWARE_CLASS_NONE;
 		mark->named_rules = 0;
 		mark->observed = 0;
 		mark->refused = 0;
 		mark->refused_hint = GPUAWARE_CLASS_NONE;
+		if (had_class)
+			class_changed(mark);
 	}
-	if (had_class)
-		class_changed();
 	bpf_map_delete_elem(&gpu_tgids, &tgid);
 	tell(&event);
 	return 0;
@@ -264,7 +264,7 @@ int mark_task(struct gpuaware_mark_request *request)
 		/* The operator knows of one that launches: its process may have more. */
 		if (request->class == GPUAWARE_CLASS_LAUNCH)
 			remember_gpu_process(p);
-		class_changed();
+		class_changed(mark);
 		ret = 0;
 	}
 	bpf_task_release(p);
@@ -286,7 +286,7 @@ int name_task(struct gpuaware_name_request *request)
 	if (mark && mark->named_rules != request->rules) {
 		mark->named_rules = request->rules;
 		mark->named_ns = bpf_ktime_get_ns();
-		class_changed();
+		class_changed(mark);
 	}
 	bpf_task_release(p);
 	return 0;
@@ -437,7 +437,7 @@ int take_hints(struct bpf_iter__task *ctx)
 		mark->hinted_ns = bpf_ktime_get_ns();
 		if (class == GPUAWARE_CLASS_LAUNCH)
 			remember_gpu_process(p);
-		class_changed();
+		class_changed(mark);
 	}
 	return 0;
 }
@@ -471,10 +471,12 @@ int forget_outdated(struct bpf_iter__task *ctx)
 			outdated = ~0ULL;
 		else if (endpoints_changed)
 			outdated |= endpoints;
+		if (trust_by_device && !has_trusted_device(p))
+			outdated |= GPUAWARE_OBSERVED_LAUNCH;
 	}
 	if (mark->observed & outdated) {
 		__sync_fetch_and_and(&mark->observed, ~outdated);
-		class_changed();
+		class_changed(mark);
 	}
 	mark->refused &= ~outdated;
 	return 0;

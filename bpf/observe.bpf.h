@@ -24,13 +24,17 @@
 #define AF_INET6    10
 #define SOCK_STREAM 1
 #define THREAD_SIZE (16 << 10)
+#define S_IFMT	    0170000
+#define S_IFCHR	    0020000
 
 /* Set by user space. */
-u32 trust_by_uid;   /* 0: everybody is trusted */
-u32 unix_endpoints; /* how many endpoints are Unix-domain sockets */
+u32 trust_by_uid;    /* 0: everybody is trusted */
+u32 trust_by_device; /* 0: whatever a process has open */
+u32 unix_endpoints;  /* how many endpoints are Unix-domain sockets */
 u32 classes_held; /* rules are being exchanged: classes stay until user space counts a generation */
 
-u64 nr_refused; /* sightings that guard.trust_uids does not let count */
+u64 nr_mark_changes; /* that may have given a task another class */
+u64 nr_refused;	     /* sightings that guard.trust_uids or guard.trust_devices does not let count */
 
 /* Users whose sightings count. */
 struct {
@@ -40,12 +44,20 @@ struct {
 	__type(value, u8);
 } trusted_uids SEC(".maps");
 
-static __always_inline void class_changed(void)
-{
-	u64 *generation = class_generation_ptr();
+/* Of which a process must have one open for its launches to count: major number << 20 | minor. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, u8);
+} trusted_devices SEC(".maps");
 
-	if (generation && !classes_held)
-		__sync_fetch_and_add(generation, 1);
+/* @mark says something else of its task now. */
+static __always_inline void class_changed(struct task_mark *mark)
+{
+	__sync_fetch_and_add(&nr_mark_changes, 1);
+	if (!classes_held)
+		__sync_fetch_and_add(&mark->epoch, 1);
 }
 
 static __always_inline bool is_trusted(struct task_struct *p)
@@ -55,12 +67,39 @@ static __always_inline bool is_trusted(struct task_struct *p)
 	return !trust_by_uid || bpf_map_lookup_elem(&trusted_uids, &uid);
 }
 
+/* Drivers open their devices before a server accepts clients: what comes later is not looked at. */
+#define MOST_FILES 1024
+
+/* Has @p's process one of the devices open that launches are trusted by? */
+static __always_inline bool has_trusted_device(struct task_struct *p)
+{
+	struct fdtable *table = BPF_CORE_READ(p, files, fdt);
+	struct file **files = BPF_CORE_READ(table, fd);
+	u32 nr = BPF_CORE_READ(table, max_fds), i;
+
+	bpf_for (i, 0, MOST_FILES) {
+		struct file *file = NULL;
+		u32 device;
+
+		if (i >= nr)
+			break;
+		bpf_probe_read_kernel(&file, sizeof(file), files + i);
+		if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFCHR)
+			continue;
+		device = BPF_CORE_READ(file, f_inode, i_rdev);
+		if (bpf_map_lookup_elem(&trusted_devices, &device))
+			return true;
+	}
+	return false;
+}
+
 /*
- * @p, whose mark is @mark, was seen doing what @bits say. True if that is new; whether it may count
- * is checked then and not at every sighting.
+ * @p, whose mark is @mark, was seen doing what @bits say, which counts @by_device only of a process
+ * that has one open. True if that is new; whether it may count is checked then and not at every
+ * sighting.
  */
 static __always_inline bool observe(struct task_struct *p, struct task_mark *mark,
-				    struct sighting *sighting, u64 bits)
+				    struct sighting *sighting, u64 bits, bool by_device)
 {
 	bool is_new;
 
@@ -70,7 +109,9 @@ static __always_inline bool observe(struct task_struct *p, struct task_mark *mar
 		return false;
 	if (!((mark->observed | mark->refused) & bits))
 		sighting->first_ns = sighting->last_ns;
-	if (!is_trusted(p)) {
+	/* Files are many: who was refused is asked for his again now and then. */
+	if ((by_device && (mark->refused & bits) == bits && sighting->hits % 64) ||
+	    !is_trusted(p) || (by_device && !has_trusted_device(p))) {
 		is_new = (mark->refused & bits) != bits;
 		mark->refused |= bits;
 		__sync_fetch_and_add(&nr_refused, 1);
@@ -78,14 +119,13 @@ static __always_inline bool observe(struct task_struct *p, struct task_mark *mar
 	}
 	/* Atomic: user space may have forget_outdated() run on another CPU. */
 	__sync_fetch_and_or(&mark->observed, bits);
-	class_changed();
+	class_changed(mark);
 	return true;
 }
 
 /* Of a thread as one that is woken, and as one that wakes. */
 struct wake_ctx {
-	u64 class_generation; /* of the cached class */
-	u64 cgroup_id;
+	struct class_basis basis; /* of the class */
 	u64 window_start_ns;
 	u32 class;
 	u32 nr_wakes;  /* of launchers, in the window */
@@ -116,19 +156,13 @@ static __always_inline bool in_interrupt(struct task_struct *p, void *ctx)
 
 static __always_inline bool is_launcher(struct task_struct *p)
 {
-	u64 *generation = class_generation_ptr();
-	u64 cgroup_id = task_cgroup_id(p);
 	struct wake_ctx *wctx;
 
 	wctx = bpf_task_storage_get(&wake_ctxs, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!wctx || !generation)
+	if (!wctx)
 		return false;
-	/* The first generation is 1: a new context has none. */
-	if (wctx->class_generation != *generation || wctx->cgroup_id != cgroup_id) {
-		wctx->class_generation = *generation;
-		wctx->cgroup_id = cgroup_id;
+	if (renew_basis(p, &wctx->basis))
 		wctx->class = judge_task(p).class;
-	}
 	return wctx->class == GPUAWARE_CLASS_LAUNCH;
 }
 
@@ -160,7 +194,7 @@ int BPF_PROG(thread_waking, struct task_struct *p)
 		return 0;
 	/* A window is a second; this one is not over. */
 	mark->wake_rate = wctx->nr_wakes > wctx->nr_before ? wctx->nr_wakes : wctx->nr_before;
-	observe(waker, mark, &mark->woke, GPUAWARE_OBSERVED_WAKES);
+	observe(waker, mark, &mark->woke, GPUAWARE_OBSERVED_WAKES, false);
 	return 0;
 }
 
@@ -238,7 +272,7 @@ int BPF_PROG(socket_sent, struct sock *sk, int ret, int flags)
 	p = bpf_get_current_task_btf();
 	mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (mark)
-		observe(p, mark, &mark->sent, bits);
+		observe(p, mark, &mark->sent, bits, false);
 	return 0;
 }
 

@@ -20,7 +20,10 @@
 u32 overdue_max_seen = 128;
 u32 overdue_max_taken = 4;
 
-/* A CPU that has had no time for anything but boosted tasks owes one to @p, which cannot leave. */
+/*
+ * A CPU that has had no time for anything but boosted tasks owes its next turn to @p, which cannot
+ * leave: see owes_cpus_turn().
+ */
 static __always_inline void owe_turn_to(struct task_struct *p)
 {
 	struct cpu_ctx *cctx;
@@ -51,7 +54,9 @@ static __always_inline void sweep_queue(u64 dsq, u32 nr_cpus, u64 now)
 			continue;
 		to_take--;
 		tctx->is_overdue = true;
-		owe_turn_to(p);
+		/* Pinned tasks are owed turns however long they wait. */
+		if (dsq < DSQ_PINNED)
+			owe_turn_to(p);
 		/* Nobody else is so far behind the clock, and who waits longest goes first. */
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER,
 					   clock - time_delta(now, tctx->waiting_since_ns));

@@ -304,17 +304,14 @@ struct {
 	__type(value, struct scratch);
 } scratches SEC(".maps");
 
-/* An idle CPU of @p in @mask, whole idle cores first, or -1. */
-static __always_inline s32 pick_idle_in(struct task_struct *p, s32 prev_cpu,
-					struct bpf_cpumask *mask)
+/* As pick_idle_in() on kernels before 6.16: anywhere, whole idle cores first. */
+static __always_inline s32 pick_idle_anywhere(struct task_struct *p, s32 prev_cpu,
+					      const struct cpumask *allowed)
 {
-	const struct cpumask *allowed = (const struct cpumask *)mask;
 	struct bpf_cpumask *both;
 	struct scratch *scratch;
 	u32 zero = 0;
 
-	if (!mask)
-		return -1;
 	if (is_restricted(p)) {
 		scratch = bpf_map_lookup_elem(&scratches, &zero);
 		if (!scratch)
@@ -330,6 +327,27 @@ static __always_inline s32 pick_idle_in(struct task_struct *p, s32 prev_cpu,
 	    take_idle(prev_cpu))
 		return prev_cpu;
 	return pick_idle(allowed);
+}
+
+/*
+ * An idle CPU of @p in @mask, or -1: its previous one if all of that core is idle, an idle core as
+ * near to it as there is, then the same of single CPUs.
+ */
+static __always_inline s32 pick_idle_in(struct task_struct *p, s32 prev_cpu,
+					struct bpf_cpumask *mask)
+{
+	const struct cpumask *allowed = (const struct cpumask *)mask;
+	s32 cpu;
+
+	if (!mask)
+		return -1;
+	if (!__COMPAT_HAS_scx_bpf_select_cpu_and)
+		return pick_idle_anywhere(p, prev_cpu, allowed);
+	cpu = scx_bpf_select_cpu_and(p, prev_cpu, 0, allowed, 0);
+	/* See pick_idle(). */
+	if (cpu >= 0 && is_about_to_be_taken(cpu))
+		cpu = scx_bpf_select_cpu_and(p, prev_cpu, 0, allowed, 0);
+	return cpu;
 }
 
 /*

@@ -33,9 +33,8 @@ struct gpuaware_tunables tunables __attribute__((aligned(64))) = {
 };
 
 struct task_ctx {
-	u64 class_generation; /* of the cached class */
-	u64 vtime_dsq;	      /* the queue whose clock its vtime is of: clock.bpf.h; 0: none yet */
-	u64 cgroup_id;
+	struct class_basis basis; /* of the class */
+	u64 vtime_dsq;	    /* the queue whose clock its vtime is of: clock.bpf.h; 0: none yet */
 	u64 group_id;	    /* of the CPU controller, when it woke up last */
 	u64 cpu_cgroup;	    /* whose weight and limit count for it there; 0: the root's */
 	u32 counted_weight; /* what it counts there for */
@@ -45,6 +44,7 @@ struct task_ctx {
 	u64 prepaid_ns;	    /* what their limits have been charged for that it has not run yet */
 	u64 guard_window;   /* start of the window that guard_used_ns is of */
 	u64 guard_used_ns;
+	u64 tenant; /* see tenant_of(); of a boosted task */
 	u32 class;
 	u32 demand_class; /* what it counts as in the demand while it is runnable */
 	u32 run_as;	  /* the class that it was last queued as: a boosted one may be throttled */
@@ -93,10 +93,14 @@ struct cpu_ctx {
 	u64 hold_start_ns;
 	u64 declined_since_ns; /* 0: no background has been declined in this hold */
 	u64 turn_until_ns;     /* background runs its minimum share and is not preempted */
-	u64 pinned_due_ns;     /* when tasks that can only run here are owed a turn */
+	u64 pinned_due_ns;     /* when those who may not leave are owed a turn */
 	u64 pinned_clock;      /* see clock.bpf.h */
-	u64 swept_ns;	       /* when the pinned queue was last searched for overdue tasks */
-	bool owes_overdue;     /* to an overdue task that may not run everywhere */
+	u32 pulls_from;	       /* the LLC whose clock is compared: pull_from_crowded() */
+	u64 pull_start_ns;     /* since when; and what the clocks were then */
+	u64 pull_own_clock;
+	u64 pull_their_clock;
+	u64 swept_ns;	   /* when the pinned queue was last searched for overdue tasks */
+	bool owes_overdue; /* to an overdue task that may not run everywhere */
 	/* CPU time of the pinned and of the shared queue here, each by its number of tasks. */
 	u64 pinned_share_ns;
 	u64 shared_share_ns;
@@ -214,27 +218,41 @@ static __always_inline bool is_short_kthread(const struct task_struct *p,
 	       (tctx->is_softirqd || burst_ns < tunables.background_slice_ns);
 }
 
-/*
- * Derived anew when a mark or tag changed anywhere, or when the task moved to another cgroup.
- * Plain loads instead of BPF_CORE_READ: this runs on every enqueue.
- */
-static __always_inline u32 task_class(struct task_struct *p, struct task_ctx *tctx)
-{
-	u64 *generation = class_generation_ptr();
-	u64 cgroup_id = p->cgroups->dfl_cgrp->kn->id;
-	u64 now = generation ? *generation : 0;
-
-	if (tctx->class_generation != now || tctx->cgroup_id != cgroup_id) {
-		tctx->class = judge_task(p).class;
-		tctx->class_generation = now;
-		tctx->cgroup_id = cgroup_id;
-	}
-	return tctx->class;
-}
-
 static __always_inline bool is_boosted(u32 class)
 {
 	return class == GPUAWARE_CLASS_LAUNCH || class == GPUAWARE_CLASS_HANDOFF;
+}
+
+/*
+ * Whom @p is of: the nearest cgroup at or above its own that is root's. Those that somebody nests
+ * in what was given to him are his.
+ */
+static __always_inline u64 tenant_of(struct task_struct *p)
+{
+	struct cgroup *cgrp = nearest_seen(BPF_CORE_READ(p, cgroups, dfl_cgrp));
+	u32 level = BPF_CORE_READ(cgrp, level), i;
+
+	bpf_for (i, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
+		struct cgroup *above;
+
+		if (i >= level)
+			break;
+		above = cgroup_above(cgrp, level - i);
+		/* Without attributes of its own it is root's, and nothing reads as 0. */
+		if (!BPF_CORE_READ(above, kn, iattr, ia_uid.val))
+			return BPF_CORE_READ(above, kn, id);
+	}
+	return 0;
+}
+
+static __always_inline u32 task_class(struct task_struct *p, struct task_ctx *tctx)
+{
+	if (renew_basis(p, &tctx->basis)) {
+		tctx->class = judge_task(p).class;
+		if (is_boosted(tctx->class))
+			tctx->tenant = tenant_of(p);
+	}
+	return tctx->class;
 }
 
 /* Read by user space, which sets the peaks back to what is runnable at that moment. */

@@ -31,6 +31,12 @@ pub fn lost_events(skel: &IdentifySkel<'_>) -> u64 {
     bss.map_or(0, |bss| read(&bss.nr_lost_events))
 }
 
+/// Changes of marks that may have given a thread another class.
+pub fn mark_changes(skel: &IdentifySkel<'_>) -> u64 {
+    let bss = skel.maps.bss_data.as_deref();
+    bss.map_or(0, |bss| read(&bss.nr_mark_changes))
+}
+
 /// Sightings of users that are not trusted.
 pub fn refused(skel: &IdentifySkel<'_>) -> u64 {
     let bss = skel.maps.bss_data.as_deref();

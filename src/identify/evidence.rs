@@ -12,12 +12,30 @@ use crate::proc::{self, PROC};
 
 use super::class::Source;
 use super::libcuda::launch_symbol;
+use super::rules::Rules;
 
 /// Where the texts of libraries begin, after those of rules.
 const FIRST_LIBRARY: u32 = 1 << 16;
 /// Key of the text that says that an xattr gave a cgroup its class.
 pub const XATTR: u32 = FIRST_LIBRARY - 1;
+/// Key of the text that says why somebody was refused; empty where only his user can be why. The number between is
+/// no text's: see GPUAWARE_NO_RULE.
+pub const REFUSED: u32 = FIRST_LIBRARY - 3;
 const SYMBOL_BITS: usize = 8;
+
+/// What a text that is not there reads as.
+const UNKNOWN: &str = "?";
+
+/// What [`REFUSED`] is to say where these rules hold.
+pub fn why_refused(rules: &Rules) -> &'static str {
+    match (&rules.trusted_uids, &rules.trusted_devices) {
+        (_, None) => "",
+        (None, Some(_)) => "its process has no device of guard.trust_devices open",
+        (Some(_), Some(_)) => {
+            "its user is not in guard.trust_uids, or its process has no device of guard.trust_devices open"
+        }
+    }
+}
 
 /// Key of the text that names library `number`.
 pub fn library_key(number: usize) -> u32 {
@@ -70,7 +88,12 @@ impl Evidence {
                     (0, _) => rule(),
                     (_, _) => self.launch(record),
                 };
-                format!("{what}: uid {} is not in guard.trust_uids", record.uid)
+                match self.text(REFUSED).as_str() {
+                    "" | UNKNOWN => {
+                        format!("{what}: uid {} is not in guard.trust_uids", record.uid)
+                    }
+                    why => format!("{what}: {why}"),
+                }
             }
         }
     }
@@ -85,7 +108,7 @@ impl Evidence {
             .texts
             .as_ref()
             .and_then(|texts| texts.lookup(&key.to_ne_bytes(), MapFlags::ANY).ok()?);
-        value.map_or_else(|| "?".to_owned(), |value| text(&value).into_owned())
+        value.map_or_else(|| UNKNOWN.to_owned(), |value| text(&value).into_owned())
     }
 
     /// The folder at or above that of the thread which has its tag.

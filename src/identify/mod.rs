@@ -7,6 +7,7 @@ mod backlog;
 pub mod cgroups;
 mod class;
 mod counters;
+mod devices;
 mod events;
 mod evidence;
 pub mod feed;
@@ -198,6 +199,7 @@ impl<'obj> Identify<'obj> {
         // First nothing matches, then who does is found: nobody has the number of another rule.
         let nothing = Rules {
             trusted_uids: rules.trusted_uids.clone(),
+            trusted_devices: rules.trusted_devices.clone(),
             ..Rules::default()
         };
         store::rules(&mut self.skel, &nothing)?;
@@ -259,9 +261,12 @@ impl<'obj> Identify<'obj> {
     /// The kernel does not list them.
     pub fn changed_marks(
         &self,
-        seen: &mut Option<u64>,
+        seen: &mut Option<(u64, u64)>,
     ) -> Result<Option<Vec<intf::gpuaware_mark_record>>> {
-        let now = store::generation(&self.skel)?;
+        let now = (
+            store::generation(&self.skel)?,
+            counters::mark_changes(&self.skel),
+        );
         // Nothing counts the threads that a tagged cgroup gets and loses, and those that begin by a name
         // that matches.
         let counted = self.names.is_none() && !store::has_tags(&self.skel);

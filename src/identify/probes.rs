@@ -25,6 +25,8 @@ use super::{counters, evidence, programs, store};
 
 /// How often it is checked whether those that map a libcuda are still there.
 const CENSUS: Duration = Duration::from_secs(1);
+/// How often devices are looked for.
+const DEVICES: Duration = Duration::from_secs(5);
 
 /// A libcuda file with its probes.
 struct Probed {
@@ -44,6 +46,8 @@ pub struct Probes {
     /// CPU time that asking the kernel took since processes were looked at.
     asking: Duration,
     next_census: Duration,
+    /// When to look again which devices there are: a driver may be loaded at any time.
+    next_devices: Duration,
     probed: Vec<Probed>,
     window: Window,
     points: EntryPoints,
@@ -68,6 +72,7 @@ impl Probes {
             is_cache_old: false,
             asking: Duration::ZERO,
             next_census: Duration::ZERO,
+            next_devices: Duration::ZERO,
             probed: Vec::new(),
             window: Window::new(Duration::ZERO, bounds),
             points,
@@ -162,6 +167,7 @@ impl Probes {
         rules: &Rules,
         stale_before: Option<Duration>,
     ) -> Duration {
+        self.look_for_devices(now, skel, rules);
         let found = self.look(now, skel);
         let trusts = |library: &&Library| library.mapped_by.is_none_or(|uid| rules.trusts(uid));
         self.nr_orders += found.iter().filter(trusts).count() as u64;
@@ -198,6 +204,20 @@ impl Probes {
             None => {}
         }
         self.window.next_step(now)
+    }
+
+    fn look_for_devices(&mut self, now: Duration, skel: &IdentifySkel<'_>, rules: &Rules) {
+        let Some(globs) = rules
+            .trusted_devices
+            .as_ref()
+            .filter(|_| now >= self.next_devices)
+        else {
+            return;
+        };
+        self.next_devices = now + DEVICES;
+        if let Err(error) = store::trusted_devices(skel, globs) {
+            warn!("{error:#}");
+        }
     }
 
     /// Number of libcuda files that are probed.

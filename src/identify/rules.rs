@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::bpf::intf;
 use crate::policy::limits::{MAX_CGROUP_RULES, MAX_ENDPOINTS, MAX_RULES, MAX_TRUSTED_UIDS};
 use crate::policy::rule::Endpoint;
-use crate::policy::{CgroupGlob, Policy, Rule};
+use crate::policy::{CgroupGlob, PathGlob, Policy, Rule};
 
 use super::class::{Class, Source};
 
@@ -37,6 +37,8 @@ pub struct Rules {
     pub endpoints: Vec<Endpoint>,
     /// Users whose sightings count; `None`: everybody's.
     pub trusted_uids: Option<Vec<u32>>,
+    /// Devices of which a process must have one open for its launches to count; `None`: none.
+    pub trusted_devices: Option<Vec<PathGlob>>,
 }
 
 /// When to say which rules have matched nobody. A rule with a typing error is quiet: the log has it once, when whom
@@ -81,6 +83,7 @@ impl Rules {
         ];
         let mut rules = Self {
             trusted_uids: policy.guard.trust_uids.clone(),
+            trusted_devices: policy.guard.trust_devices.clone(),
             ..Self::default()
         };
         for (class, list) in of_classes {

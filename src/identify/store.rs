@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From rules and tags to the maps that BPF judges by.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use anyhow::{Context, Result};
 use libbpf_rs::{MapCore, MapFlags};
 
 use crate::bpf::identify::IdentifySkel;
 use crate::bpf::intf;
+use crate::policy::PathGlob;
 use crate::policy::rule::Endpoint;
 
 use super::cgroups::{self, Tag};
 use super::class::Class;
+use super::devices;
 use super::evidence;
 use super::rules::{Rules, wire_endpoint};
 
@@ -61,6 +63,10 @@ pub fn rules(skel: &mut IdentifySkel<'_>, rules: &Rules) -> Result<()> {
             .update(&uid.to_ne_bytes(), &[1], MapFlags::ANY)
             .context("storing trusted users")?;
     }
+    if let Some(globs) = &rules.trusted_devices {
+        trusted_devices(skel, globs)?;
+    }
+    text(skel, evidence::REFUSED, evidence::why_refused(rules))?;
     for (number, rule) in (0u32..).zip(rules.texts()) {
         text(skel, number, &rule)?;
     }
@@ -71,6 +77,31 @@ pub fn rules(skel: &mut IdentifySkel<'_>, rules: &Rules) -> Result<()> {
     let bss = bss.context("the BPF object has no data")?;
     bss.unix_endpoints = nr_unix as u32;
     bss.trust_by_uid = rules.trusted_uids.is_some().into();
+    bss.trust_by_device = rules.trusted_devices.is_some().into();
+    Ok(())
+}
+
+/// Writes which devices match `globs` now. Who has one open is trusted all the while.
+///
+/// # Errors
+/// The kernel refuses a change of the map.
+pub fn trusted_devices(skel: &IdentifySkel<'_>, globs: &[PathGlob]) -> Result<()> {
+    let map = &skel.maps.trusted_devices;
+    let there: BTreeSet<_> = devices::find(globs)
+        .into_iter()
+        .map(u32::to_ne_bytes)
+        .collect();
+    let gone: Vec<_> = map
+        .keys()
+        .filter(|key| !there.iter().any(|number| number[..] == key[..]))
+        .collect();
+    for key in gone {
+        map.delete(&key).context("forgetting devices")?;
+    }
+    for number in there {
+        map.update(&number, &[1], MapFlags::ANY)
+            .context("storing devices")?;
+    }
     Ok(())
 }
 
@@ -138,8 +169,7 @@ pub fn tags(
 /// # Errors
 /// The kernel refuses a change of the map.
 pub fn bump_generation(skel: &IdentifySkel<'_>) -> Result<()> {
-    // BPF programs add to it atomically; a step of 2^32 cannot meet a value that a task has seen.
-    let next = generation(skel)?.wrapping_add(1 << 32);
+    let next = generation(skel)? + 1;
     let key = 0u32.to_ne_bytes();
     skel.maps
         .class_generation
@@ -147,7 +177,7 @@ pub fn bump_generation(skel: &IdentifySkel<'_>) -> Result<()> {
         .context("changing the class generation")
 }
 
-/// Another number whenever some thread may have another class, other than by its cgroup.
+/// How often rules or tags have changed.
 ///
 /// # Errors
 /// The kernel refuses.

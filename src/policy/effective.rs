@@ -11,6 +11,7 @@ use toml::map::Map;
 use super::cpuset::CpuSet;
 use super::document::Document;
 use super::file::FF_AFFINITY;
+use super::glob::PathGlob;
 use super::model::{AUTO_HOLD, Arming, Class, EntryPoints, Identify, Max, Pin, Policy, Smt};
 use super::rule::Rule;
 
@@ -151,6 +152,14 @@ pub fn entries(document: &Document, preferred: Option<&CpuSet>) -> Vec<Entry> {
     list.maybe(
         "guard.trust_uids",
         uids.map(|uids| Value::from(uids.clone())),
+    );
+    let texts = |globs: &Vec<PathGlob>| {
+        let texts = globs.iter().map(|glob| glob.text().to_owned());
+        Value::from(texts.collect::<Vec<_>>())
+    };
+    list.maybe(
+        "guard.trust_devices",
+        policy.guard.trust_devices.as_ref().map(texts),
     );
     let gid = policy.guard.hint_gid;
     list.maybe("guard.hint_gid", gid.map(|gid| Value::from(i64::from(gid))));

@@ -11,9 +11,9 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::scalar::{
-    At, CgroupTerm, EndpointTerm, EntryPointsOf, ExpireS, Flag, Gid, HeavyPercent, HoldUs, MaxCpus,
-    MaxShare, MinShare, NameTerm, PathTerm, PauseUs, Probes, SliceUs, SmtUse, SweepUs, Text, Uid,
-    Version, Wakes,
+    At, CgroupTerm, DeviceTerm, EndpointTerm, EntryPointsOf, ExpireS, Flag, Gid, HeavyPercent,
+    HoldUs, MaxCpus, MaxShare, MinShare, NameTerm, PathTerm, PauseUs, Probes, SliceUs, SmtUse,
+    SweepUs, Text, Uid, Version, Wakes,
 };
 
 /// What an operator wants of scx_gpuaware. Every key is optional.
@@ -170,6 +170,8 @@ pub struct BackgroundFile {
 pub struct GuardFile {
     /// Users whose observed marks count; absent: everybody's.
     pub trust_uids: Option<At<Vec<At<Uid>>>>,
+    /// Devices of which a process must have one open for its launches to count; absent: none.
+    pub trust_devices: Option<At<Vec<At<DeviceTerm>>>>,
     /// Group whose members may hint what their threads do; absent: only root.
     pub hint_gid: Option<At<Gid>>,
     /// Part of all CPUs that launch and handoff together get while others wait.

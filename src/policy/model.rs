@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::affinity::CpuGroup;
 use super::cpuset::CpuSet;
+use super::glob::PathGlob;
 use super::rule::Rule;
 
 /// A validated policy.
@@ -157,6 +158,8 @@ pub struct Background {
 pub struct Guard {
     /// Users whose observed marks count; `None`: everybody's.
     pub trust_uids: Option<Vec<u32>>,
+    /// A launch counts where its process has one of these devices open; `None`: whatever it has open.
+    pub trust_devices: Option<Vec<PathGlob>>,
     /// Group whose members may hint what their threads do; `None`: only root.
     pub hint_gid: Option<u32>,
     /// Part of all CPUs that launch and handoff together get while others wait, 0.01 to 1.
@@ -213,6 +216,7 @@ impl Default for Policy {
             pins: Vec::new(),
             guard: Guard {
                 trust_uids: None,
+                trust_devices: None,
                 hint_gid: None,
                 max_share: 0.5,
             },

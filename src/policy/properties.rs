@@ -66,6 +66,7 @@ fn line() -> impl Strategy<Value = String> {
         "min_share",
         "match",
         "trust_uids",
+        "trust_devices",
         "hint_gid",
         "max_share",
         "ff_affinity",

@@ -415,11 +415,29 @@ scalar!(
     |scalar| PathGlob::new(text_of(scalar)?)
 );
 scalar!(
+    /// One of `guard.trust_devices`.
+    DeviceTerm(PathGlob),
+    { "type": "string", "pattern": "^/dev/" },
+    |scalar| device_glob(text_of(scalar)?)
+);
+scalar!(
     /// `connects_to` of a rule.
     EndpointTerm(Endpoint),
     { "type": "string", "minLength": 1 },
     |scalar| text_of(scalar)?.parse()
 );
+
+/// A folder with wildcards would have all of /dev looked through, where users may make files.
+fn device_glob(text: &str) -> Result<PathGlob, String> {
+    let folder = text.rsplit_once('/').map_or("", |(folder, _)| folder);
+    if !text.starts_with("/dev/") || folder.contains(['*', '?', '[', '{', '\\']) {
+        return Err(format!(
+            "{text:?}: expected the path of a device below /dev, with wildcards in its last part only, such as \
+             \"/dev/nvidia*\""
+        ));
+    }
+    PathGlob::new(text)
+}
 
 fn text_of(scalar: &Scalar) -> Result<&str, String> {
     match scalar {

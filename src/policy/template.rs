@@ -77,6 +77,8 @@ match = [{ cuda_launch = true }]
 [guard]
 # Users whose observed marks count. Absent: everybody's.
 #trust_uids = [0]
+# Devices of which a process must have one open for its launches to count. Absent: none.
+#trust_devices = ["/dev/nvidia*"]
 # Group whose members may hint what their threads do (hints/gpuaware.h). Absent: only root.
 #hint_gid = 0
 # Part of all CPUs that launch and handoff together get while others wait.

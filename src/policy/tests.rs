@@ -398,3 +398,24 @@ fn a_machine_without_the_cpus_refuses_the_policy() {
     let many = message("[preferred]\nmax = 5\n").to_string();
     assert_says(&many, &["preferred.max: 5 CPUs: this machine has 4"]);
 }
+
+#[test]
+fn devices_are_paths_below_dev_with_wildcards_in_the_last_part() {
+    let devices = |text: &str| {
+        let policy = Policy::parse(&format!("[guard]\ntrust_devices = [{text}]\n"));
+        policy.map(|policy| policy.guard.trust_devices.map(|globs| globs.len()))
+    };
+    assert_eq!(
+        devices(r#""/dev/nvidia*", "/dev/dri/renderD12?""#).unwrap(),
+        Some(2)
+    );
+    for wrong in [
+        r#""nvidia""#,
+        r#""/tmp/nvidia0""#,
+        r#""/dev/*/renderD128""#,
+        "195",
+    ] {
+        let error = devices(wrong).unwrap_err().to_string();
+        assert!(error.contains("guard.trust_devices"), "{wrong}: {error}");
+    }
+}

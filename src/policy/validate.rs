@@ -249,6 +249,17 @@ fn guard(file: GuardFile, guard: &mut Guard, by_launches: bool, report: &mut Rep
         }
         guard.trust_uids = Some(uids.value.iter().map(|uid| uid.value.0).collect());
     }
+    if let Some(devices) = file.trust_devices {
+        if devices.value.is_empty() && by_launches {
+            report.warning(
+                devices.span,
+                "no device is named: cuda_launch in class.launch.match finds nobody; leave trust_devices out \
+                 to ask for none",
+            );
+        }
+        let globs = devices.value.into_iter().map(|device| device.value.0);
+        guard.trust_devices = Some(globs.collect());
+    }
     if let Some(gid) = file.hint_gid {
         guard.hint_gid = Some(gid.value.0);
     }

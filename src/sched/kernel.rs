@@ -74,6 +74,15 @@ pub fn exit_reason(skel: &GpuawareSkel<'_>) -> Result<(i32, String)> {
     Ok((uei.kind, reason))
 }
 
+/// Cgroups that count as part of one above them since the load: too many, or nested too deep.
+pub fn cgroups_left_out(skel: &GpuawareSkel<'_>) -> u64 {
+    let bss = skel.maps.bss_data.as_deref();
+    // SAFETY: a valid, aligned reference; volatile because the kernel writes behind our back.
+    bss.map_or(0, |bss| unsafe {
+        std::ptr::read_volatile(&raw const bss.nr_cgroups_left_out)
+    })
+}
+
 /// The most launch and handoff threads that were runnable at once since this was asked last.
 pub fn take_demand(skel: &mut GpuawareSkel<'_>) -> Result<Demand> {
     let bss = skel.maps.bss_data.as_deref_mut();

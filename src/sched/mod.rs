@@ -28,12 +28,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use libbpf_rs::{Link, OpenObject, PrintLevel};
+use libbpf_rs::{Link, MapHandle, OpenObject, PrintLevel};
 use log::{info, warn};
 use scx_stats::prelude::*;
 use scx_utils::{ScxExitKind, try_set_rlimit_infinity, uei_exited, uei_read};
 
 use crate::bpf::gpuaware::GpuawareSkel;
+use crate::bpf::intf;
 use crate::identify::marks::Pins;
 use crate::identify::{Identify, cgroups};
 use crate::namespaces;
@@ -61,8 +62,9 @@ pub const OPS_NAME: &str = "gpuaware";
 /// Why a loaded scheduler ended, if not by an error.
 enum Ended {
     Asked,
-    /// The kernel asks for a new start, for instance after CPU hotplug.
-    Restart,
+    /// The kernel asks for a new start, for instance after CPU hotplug, and these maps are to outlive it: see
+    /// [`Scheduler::retired`].
+    Restart(Vec<MapHandle>),
 }
 
 /// The name of the sched_ext scheduler that is loaded, if any.
@@ -149,11 +151,12 @@ pub fn run(
     if let Some(address) = config.metrics {
         export::http::serve(address, Arc::clone(&desk))?;
     }
-    let (mut server, mut pinning) = (None, None);
+    let (mut server, mut pinning, mut retired) = (None, None, Vec::new());
     loop {
         let mut object = MaybeUninit::uninit();
         let policy = &reload.in_force().policy;
-        let scheduler = Scheduler::start(config, policy, &identify, &mut object)?;
+        let mut scheduler = Scheduler::start(config, policy, &identify, &mut object)?;
+        scheduler.retired = retired;
         // Not before: its socket is that of any sched_ext scheduler, and only one can be attached.
         if server.is_none() {
             let data = server::data(&desk);
@@ -174,7 +177,8 @@ pub fn run(
                 info!(event = "detached"; "detached: every task is back on the kernel's scheduler");
                 return Ok(());
             }
-            Ended::Restart => {
+            Ended::Restart(maps) => {
+                retired = maps;
                 info!(event = "restarting"; "restarting: the kernel asked for it");
             }
         }
@@ -200,8 +204,26 @@ struct Scheduler<'obj> {
     skel: GpuawareSkel<'obj>,
     placement: Placement,
     marks: MarkCounts,
+    left_out: LeftOut,
     started: Instant,
+    /// The task storage of those before that ended because a CPU came or went. A worker of the kernel frees such a map,
+    /// does not leave its CPU meanwhile and waits for who waits for the lock of CPU hotplug: where that CPU goes offline
+    /// then, before Linux 7.0, neither ever ends. CPUs often go one after the other.
+    retired: Vec<MapHandle>,
 }
+
+/// So long after the last CPU came or went no other is expected to.
+const CPUS_ARE_LEFT_ALONE: Duration = Duration::from_secs(30);
+
+/// Cgroups that count as part of those above them, as far as the log has said so.
+#[derive(Default)]
+struct LeftOut {
+    said: u64,
+    next: Duration,
+}
+
+/// The log says of others no sooner.
+const LEFT_OUT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Interrupts that are kept away from the preferred CPUs.
 struct Steering {
@@ -229,7 +251,9 @@ impl<'obj> Scheduler<'obj> {
             skel,
             placement,
             marks: MarkCounts::default(),
+            left_out: LeftOut::default(),
             started: Instant::now(),
+            retired: Vec::new(),
         })
     }
 
@@ -241,6 +265,9 @@ impl<'obj> Scheduler<'obj> {
     /// Looks at the machine if it is time, and acts on it.
     fn follow_machine(&mut self) -> Result<()> {
         let now = self.started.elapsed();
+        if now > CPUS_ARE_LEFT_ALONE {
+            self.retired.clear();
+        }
         if self.placement.is_due(now) {
             let times = counters::irq_times(
                 &self.skel.maps.irq_ctxs,
@@ -260,6 +287,24 @@ impl<'obj> Scheduler<'obj> {
             self.steer_now();
         }
         Ok(())
+    }
+
+    /// Says of cgroups whose weights and limits do not hold.
+    fn tell_left_out(&mut self) {
+        let (nr, now) = (kernel::cgroups_left_out(&self.skel), self.started.elapsed());
+        if nr > self.left_out.said && now >= self.left_out.next {
+            warn!(
+                "{} cgroups count as part of those above them, and their own cpu.weight and cpu.max do not hold: there \
+                 are more than {}, or they are nested deeper than {}",
+                nr - self.left_out.said,
+                intf::gpuaware_limits_GPUAWARE_MAX_CGROUPS,
+                intf::gpuaware_limits_GPUAWARE_MAX_CGROUP_DEPTH
+            );
+            self.left_out = LeftOut {
+                said: nr,
+                next: now + LEFT_OUT_INTERVAL,
+            };
+        }
     }
 
     /// Puts another policy into force, if one is asked for: all of it or nothing. True if it is.
@@ -328,6 +373,7 @@ impl<'obj> Scheduler<'obj> {
                 pinning.set_policy(&reload.in_force().policy);
             }
             self.follow_machine()?;
+            self.tell_left_out();
             // Not for every statistics client that asks.
             if self.started.elapsed() >= next_step {
                 next_step = self.started.elapsed() + identify.step()?;
@@ -344,8 +390,12 @@ impl<'obj> Scheduler<'obj> {
             }
         }
         self.link = None;
-        let exit = self.report()?;
-        Ok(if exit { Ended::Restart } else { Ended::Asked })
+        if !self.report()? {
+            return Ok(Ended::Asked);
+        }
+        let storage = MapHandle::try_from(&self.skel.maps.task_ctxs);
+        self.retired.push(storage.context("the task storage")?);
+        Ok(Ended::Restart(self.retired))
     }
 
     /// Reports why the scheduler ended; true if the kernel asks for a restart.

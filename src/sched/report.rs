@@ -8,6 +8,7 @@ use anyhow::Result;
 use log::warn;
 
 use super::counters::{self, Counts, Runs};
+use super::kernel;
 use super::placement::Placement;
 use super::reload::Standing;
 use super::stats::{ClassMetrics, CpuMetrics, MarkMetrics, Metrics};
@@ -125,6 +126,7 @@ pub fn metrics(parts: &Parts<'_, '_>) -> Result<Metrics> {
         sightings_refused: sightings.refused,
         libraries: sightings.libraries as u64,
         launchers_found: sightings.launchers_found,
+        cgroups_left_out: kernel::cgroups_left_out(parts.skel),
         policy_generation: parts.policies.generation,
         policy_refused: parts.policies.refused,
         policy_error: parts.policies.error.clone(),

@@ -115,6 +115,10 @@ pub struct Metrics {
     pub guard_throttles: u64,
     #[stat(desc = "times a task was put off because its cgroup had used up its cpu.max")]
     pub capped: u64,
+    #[stat(
+        desc = "cgroups since the load whose weight and limit do not hold: too many, or nested too deep"
+    )]
+    pub cgroups_left_out: u64,
     #[stat(desc = "background wakeups that found an idle CPU")]
     pub background_direct: u64,
     #[stat(desc = "background tasks that queued")]
@@ -160,7 +164,7 @@ pub struct Metrics {
     pub libraries: u64,
     #[stat(desc = "launching threads found by probes since the start")]
     pub launchers_found: u64,
-    #[stat(desc = "sightings that guard.trust_uids did not let count")]
+    #[stat(desc = "sightings that guard.trust_uids or guard.trust_devices did not let count")]
     pub sightings_refused: u64,
     #[stat(desc = "policies that have been in force since the start, this one included")]
     pub policy_generation: u64,

@@ -65,7 +65,7 @@ fn number_of(pin: &Path, tid: i32) -> Option<u64> {
 }
 
 /// Tells what has changed. Had anything?
-fn tell_changes(identify: &Identify<'_>, feed: &mut Feed, seen: &mut Option<u64>) -> bool {
+fn tell_changes(identify: &Identify<'_>, feed: &mut Feed, seen: &mut Option<(u64, u64)>) -> bool {
     let changed = identify.changed_marks(seen).unwrap();
     if let Some(marks) = &changed {
         feed.tell(marks).unwrap();

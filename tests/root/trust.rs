@@ -65,6 +65,49 @@ fn an_untrusted_user_with_a_library_of_its_own_is_shown_as_refused() {
 }
 
 #[test]
+fn a_launch_counts_where_the_process_has_the_device_open_that_the_policy_names() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let policy = "[guard]\ntrust_devices = [\"/dev/full\"]\n";
+    let mut object = MaybeUninit::uninit();
+    let mut identify =
+        Identify::start(&Policy::parse(policy).unwrap(), pins.clone(), &mut object).unwrap();
+    let (_folder, copy) = library_of_nobody();
+    let pretender = as_nobody(python("launch(load())\n", &copy));
+    let genuine = as_nobody(python("file = open('/dev/full')\nlaunch(load())\n", &copy));
+    let of = |process: &Process| {
+        let marks = marks_of(&pins, process.pid());
+        marks
+            .first()
+            .map(|mark| (mark.class, mark.source, mark.evidence.clone()))
+    };
+    let seen = identify_until(&mut identify, Duration::from_secs(3), |_| {
+        of(&pretender).is_some() && of(&genuine).is_some()
+    });
+    assert!(seen, "{:?}", identify.sightings());
+    let (class, source, evidence) = of(&pretender).unwrap();
+    assert_eq!(
+        (class, source),
+        (Class::Background, Source::Refused),
+        "{evidence}"
+    );
+    assert!(
+        evidence.ends_with("no device of guard.trust_devices open"),
+        "{evidence}"
+    );
+    let (class, source, evidence) = of(&genuine).unwrap();
+    assert_eq!(
+        (class, source),
+        (Class::Launch, Source::Uprobe),
+        "{evidence}"
+    );
+    // Who was a launcher before is one no more where it has no such device.
+    let other = Policy::parse("[guard]\ntrust_devices = [\"/dev/nonexistent\"]\n").unwrap();
+    identify.follow(&other).unwrap();
+    assert_ne!(of(&genuine).map(|(class, ..)| class), Some(Class::Launch));
+}
+
+#[test]
 fn an_untrusted_user_does_not_have_others_probed() {
     let Some(place) = Place::new() else { return };
     let pins = place.pins();

@@ -65,6 +65,22 @@ fn several_that_are_pinned_to_a_preferred_cpu_divide_the_minimum_share() {
     });
 }
 
+/// Each of so many waits for most of a second for its turn, so that all are overdue: that adds nothing to what is owed
+/// to all of them.
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn a_crowd_that_is_pinned_to_a_preferred_cpu_takes_no_more_than_the_minimum_share() {
+    beside_the_scheduler("", |_| {
+        let shares = shares_beside(1, 12);
+        let together: f64 = shares.iter().sum();
+        println!("together they got {together:.4} of the CPU");
+        assert!(
+            MIN_SHARE.contains(&together) && shares.iter().all(|&share| share > 0.0),
+            "of the CPU they got {shares:.3?}"
+        );
+    });
+}
+
 /// Leaves its CPU for a moment thirty times a second, once it is told to begin.
 const DOZING: &str = "import sys, time
 print('started', file=sys.stderr, flush=True)

@@ -2,13 +2,14 @@
 //! Weights and limits of cgroups that somebody tries to leave, or that come and go all the time.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::process::{Process, busy_loops, eventually};
 use crate::{length, tier};
 
-use super::machine::{Cgroup, Scheduler, sleeper};
+use super::machine::{Cgroup, Scheduler, dump_map, map_ids, metrics, sleeper};
 use super::shared::beside_the_scheduler;
 use super::sharing::{has_cgroup_set_bandwidth, has_cgroup_set_idle, shares};
 
@@ -109,30 +110,11 @@ fn no_nesting_leaves_the_weight_or_the_limit_of_a_cgroup() {
     });
 }
 
-/// The contexts of all cgroups but the root, as bpftool prints them.
-fn contexts() -> Vec<(u64, serde_json::Value)> {
-    let dump = ["--json", "map", "dump", "name", "cgroup_ctxs"];
-    let output = Command::new("bpftool")
-        .args(dump)
-        .output()
-        .expect("bpftool");
-    let entries: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
-    let entry = |entry: serde_json::Value| {
-        let formatted = &entry["formatted"];
-        (
-            formatted["key"].as_u64().expect("an id"),
-            formatted["value"].clone(),
-        )
-    };
-    entries.into_iter().map(entry).collect()
-}
-
 /// What is runnable in the cgroup with the inode of `path`.
 fn runnable_in(path: &Path) -> i64 {
     use std::os::unix::fs::MetadataExt;
     let id = std::fs::metadata(path).expect("a folder").ino();
-    let contexts = contexts();
+    let contexts = dump_map("cgroup_ctxs");
     let of = contexts.iter().find(|(key, _)| *key == id);
     let (_, context) = of.unwrap_or_else(|| panic!("{} has no context", path.display()));
     context["runnable_weight"].as_i64().expect("a weight")
@@ -174,6 +156,53 @@ fn cgroups_that_sleep_and_wake_leave_nothing_counted() {
         assert!(empty.is_some(), "a weight of {} is left of nobody", left());
         drop(cgroups);
         drop(above);
+    });
+}
+
+/// Fills the table of contexts with cgroups that there are not.
+fn fill() {
+    const BATCH: usize = 4096;
+    let [id] = map_ids("cgroup_ctxs")[..] else {
+        panic!("one map");
+    };
+    let map = MapHandle::from_map_id(id).expect("the contexts");
+    let values = vec![0; BATCH * map.value_size() as usize];
+    // Far beyond the ids of real ones.
+    for first in (1u64 << 48..).step_by(BATCH) {
+        let ids = (first..first + BATCH as u64).flat_map(u64::to_ne_bytes);
+        let ids: Vec<u8> = ids.collect();
+        let filled = map.update_batch(&ids, &values, BATCH as u32, MapFlags::ANY, MapFlags::ANY);
+        if let Err(error) = filled {
+            println!("full after {}: {error}", first - (1u64 << 48));
+            return;
+        }
+    }
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn cgroups_that_find_no_room_are_said_and_count_as_the_one_above() {
+    tier::in_lab(|| {
+        let mut scheduler = Scheduler::start(&[]);
+        let above = Cgroup::new("above");
+        above.set("cgroup.subtree_control", "+cpu");
+        fill();
+        let within = Cgroup::new("above/within");
+        let log = &mut scheduler.process;
+        log.wait_for_line("do not hold: there are more than", Duration::from_secs(10));
+        assert_eq!(metrics().cgroups_left_out, 1);
+        if has_cgroup_set_bandwidth() {
+            above.set("cpu.max", "20000 100000");
+            let processes = busy_loops(2);
+            for process in &processes {
+                within.add(process);
+            }
+            let [got] = shares([&processes]);
+            assert!((0.15..0.27).contains(&got), "20 % of a CPU became {got:.3}");
+        }
+        drop(within);
+        drop(above);
+        scheduler.stop();
     });
 }
 

@@ -5,10 +5,13 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::process::{Process, busy_loop, eventually, gpu_launch, scx_gpuaware};
+use crate::process::{Process, busy_loop, busy_loops, eventually, gpu_launch, scx_gpuaware};
 use crate::{length, tier};
 
-use super::machine::{CGROUPS, Cgroup, Scheduler, add_to_cgroup, mark_of, marks, voluntary};
+use super::machine::{
+    CGROUPS, Cgroup, Scheduler, add_to_cgroup, dump_map, mark, mark_of, marks, metrics, nr_cpus,
+    voluntary,
+};
 use super::shared::beside_the_scheduler;
 
 /// What identification made of one run of the workload.
@@ -85,6 +88,32 @@ fn marks_launching_threads_within_a_second_and_not_their_siblings() {
             );
         }
         scheduler.stop();
+    });
+}
+
+/// How often everybody was to be judged anew.
+fn generation() -> i64 {
+    // As much of its name as the kernel keeps.
+    let [(_, value)] = &dump_map("class_generatio")[..] else {
+        panic!("one entry");
+    };
+    value.as_i64().expect("a number")
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn a_mark_counts_at_once_and_has_nobody_else_judged_anew() {
+    beside_the_scheduler("", |_| {
+        let before = generation();
+        let processes = busy_loops(2 * nr_cpus());
+        for class in ["launch", "handoff"] {
+            mark(processes[0].pid(), class);
+            let runs = || metrics().cpus.values().any(|cpu| cpu.runs == class);
+            let found = eventually(Duration::from_secs(10), || runs().then_some(()));
+            assert!(found.is_some(), "no {class} runs");
+        }
+        drop(processes);
+        assert_eq!(generation(), before);
     });
 }
 

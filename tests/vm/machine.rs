@@ -123,6 +123,38 @@ pub fn try_metrics() -> anyhow::Result<Metrics> {
     client.request("stats", Vec::new())
 }
 
+fn bpftool(args: &[&str]) -> serde_json::Value {
+    let output = Command::new("bpftool").arg("--json").args(args).output();
+    let output = output.expect("bpftool");
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// The entries of the BPF map `name`, as bpftool prints them.
+pub fn dump_map(name: &str) -> Vec<(u64, serde_json::Value)> {
+    let entries = bpftool(&["map", "dump", "name", name]);
+    let entry = |entry: &serde_json::Value| {
+        let formatted = &entry["formatted"];
+        (
+            formatted["key"].as_u64().expect("a key"),
+            formatted["value"].clone(),
+        )
+    };
+    let entries = entries.as_array().expect("entries");
+    entries.iter().map(entry).collect()
+}
+
+/// The numbers of the BPF maps `name`.
+pub fn map_ids(name: &str) -> Vec<u32> {
+    let maps = bpftool(&["map", "show", "name", name]);
+    let maps = maps.as_array().cloned().unwrap_or_else(|| vec![maps]);
+    let id = |map: &serde_json::Value| map["id"].as_u64().and_then(|id| id.try_into().ok());
+    let ids = maps
+        .iter()
+        .map(|map| id(map).unwrap_or_else(|| panic!("no number: {map}")));
+    ids.collect()
+}
+
 /// `scx_gpuaware marks --json`.
 pub fn marks() -> Vec<serde_json::Value> {
     let output = scx_gpuaware(&["marks", "--json"]).output().expect("marks");
@@ -224,8 +256,21 @@ pub fn set_affinity(tid: i64, cpus: &[usize]) {
 /// CPUs that are gone, and back when dropped: the tests that follow need them.
 pub struct Offline(Range<usize>);
 
+/// Does the kernel free task storage? A CPU that goes offline then may wait for ever: see the scheduler's `retired`.
+fn frees_task_storage() -> bool {
+    let processes = std::fs::read_dir("/proc").expect("/proc");
+    processes.flatten().any(|process| {
+        let stack = std::fs::read_to_string(process.path().join("stack"));
+        stack.is_ok_and(|stack| stack.contains("bpf_local_storage_map_free"))
+    })
+}
+
 impl Offline {
     pub fn new(cpus: Range<usize>) -> Self {
+        let is_freed = eventually(Duration::from_secs(20), || {
+            (0..5).all(|_| !frees_task_storage()).then_some(())
+        });
+        is_freed.expect("task storage is freed");
         let offline = Self(cpus);
         offline.set("0").expect("CPU hotplug");
         offline

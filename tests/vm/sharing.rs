@@ -105,35 +105,70 @@ fn busy_loops_that_call_themselves_launchers_get_no_more_than_the_guard_allows()
     });
 }
 
+/// One launcher beside many that pretend, each in a cgroup that their user has made in the one that he was given.
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn launchers_of_one_tenant_leave_another_his_part() {
+    const NOBODY: u32 = 65534;
+    beside_the_scheduler("", |_| {
+        let (given, other) = (Cgroup::new("given"), Cgroup::new("other"));
+        let cgroups: Vec<_> = (0..4 * nr_cpus())
+            .map(|nr| Cgroup::new(&format!("given/{nr}")))
+            .collect();
+        let pretenders = busy_loops(cgroups.len());
+        for (pretender, cgroup) in pretenders.iter().zip(&cgroups) {
+            std::os::unix::fs::chown(cgroup.path(), Some(NOBODY), None).expect("giving it away");
+            cgroup.add(pretender);
+            mark(pretender.pid(), "launch");
+        }
+        let genuine = busy_loops(1);
+        other.add(&genuine[0]);
+        mark(genuine[0].pid(), "launch");
+        let others = busy_loops(nr_cpus());
+        let [got, taken, left] = shares([&genuine, &pretenders, &others]);
+        let all = format!("it got {got:.3} CPUs, pretenders {taken:.3}, others {left:.3}");
+        println!("{all}");
+        // Half of what launchers may have together, which is half of all CPUs; others are not given more for that.
+        let part = nr_cpus() as f64 / 4.0;
+        assert!(got > 0.8 * part.min(1.0) && taken < 1.2 * part, "{all}");
+        drop((genuine, pretenders, others));
+        drop(cgroups);
+        drop((given, other));
+    });
+}
+
+/// Of two cgroups that weigh 300 and 100, and then the same.
+pub(super) fn weights_share_the_cpus() {
+    let (light, heavy) = (Cgroup::new("light"), Cgroup::new("heavy"));
+    light.set("cpu.weight", "100");
+    heavy.set("cpu.weight", "300");
+    // Unequal numbers of tasks: it is the cgroups that share, not their tasks.
+    let few = busy_loops(nr_cpus());
+    let many = busy_loops(3 * nr_cpus());
+    for process in &few {
+        heavy.add(process);
+    }
+    for process in &many {
+        light.add(process);
+    }
+    let [heavy_share, light_share] = shares([&few, &many]);
+    let ratio = heavy_share / light_share;
+    println!("300:100 became {ratio:.3}");
+    assert!(
+        (2.85..3.15).contains(&ratio),
+        "300:100 became {ratio:.3} ({heavy_share:.3} and {light_share:.3} CPUs)"
+    );
+    heavy.set("cpu.weight", "100");
+    let [heavy_share, light_share] = shares([&few, &many]);
+    let ratio = heavy_share / light_share;
+    assert!((0.95..1.05).contains(&ratio), "100:100 became {ratio:.3}");
+    drop((few, many));
+}
+
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn cgroup_weights_share_the_cpus() {
-    beside_the_scheduler("", |_| {
-        let (light, heavy) = (Cgroup::new("light"), Cgroup::new("heavy"));
-        light.set("cpu.weight", "100");
-        heavy.set("cpu.weight", "300");
-        // Unequal numbers of tasks: it is the cgroups that share, not their tasks.
-        let few = busy_loops(nr_cpus());
-        let many = busy_loops(3 * nr_cpus());
-        for process in &few {
-            heavy.add(process);
-        }
-        for process in &many {
-            light.add(process);
-        }
-        let [heavy_share, light_share] = shares([&few, &many]);
-        let ratio = heavy_share / light_share;
-        println!("300:100 became {ratio:.3}");
-        assert!(
-            (2.85..3.15).contains(&ratio),
-            "300:100 became {ratio:.3} ({heavy_share:.3} and {light_share:.3} CPUs)"
-        );
-        heavy.set("cpu.weight", "100");
-        let [heavy_share, light_share] = shares([&few, &many]);
-        let ratio = heavy_share / light_share;
-        assert!((0.95..1.05).contains(&ratio), "100:100 became {ratio:.3}");
-        drop((few, many));
-    });
+    beside_the_scheduler("", |_| weights_share_the_cpus());
 }
 
 #[test]

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A page for Prometheus on a loopback address. It asks whoever holds the statistics, in this process: the statistics
 //! server would send them as JSON. Everybody on this machine can ask: what is served is the same for a tenth of a
-//! second, and one client that says nothing does not keep others waiting.
+//! second, and clients that say nothing, however many, do not keep others waiting.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -18,8 +19,8 @@ const MAX_HEAD: usize = 8192;
 const MAX_HEADERS: usize = 64;
 /// How long a client may take for its request.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Clients that are served at a time.
-const NR_THREADS: usize = 2;
+/// Clients that are served at a time. One more, and the one that came first has to go.
+const MAX_CLIENTS: usize = 32;
 /// How long a page is served before the scheduler is asked again.
 const FRESH: Duration = Duration::from_millis(100);
 
@@ -55,23 +56,50 @@ pub fn serve(address: SocketAddr, desk: Arc<Desk>) -> Result<()> {
 }
 
 fn serve_at(listener: TcpListener, pages: Arc<Pages>) -> Result<()> {
-    for _ in 0..NR_THREADS {
-        let listener = listener.try_clone().context("--metrics")?;
-        let pages = Arc::clone(&pages);
-        std::thread::Builder::new()
-            .name("metrics".to_owned())
-            .spawn(move || serve_one_by_one(&listener, &pages))
-            .context("--metrics: starting a thread")?;
-    }
+    std::thread::Builder::new()
+        .name("metrics".to_owned())
+        .spawn(move || serve_all(&listener, &pages))
+        .context("--metrics: starting a thread")?;
     Ok(())
 }
 
-fn serve_one_by_one(listener: &TcpListener, pages: &Pages) {
+/// Each client has a thread of its own for as long as it is served.
+fn serve_all(listener: &TcpListener, pages: &Arc<Pages>) {
+    let mut clients = Clients::default();
     for stream in listener.incoming() {
-        let stream = stream.context("accepting a client");
-        if let Err(error) = stream.and_then(|stream| answer(&stream, pages)) {
-            debug!("metrics: {error:#}");
+        let served = stream.context("accepting a client").and_then(|stream| {
+            let (client, pages) = (clients.admit(stream), Arc::clone(pages));
+            let serve = move || answer(&client, &pages).unwrap_or_else(tell);
+            let thread = std::thread::Builder::new().name("metrics".to_owned());
+            thread.spawn(serve).context("starting a thread")
+        });
+        if let Err(error) = served {
+            tell(error);
         }
+    }
+}
+
+fn tell(error: anyhow::Error) {
+    debug!("metrics: {error:#}");
+}
+
+/// Those that are served, who came first is in front.
+#[derive(Default)]
+struct Clients(VecDeque<Weak<TcpStream>>);
+
+impl Clients {
+    /// One more. Where they are too many, reads and writes of the first one end.
+    fn admit(&mut self, stream: TcpStream) -> Arc<TcpStream> {
+        self.0.retain(|client| client.strong_count() > 0);
+        if self.0.len() >= MAX_CLIENTS
+            && let Some(first) = self.0.pop_front().and_then(|client| client.upgrade())
+        {
+            // It may have gone by itself.
+            let _ = first.shutdown(Shutdown::Both);
+        }
+        let client = Arc::new(stream);
+        self.0.push_back(Arc::downgrade(&client));
+        client
     }
 }
 
@@ -236,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_says_nothing_keeps_nobody_waiting() {
+    fn clients_that_say_nothing_keep_nobody_waiting() {
         let address = "127.0.0.1:0".parse().unwrap();
         let listener = TcpListener::bind::<SocketAddr>(address).unwrap();
         let address = listener.local_addr().unwrap();
@@ -245,15 +273,22 @@ mod tests {
             Arc::new(Pages::new(FRESH, || Ok(b"page".to_vec()))),
         )
         .unwrap();
-        let silent = TcpStream::connect(address).unwrap();
+        let mut silent: Vec<_> = (0..2 * MAX_CLIENTS)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
         let mut client = TcpStream::connect(address).unwrap();
-        let start = Instant::now();
         client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
         let mut text = String::new();
         client.read_to_string(&mut text).unwrap();
         assert!(text.ends_with("\r\n\r\npage"), "{text}");
-        assert!(start.elapsed() < PATIENCE, "the other one's patience");
-        drop(silent);
+        // Nobody's patience is over: the last of the others is still listened to.
+        let last = silent.last_mut().unwrap();
+        last.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        text.clear();
+        last.read_to_string(&mut text).unwrap();
+        assert!(text.ends_with("\r\n\r\npage"), "{text}");
+        // Who came first had to go.
+        assert!(!matches!(silent[0].read(&mut [0]), Ok(1..)));
     }
 
     #[test]

@@ -133,6 +133,11 @@ fn shares_and_holds(list: &mut Families, metrics: &Metrics) {
             metrics.capped as f64,
         ),
         (
+            "cgroups_left_out_total",
+            "Cgroups whose weight and limit do not hold: too many, or nested too deep.",
+            metrics.cgroups_left_out as f64,
+        ),
+        (
             "holds_total",
             "Times that a CPU was held idle for a launcher.",
             metrics.holds as f64,
@@ -247,7 +252,7 @@ fn identification(list: &mut Families, metrics: &Metrics) {
         ),
         (
             "sightings_refused_total",
-            "Sightings that guard.trust_uids did not let count.",
+            "Sightings that guard.trust_uids or guard.trust_devices did not let count.",
             metrics.sightings_refused,
         ),
     ] {

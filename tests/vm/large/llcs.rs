@@ -10,7 +10,7 @@ use crate::process::busy_loops;
 use crate::tier;
 
 use crate::vm::machine::{Offline, Scheduler, mark_launch, nr_cpus, pin, pin_to, set_affinity};
-use crate::vm::sharing::shares;
+use crate::vm::sharing::{shares, weights_share_the_cpus};
 
 /// Keeps this thread on `cpus`.
 fn stay_on(cpus: &[usize]) {
@@ -74,6 +74,46 @@ fn who_comes_from_a_crowded_llc_is_not_before_everybody_in_another() {
         assert!(traveller < mean * 2, "{all}");
         drop(crowd);
         scheduler.stop();
+    });
+}
+
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn cgroup_weights_share_the_cpus_of_several_llcs() {
+    tier::in_large_lab(|| {
+        let scheduler = Scheduler::start(&[]);
+        weights_share_the_cpus();
+        scheduler.stop();
+    });
+}
+
+/// All CPUs are busy, so none ever looks for work elsewhere because it has none.
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn who_is_in_a_crowded_llc_gets_as_much_as_others() {
+    tier::in_large_lab(|| {
+        let scheduler = Scheduler::start(&[]);
+        let half = nr_cpus() / 2;
+        let [here, there, all]: [Vec<usize>; 3] =
+            [(0..half), (half..nr_cpus()), (0..nr_cpus())].map(Iterator::collect);
+        let (crowd, others) = (busy_loops(3 * half), busy_loops(half));
+        for (processes, cpus) in [(&crowd, &here), (&others, &there)] {
+            processes.iter().for_each(|process| pin_to(process, cpus));
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        for process in others.iter().chain(&crowd) {
+            pin_to(process, &all);
+        }
+        std::thread::sleep(Duration::from_secs(2));
+        let [of_crowd, of_others] = shares([&crowd, &others]);
+        let each = [of_crowd / 3.0, of_others].map(|share| share / half as f64);
+        println!(
+            "one of the crowd got {:.3} CPUs, of the others {:.3}",
+            each[0], each[1]
+        );
+        drop((crowd, others));
+        scheduler.stop();
+        assert!(each[1] < 1.4 * each[0], "{each:.3?}");
     });
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::process::{Process, busy_loop, busy_loops, gpu_launch};
 use crate::vm::machine::{
-    Offline, Scheduler, cpu_of, involuntary, launching_threads, mark_launch, nr_cpus, pin_to,
+    Offline, Scheduler, cpu_of, involuntary, launching_threads, mark_launch, nr_cpus, pin_to, waker,
 };
 use crate::{length, tier};
 
@@ -55,6 +55,28 @@ fn two_launchers_run_on_different_cores() {
     });
 }
 
+/// With an idle core beside it, background that wakes goes where it was: its cache is warm there.
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn background_comes_back_to_its_cpu_while_that_core_is_idle() {
+    tier::in_large_lab(|| {
+        const SAMPLES: usize = 100;
+        let scheduler = Scheduler::start(&[]);
+        let process = waker();
+        std::thread::sleep(Duration::from_secs(1));
+        let pid = process.pid();
+        let sample = |_| {
+            std::thread::sleep(Duration::from_millis(20));
+            cpu_of(pid, pid.into()).expect("its CPU")
+        };
+        let cpus: Vec<_> = (0..SAMPLES).map(sample).collect();
+        let moves = cpus.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        println!("{moves} moves in {SAMPLES} samples");
+        scheduler.stop();
+        assert!(moves < SAMPLES / 4, "{cpus:?}");
+    });
+}
+
 /// All CPUs that they may use are kept for launchers, of which there are none.
 #[test]
 #[ignore = "runs in the lab: make test"]
@@ -89,7 +111,8 @@ fn who_may_run_only_on_cpus_that_are_not_lent_is_served() {
     });
 }
 
-/// Others always find a CPU, so the queue that all share never looks neglected.
+/// Others always find a CPU, so the queue that all share never looks neglected; and each of the two CPUs owes turns to
+/// somebody who is pinned to it, too.
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn who_may_run_only_where_launchers_spin_is_served() {
@@ -104,6 +127,11 @@ fn who_may_run_only_where_launchers_spin_is_served() {
             launcher
         });
         let _others = busy_loops(nr_cpus());
+        let _pinned = cpus.map(|cpu| {
+            let pinned = Process::start(busy_loop());
+            pin_to(&pinned, &[cpu]);
+            pinned
+        });
         let confined = Process::start(busy_loop());
         pin_to(&confined, &cpus);
         std::thread::sleep(Duration::from_secs(1));
