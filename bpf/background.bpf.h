@@ -147,9 +147,12 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 		return;
 	}
 	dsq = background_dsq(llc);
-	if (llcx && !dsq_waiting(dsq))
-		llcx->background_due_ns =
-			start_waiting(llcx->background_due_ns, nr_cpus_of(llc), enq_flags, now);
+	if (llcx) {
+		note_queued(llc, llcx, now);
+		if (!dsq_waiting(dsq))
+			llcx->background_due_ns = start_waiting(
+				llcx->background_due_ns, nr_cpus_of(llc), enq_flags, now);
+	}
 	vtime = enter_clock(p, tctx, dsq);
 	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns, vtime, enq_flags);
 	watch_holds(now);
@@ -350,36 +353,51 @@ __noinline bool pull_from_crowded(s32 cpu, u64 now)
 	return crowded;
 }
 
-/* Does another LLC have work for an idle CPU of @llc? */
-static __always_inline bool others_have_work(u32 llc, u64 now)
+/* Does another LLC have work for an idle CPU of @own? */
+static __always_inline bool others_have_work(u32 own, u64 now)
 {
+	s32 llc = -1;
 	u32 i;
 
 	bpf_for (i, 0, nr_llcs) {
-		if (i != llc &&
-		    (dsq_waiting(background_dsq(i)) || boosted_wait(i, llc_ctx(i), now)))
+		struct llc_ctx *llcx;
+		bool waits;
+
+		llc = next_queued(llc, own);
+		llcx = llc < 0 ? NULL : llc_ctx(llc);
+		if (!llcx)
+			return false;
+		waits = dsq_waiting(background_dsq(llc)) || boosted_wait(llc, llcx, now);
+		forget_queued(llc, llcx, waits, now);
+		if (waits)
 			return true;
 	}
 	return false;
 }
 
-/* Other LLCs have work and this one has none: capacity before locality. */
-static __always_inline bool dispatch_from_others(u32 llc, u64 now)
+/* Other LLCs have work and @own has none: capacity before locality. Boosted tasks come first. */
+static __always_inline bool dispatch_from_others(u32 own, u64 now)
 {
+	s32 llc = -1;
 	u32 i;
 
-	if (nr_llcs == 1)
-		return false;
 	bpf_for (i, 0, nr_llcs) {
-		struct llc_ctx *llcx = llc_ctx(i);
+		struct llc_ctx *llcx;
 
-		if (i != llc && llcx && boosted_wait(i, llcx, now) &&
-		    dispatch_boosted(i, llcx, now))
+		llc = next_queued(llc, own);
+		llcx = llc < 0 ? NULL : llc_ctx(llc);
+		if (!llcx)
+			break;
+		if (boosted_wait(llc, llcx, now) && dispatch_boosted(llc, llcx, now))
 			return true;
 	}
+	llc = -1;
 	bpf_for (i, 0, nr_llcs) {
-		if (i != llc && dsq_waiting(background_dsq(i)) &&
-		    scx_bpf_dsq_move_to_local(background_dsq(i), 0))
+		llc = next_queued(llc, own);
+		if (llc < 0)
+			return false;
+		if (dsq_waiting(background_dsq(llc)) &&
+		    scx_bpf_dsq_move_to_local(background_dsq(llc), 0))
 			return true;
 	}
 	return false;

@@ -70,13 +70,74 @@ __noinline u64 dsq_head_vtime(u64 dsq)
 /* For how long the queues of boosted tasks are looked at after one was put there or seen there. */
 #define BOOSTED_LOOK_NS 200000000ULL
 
+/*
+ * LLCs in whose queues somebody was put lately or waits. CPUs of the others that become idle need
+ * not ask each LLC: most machines have many, and most of the time nobody waits in any.
+ */
+static u64 queued_llcs[GPUAWARE_MAX_LLCS / 64];
+
+/* For how long an LLC is asked after somebody was queued there or seen there: an insertion is over. */
+#define QUEUED_LOOK_NS 10000000ULL
+
+static __always_inline u64 *queued_word(u32 llc)
+{
+	return &queued_llcs[llc / 64 % (GPUAWARE_MAX_LLCS / 64)];
+}
+
+/*
+ * A task is about to be put into a queue of @llc. Said again before it is forgotten, so that the
+ * queue may be empty for the moment.
+ */
+static __always_inline void note_queued(u32 llc, struct llc_ctx *llcx, u64 now)
+{
+	if (time_before(now, llcx->queued_ns + QUEUED_LOOK_NS / 2))
+		return;
+	llcx->queued_ns = now;
+	__sync_fetch_and_or(queued_word(llc), 1ULL << llc % 64);
+}
+
+/* Nobody @waits in the queues of @llc: after a while they are not asked for. */
+static __always_inline void forget_queued(u32 llc, struct llc_ctx *llcx, bool waits, u64 now)
+{
+	if (waits)
+		note_queued(llc, llcx, now);
+	if (time_before(now, llcx->queued_ns + QUEUED_LOOK_NS))
+		return;
+	__sync_fetch_and_and(queued_word(llc), ~(1ULL << llc % 64));
+	/* Somebody may have come meanwhile. */
+	if (time_before(now, llcx->queued_ns + QUEUED_LOOK_NS))
+		__sync_fetch_and_or(queued_word(llc), 1ULL << llc % 64);
+}
+
+/* The first LLC after @after, and not @own, in which somebody may wait; -1: none. */
+static __always_inline s32 next_queued(s32 after, u32 own)
+{
+	u32 first = after + 1, word;
+	u64 found;
+
+	for (word = 0; word < GPUAWARE_MAX_LLCS / 64; word++) {
+		found = queued_llcs[word];
+		if (word == own / 64)
+			found &= ~(1ULL << own % 64);
+		if (first >= (word + 1) * 64)
+			continue;
+		if (first > word * 64)
+			found &= ~0ULL << first % 64;
+		if (found)
+			return word * 64 + __builtin_ctzll(found);
+	}
+	return -1;
+}
+
 /* A task is about to be put into the launch, handoff or throttled queue of @llc. */
 static __always_inline void note_boosted_queued(u32 llc, u64 now)
 {
 	struct llc_ctx *llcx = llc_ctx(llc);
 
-	if (llcx)
-		llcx->boosted_queued_ns = now;
+	if (!llcx)
+		return;
+	llcx->boosted_queued_ns = now;
+	note_queued(llc, llcx, now);
 }
 
 static __always_inline bool look_for_boosted(u32 llc, struct llc_ctx *llcx, u64 now)

@@ -73,14 +73,17 @@ __noinline int search_overdue(s32 cpu, u64 now)
 {
 	u32 llc = llc_of(cpu);
 	struct llc_ctx *llcx = llc_ctx(llc);
+	bool boosted, background;
 	u64 swept;
 
 	if (dsq_waiting(pinned_dsq(cpu)))
 		sweep_queue(pinned_dsq(cpu), 1, now);
 	if (!llcx)
 		return 0;
-	look_for_boosted(llc, llcx, now);
-	if (!dsq_waiting(background_dsq(llc)))
+	boosted = look_for_boosted(llc, llcx, now);
+	background = dsq_waiting(background_dsq(llc));
+	forget_queued(llc, llcx, boosted || background, now);
+	if (!background)
 		return 0;
 	swept = llcx->swept_ns;
 	if (time_after_eq(now, swept + OVERDUE_SWEEP_NS) &&

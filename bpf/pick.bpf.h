@@ -134,14 +134,83 @@ static __always_inline bool try_cpu(s32 cpu, struct task_struct *p, struct task_
 	return true;
 }
 
-/* Preferred CPUs, best first. */
-static __always_inline bool try_preferred(struct task_struct *p, struct task_ctx *tctx, u32 terms,
-					  u64 now, struct pick *pick)
+/* What speaks against a preferred CPU: of two, whatever is largest counts. */
+enum against {
+	AGAINST_NOTHING = 0,
+	AGAINST_PREEMPTS = 1, /* a task of a lower class */
+	AGAINST_TROUBLED = 2,
+	AGAINST_SHARED_CORE = 4, /* with a launcher */
+	AGAINST_ALL = 7,
+};
+
+/*
+ * The preferred CPU with the least against it for boosted @p, the first in the list of those:
+ * its number, and what speaks against it << 16; -1: none. CPUs where a launcher is expected back
+ * are left out if @not_home. A global function: see search_overdue().
+ */
+__noinline s32 best_preferred(struct task_struct *p __arg_trusted, u32 class, bool not_home, u64 now)
+{
+	const struct cpumask *allowed = p->cpus_ptr, *idle = scx_bpf_get_idle_cpumask();
+	/* Less cannot be hoped for. */
+	u32 enough = bpf_cpumask_intersects(idle, allowed) ? AGAINST_NOTHING : AGAINST_PREEMPTS;
+	u32 least = AGAINST_ALL + 1, i;
+	s32 best = -1;
+
+	bpf_for (i, 0, preferred.nr) {
+		s32 cpu = preferred.cpus[i & (GPUAWARE_MAX_CPUS - 1)];
+		struct cpu_ctx *cctx = cpu_ctx(cpu);
+		u32 against = AGAINST_NOTHING;
+
+		if (!cctx || !bpf_cpumask_test_cpu(cpu, allowed))
+			continue;
+		if (!bpf_cpumask_test_cpu(cpu, idle)) {
+			if (cctx->claimed_by || !may_preempt(cctx, class, now))
+				continue;
+			against = AGAINST_PREEMPTS;
+		}
+		if (not_home && is_home(cctx, now))
+			continue;
+		if (core_is_taken(cpu))
+			against |= AGAINST_SHARED_CORE;
+		if (is_troubled(cpu, cctx, now))
+			against |= AGAINST_TROUBLED;
+		if (against >= least)
+			continue;
+		least = against;
+		best = cpu | against << 16;
+		if (against <= enough)
+			break;
+	}
+	scx_bpf_put_idle_cpumask(idle);
+	return best;
+}
+
+/* Takes @best, as best_preferred() found it, if no more than @most speaks against it. */
+static __always_inline bool try_best(s32 best, u32 most, struct task_struct *p,
+				     struct task_ctx *tctx, u64 now, struct pick *pick)
+{
+	u32 against = (u32)best >> 16;
+
+	return best >= 0 && against <= most &&
+	       try_cpu(best & 0xffff, p, tctx, against & AGAINST_PREEMPTS ? 0 : PICK_IDLE, now,
+		       pick);
+}
+
+/*
+ * Takes the preferred CPU with the least against it. Another wakeup may have taken that first: then
+ * the next.
+ */
+static __always_inline bool try_preferred(struct task_struct *p, struct task_ctx *tctx, u64 now,
+					  struct pick *pick)
 {
 	u32 i;
 
-	bpf_for (i, 0, preferred.nr) {
-		if (try_cpu(preferred.cpus[i & (GPUAWARE_MAX_CPUS - 1)], p, tctx, terms, now, pick))
+	bpf_for (i, 0, 3) {
+		s32 best = best_preferred(p, tctx->run_as, false, now);
+
+		if (best < 0)
+			return false;
+		if (try_best(best, AGAINST_ALL, p, tctx, now, pick))
 			return true;
 	}
 	return false;
@@ -207,8 +276,7 @@ static __always_inline bool try_any(struct task_struct *p, struct task_ctx *tctx
 
 /*
  * The CPU for launcher @p that last ran on @prev_cpu. In order: its previous CPU if that is
- * preferred (warm cache), idle preferred CPUs on free cores, preferred CPUs that run a lower class
- * on free cores, the same without regard to interrupts, then to cores, its previous CPU after a
+ * preferred (warm cache), the preferred CPU with the least against it, its previous CPU after a
  * kernel thread, any CPU that is idle or runs a lower class.
  */
 static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct task_ctx *tctx,
@@ -225,10 +293,7 @@ static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct
 	}
 	if (is_preferred(prev_cpu) && try_cpu(prev_cpu, p, tctx, good, now, &pick))
 		return pick;
-	if (!try_preferred(p, tctx, good | PICK_IDLE, now, &pick) &&
-	    !try_preferred(p, tctx, good, now, &pick) &&
-	    !try_preferred(p, tctx, PICK_FREE_CORE, now, &pick) &&
-	    !try_preferred(p, tctx, 0, now, &pick) && !try_after_kthread(prev_cpu, p, tctx, &pick))
+	if (!try_preferred(p, tctx, now, &pick) && !try_after_kthread(prev_cpu, p, tctx, &pick))
 		try_any(p, tctx, now, &pick);
 	return pick;
 }
@@ -393,7 +458,7 @@ static __always_inline struct pick pick_handoff_cpu(struct task_struct *p, struc
 {
 	const u32 good = PICK_FREE_CORE | PICK_UNTROUBLED | PICK_NOT_HOME;
 	struct pick pick = {.cpu = -1, .allowed = p->cpus_ptr};
-	s32 cpu;
+	s32 cpu, best;
 
 	if (is_pinned(p)) {
 		try_cpu(prev_cpu, p, tctx, 0, now, &pick);
@@ -401,10 +466,11 @@ static __always_inline struct pick pick_handoff_cpu(struct task_struct *p, struc
 	}
 	if (is_preferred(prev_cpu) && try_cpu(prev_cpu, p, tctx, good, now, &pick))
 		return pick;
-	if (try_preferred(p, tctx, good | PICK_IDLE, now, &pick) ||
+	best = best_preferred(p, tctx->run_as, true, now);
+	if (try_best(best, AGAINST_NOTHING, p, tctx, now, &pick) ||
 	    try_cpu(prev_cpu, p, tctx, PICK_UNTROUBLED | PICK_NOT_HOME | PICK_IDLE, now, &pick) ||
 	    try_other_idle(p, tctx, prev_cpu, now, &pick) ||
-	    try_preferred(p, tctx, good, now, &pick) ||
+	    try_best(best, AGAINST_PREEMPTS, p, tctx, now, &pick) ||
 	    try_cpu(prev_cpu, p, tctx, PICK_NOT_HOME, now, &pick))
 		return pick;
 	bpf_for (cpu, 0, nr_cpu_ids) {

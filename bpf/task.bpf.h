@@ -120,6 +120,7 @@ struct llc_ctx {
 	u64 handoff_served_ns; /* since when handoff waits */
 	u64 swept_ns;	       /* when the background queue was last searched for overdue tasks */
 	u64 boosted_queued_ns; /* see boosted_wait() */
+	u64 queued_ns;	       /* see note_queued() */
 };
 
 struct {
