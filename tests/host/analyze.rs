@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Instant;
 
-use nix::fcntl::{FcntlArg, fcntl};
-use scx_gpuaware::trace::export::{self, Format};
-use scx_gpuaware::trace::schema::{
+use gpuaware_trace::export::{self, Format};
+use gpuaware_trace::schema::{
     Comm, End, EndedBy, Header, Kind, Launches, Name, Reason, Record, VERSION,
 };
+use nix::fcntl::{FcntlArg, fcntl};
 
 use crate::process::{code, scx_gpuaware};
 
