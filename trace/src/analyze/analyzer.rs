@@ -389,11 +389,12 @@ impl Analyzer {
         self.pairs.remove_entry(&key)
     }
 
-    /// The name of a thread, or of a process by its main thread or any other.
+    /// The name of a thread, or of a process by its main thread, else the one with the lowest id.
     pub fn name_of(&self, key: i32, names: &Names) -> String {
-        let main = self.all_threads().find(|&(tid, _)| tid == key);
-        let any = || self.all_threads().find(|(_, thread)| thread.tgid == key);
-        main.or_else(any).map_or_else(String::new, |(_, thread)| {
+        let threads = self.all_threads();
+        let named = threads.filter(|&(tid, thread)| tid == key || thread.tgid == key);
+        let nearest = named.min_by_key(|&(tid, _)| (tid != key, tid));
+        nearest.map_or_else(String::new, |(_, thread)| {
             names.text(thread.comm).to_owned()
         })
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::schema::Comm;
+use crate::schema::{Comm, Name};
 
 fn outcome(launches: Launches) -> Outcome {
     let mut thread = Thread::nobody();
@@ -50,6 +50,66 @@ fn outcome(launches: Launches) -> Outcome {
         lost_irqs: 0,
         command: None,
     }
+}
+
+/// Every table has rows, one more than the text shows.
+fn busy() -> Outcome {
+    let mut outcome = outcome(Launches::Sampled {
+        window_ns: 10_000_000,
+        period_ns: 1_000_000_000,
+    });
+    let first = outcome.threads[0].clone();
+    outcome.threads = (1..=MOST_ROWS as u64 + 1)
+        .map(|at| {
+            let mut thread = first.clone();
+            let counters = &mut thread.counters;
+            (thread.tid, thread.threads) = (at as i32, 1 + at % 2);
+            (counters.launches, counters.graph_launches) = (at * 10 % 70, at % 3);
+            (counters.on_cpu_ns, counters.asleep_ns) = (at * 1_234_567, at * 99);
+            (counters.wakeup_wait_ns, counters.syncs) = (at * 1_000, at);
+            (counters.intervals_calm, counters.intervals_disturbed) = (at * 9, at % 4);
+            (counters.interval_preempted_ns, counters.hard_irq_ns) = (at % 5 * 777, at * 31);
+            thread.histograms.wakeup_wait.buckets[(at % 30) as usize] = 3;
+            thread.histograms.interval_calm.buckets[(at % 24) as usize] = 5;
+            thread
+        })
+        .collect();
+    let kinds = [Kind::HardIrq, Kind::SoftIrq, Kind::VectorIrq];
+    for at in 1..=MOST_ROWS as u64 + 1 {
+        let comm = format!("hog-{at}");
+        outcome.irqs.push(IrqTotal {
+            kind: kinds[(at % 3) as usize],
+            number: at as u32,
+            name: Name::new(&comm),
+            count: at * 3,
+            self_ns: at * 54_321,
+            worst_ns: at * 4_321,
+        });
+        outcome.preemptors.push(PreemptorTotal {
+            victim_tgid: 10,
+            comm: Comm::new(&comm),
+            count: at,
+            ns: at * 65_432,
+        });
+    }
+    (outcome.lost_irqs, outcome.lost_preemptors) = (3, 4);
+    outcome
+}
+
+#[test]
+fn text_and_json_are_to_the_letter_what_they_were() {
+    let mut busy = busy();
+    let mut found = text(&busy);
+    busy.threads.truncate(1);
+    busy.irqs.truncate(2);
+    busy.preemptors.truncate(2);
+    for line in json(&busy).unwrap().lines() {
+        // Buckets.
+        if line.trim().trim_end_matches(',').parse::<u64>().is_err() {
+            found += &format!("{line}\n");
+        }
+    }
+    assert!(found == include_str!("busy.txt"), "{found}");
 }
 
 #[test]
