@@ -22,6 +22,19 @@ pub struct Bar {
     pub colour: usize,
 }
 
+impl Bar {
+    /// One without an interval.
+    pub fn new(name: &str, value: f64, text: String, colour: usize) -> Self {
+        Self {
+            name: name.to_owned(),
+            value,
+            interval: None,
+            text,
+            colour,
+        }
+    }
+}
+
 /// All bars on one scale; empty without one.
 pub fn chart(label: &str, bars: &[Bar]) -> String {
     let ends = bars.iter().map(|bar| {

@@ -6,8 +6,9 @@ use std::fmt::Write;
 use super::bars::{self, Bar};
 use super::model::Report;
 use super::table::escape;
-use super::words::{short, time_us};
+use super::words::{short, time_ms, time_us};
 use super::{chart, sections};
+use crate::analyze::compare::{Arm, Cell, Estimate};
 use crate::analyze::figures::Analysis;
 
 const STYLE: &str = include_str!("page.css");
@@ -73,29 +74,19 @@ fn cards(cards: &str) -> String {
 
 /// One chart for each figure that can be told of two arms at least.
 fn compared(report: &Report) -> String {
-    let Some(comparison) = &report.comparison else {
-        return String::new();
-    };
     let mut all = String::new();
-    for row in &comparison.rows {
-        let bars: Vec<Bar> = comparison
-            .arms
-            .iter()
-            .zip(&row.arms)
-            .enumerate()
-            .filter_map(|(at, (arm, cell))| {
-                let figure = cell.as_ref()?.figure;
-                Some(Bar {
-                    name: arm.label.clone(),
-                    value: figure.value,
-                    interval: figure.interval,
-                    text: short(figure.value),
-                    colour: at % COLOURS,
-                })
-            })
-            .collect();
-        if bars.len() > 1 {
-            card(&mut all, row.name, &bars::chart(row.name, &bars));
+    if let Some(comparison) = &report.comparison {
+        let arms = || comparison.arms.iter().enumerate();
+        for row in &comparison.rows {
+            let bar = |((at, arm), cell): ((usize, &Arm), &Option<Cell>)| {
+                let Estimate { value, interval } = cell.as_ref()?.figure;
+                let bar = Bar::new(&arm.label, value, short(value), at % COLOURS);
+                Some(Bar { interval, ..bar })
+            };
+            let bars: Vec<Bar> = arms().zip(&row.arms).filter_map(bar).collect();
+            if bars.len() > 1 {
+                card(&mut all, row.name, &bars::chart(row.name, &bars));
+            }
         }
     }
     cards(&all)
@@ -106,54 +97,35 @@ fn pictures(file: &Analysis) -> String {
     if let Some(busiest) = &file.study.busiest {
         card(&mut all, "Launch intervals", &chart::intervals(busiest));
     }
-    card(
-        &mut all,
-        "Launches and switches",
-        &chart::launches(&file.timeline),
-    );
+    let launches = chart::launches(&file.timeline);
+    card(&mut all, "Launches and switches", &launches);
     card(&mut all, "Time lost", &chart::lost(&file.timeline));
-    let stolen: Vec<Bar> = file
-        .ours
-        .stolen
-        .iter()
-        .map(|row| Bar {
-            name: row.cause.words().to_owned(),
-            value: row.total_ms,
-            interval: None,
-            text: time_us(row.total_ms * 1e3),
-            colour: row.cause as usize % COLOURS,
-        })
-        .collect();
-    let title = "Time in launch intervals that was not computing";
-    card(&mut all, title, &bars::chart(title, &stolen));
-    let irqs: Vec<Bar> = file
-        .study
-        .irqs
-        .iter()
-        .take(10)
-        .map(|row| Bar {
-            name: row.name.clone(),
-            value: row.total_us,
-            interval: None,
-            text: time_us(row.total_us),
-            colour: row.kind as usize + 3,
-        })
-        .collect();
-    let title = "Interrupts, total time";
-    card(&mut all, title, &bars::chart(title, &irqs));
-    let preemptors: Vec<Bar> = file
-        .ours
-        .preemptors
-        .iter()
-        .map(|row| Bar {
-            name: row.comm.clone(),
-            value: row.total_ms,
-            interval: None,
-            text: format!("{} in {}", time_us(row.total_ms * 1e3), row.times),
-            colour: 1,
-        })
-        .collect();
-    let title = "Who preempted";
-    card(&mut all, title, &bars::chart(title, &preemptors));
+    let stolen = file.ours.stolen.iter().map(|row| {
+        let colour = row.cause as usize % COLOURS;
+        Bar::new(
+            row.cause.words(),
+            row.total_ms,
+            time_ms(row.total_ms),
+            colour,
+        )
+    });
+    let irqs = file.study.irqs.iter().take(10).map(|row| {
+        let colour = row.kind as usize + 3;
+        Bar::new(&row.name, row.total_us, time_us(row.total_us), colour)
+    });
+    let preemptors = file.ours.preemptors.iter().map(|row| {
+        let text = format!("{} in {}", time_ms(row.total_ms), row.times);
+        Bar::new(&row.comm, row.total_ms, text, 1)
+    });
+    for (title, bars) in [
+        (
+            "Time in launch intervals that was not computing",
+            stolen.collect::<Vec<_>>(),
+        ),
+        ("Interrupts, total time", irqs.collect()),
+        ("Who preempted", preemptors.collect()),
+    ] {
+        card(&mut all, title, &bars::chart(title, &bars));
+    }
     cards(&all)
 }

@@ -2,8 +2,10 @@
 //! Tables of one file with our definitions: rates, off-CPU split, latencies, stolen time, preemptors.
 
 use super::table::Section;
-use super::words::{NONE, count, count_or_estimate, durations, or_none, percent, short, time_us};
-use crate::analyze::figures::{Analysis, LostRow, Rates};
+use super::words::{
+    count, count_or_estimate, of_spread, or_none, percent, short, time_ms, time_us,
+};
+use crate::analyze::figures::{Analysis, Rates, ThreadRow};
 
 pub fn sections(file: &Analysis) -> Vec<Section> {
     let mut sections = vec![rates(file), lost(file), latencies(file), stolen(file)];
@@ -17,20 +19,29 @@ pub fn sections(file: &Analysis) -> Vec<Section> {
 
 fn rates(file: &Analysis) -> Section {
     let ours = &file.ours;
-    let mut section = Section::new(
+    let about = match ours.launches_estimate {
+        Some(_) => "~",
+        None => "",
+    };
+    let units = [("second", &ours.per_second), ("token", &ours.per_token)];
+    let known = |(name, rates): (&'static str, &Option<Rates>)| Some((name, (*rates)?));
+    let section = Section::of(
         "Per second and per token",
+        units.into_iter().filter_map(known),
         &[
-            "each",
-            "launches",
-            "switches",
-            "preemptions",
-            "hard IRQs",
-            "soft IRQs",
-            "IRQ µs",
-            "waiting µs",
+            ("each", &|&(name, _)| name.to_owned()),
+            ("launches", &|(_, each)| {
+                format!("{about}{}", short(each.launches))
+            }),
+            ("switches", &|(_, each)| short(each.switches)),
+            ("preemptions", &|(_, each)| or_none(each.preemptions, short)),
+            ("hard IRQs", &|(_, each)| short(each.hard_irqs)),
+            ("soft IRQs", &|(_, each)| short(each.soft_irqs)),
+            ("IRQ µs", &|(_, each)| short(each.irq_us)),
+            ("waiting µs", &|(_, each)| or_none(each.waiting_us, short)),
         ],
-    );
-    section.notes.push(format!(
+    )
+    .note(format!(
         "a switch here is an off and its on; {} launches recorded of {} threads{}{}",
         count(ours.launches),
         count(ours.launching_threads),
@@ -46,197 +57,134 @@ fn rates(file: &Analysis) -> Section {
             ),
         }
     ));
-    if ours.per_token.is_none() {
-        section
-            .notes
-            .push("per token: give --tokens or --tokens-per-second".to_owned());
+    match ours.per_token {
+        Some(_) => section,
+        None => section.note("per token: give --tokens or --tokens-per-second"),
     }
-    let about = if ours.launches_estimate.is_some() {
-        "~"
-    } else {
-        ""
-    };
-    let row = |name: &str, rates: &Rates| {
-        [
-            name.to_owned(),
-            format!("{about}{}", short(rates.launches)),
-            short(rates.switches),
-            or_none(rates.preemptions, short),
-            short(rates.hard_irqs),
-            short(rates.soft_irqs),
-            short(rates.irq_us),
-            or_none(rates.waiting_us, short),
-        ]
-    };
-    for (name, rates) in [("second", &ours.per_second), ("token", &ours.per_token)] {
-        if let Some(rates) = rates {
-            section.row(row(name, rates));
-        }
-    }
-    section
 }
 
 fn lost(file: &Analysis) -> Section {
-    let mut section = Section::new(
+    Section::of(
         "Off the CPU, and interrupted: launching threads",
-        &["cause", "times", "total", "ms per s", "share of its kind"],
+        file.ours.off_cpu.iter().chain(&file.ours.stolen_by_irqs),
+        &[
+            ("cause", &|row| row.cause.words().to_owned()),
+            ("times", &|row| count(row.times)),
+            ("total", &|row| time_ms(row.total_ms)),
+            ("ms per s", &|row| or_none(row.ms_per_s, short)),
+            ("share of its kind", &|row| percent(row.share_percent)),
+        ],
     )
-    .note("the sum over all launching threads; interrupts without what is nested in them");
-    let row = |row: &LostRow| {
-        [
-            row.cause.words().to_owned(),
-            count(row.times),
-            time_us(row.total_ms * 1e3),
-            or_none(row.ms_per_s, short),
-            percent(row.share_percent),
-        ]
-    };
-    for lost in file.ours.off_cpu.iter().chain(&file.ours.stolen_by_irqs) {
-        section.row(row(lost));
-    }
-    section
+    .note("the sum over all launching threads; interrupts without what is nested in them")
 }
 
 fn latencies(file: &Analysis) -> Section {
-    let mut section = Section::new(
-        "Run-queue latency",
-        &["", "times", "P50", "P90", "P99", "max"],
-    );
-    for (name, summary) in [
+    let rows = [
         ("from wakeup to running", &file.ours.run_queue_latency),
         ("preempted, until running again", &file.ours.preempted_for),
-    ] {
-        let [p50, p90, p99, max] = durations(summary.as_ref());
-        let times = or_none(summary.as_ref(), |summary| count(summary.count));
-        section.row([name.to_owned(), times, p50, p90, p99, max]);
-    }
-    section
+    ];
+    Section::of(
+        "Run-queue latency",
+        rows,
+        &[
+            ("", &|&(name, _)| name.to_owned()),
+            ("times", &|(_, all)| {
+                or_none(all.as_ref(), |all| count(all.count))
+            }),
+            ("P50", &|(_, all)| of_spread(all, |all| all.p50_us)),
+            ("P90", &|(_, all)| of_spread(all, |all| all.p90_us)),
+            ("P99", &|(_, all)| of_spread(all, |all| all.p99_us)),
+            ("max", &|(_, all)| of_spread(all, |all| all.max_us)),
+        ],
+    )
 }
 
 fn stolen(file: &Analysis) -> Section {
-    let mut section = Section::new(
+    Section::of(
         "Time stolen in launch intervals, each from one launch of a thread to its next",
+        &file.ours.stolen,
         &[
-            "cause",
-            "intervals hit",
-            "share",
-            "total",
-            "of their time",
-            "mean of all",
-            "P99 of hit",
-            "max",
+            ("cause", &|row| row.cause.words().to_owned()),
+            ("intervals hit", &|row| count(row.intervals_hit)),
+            ("share", &|row| percent(row.hit_percent)),
+            ("total", &|row| time_ms(row.total_ms)),
+            ("of their time", &|row| percent(row.time_percent)),
+            ("mean of all", &|row| time_us(row.mean_us)),
+            ("P99 of hit", &|row| time_us(row.p99_of_hit_us)),
+            ("max", &|row| time_us(row.max_us)),
         ],
-    );
-    section
-        .notes
-        .push(format!("{} intervals", count(file.ours.intervals)));
-    for row in &file.ours.stolen {
-        section.row([
-            row.cause.words().to_owned(),
-            count(row.intervals_hit),
-            percent(row.hit_percent),
-            time_us(row.total_ms * 1e3),
-            percent(row.time_percent),
-            time_us(row.mean_us),
-            time_us(row.p99_of_hit_us),
-            time_us(row.max_us),
-        ]);
-    }
-    section
+    )
+    .note(format!("{} intervals", count(file.ours.intervals)))
 }
 
 fn preemptors(file: &Analysis) -> Section {
-    let mut section = Section::new(
+    Section::of(
         "Who preempted launching threads",
-        &["thread", "times", "until it ran again", "share"],
-    );
-    for row in &file.ours.preemptors {
-        section.row([
-            row.comm.clone(),
-            count(row.times),
-            time_us(row.total_ms * 1e3),
-            percent(row.share_percent),
-        ]);
-    }
-    section
+        &file.ours.preemptors,
+        &[
+            ("thread", &|row| row.comm.clone()),
+            ("times", &|row| count(row.times)),
+            ("until it ran again", &|row| time_ms(row.total_ms)),
+            ("share", &|row| percent(row.share_percent)),
+        ],
+    )
 }
 
 fn give_back(file: &Analysis) -> Section {
     let give = &file.ours.give_back;
-    let mut section = Section::new(
-        "Lost time, and who could give it back at most",
-        &["", "total", "share of lost"],
-    );
-    let lost = give.lost_ms;
     let share = |part: Option<f64>| {
-        let share = part.zip(lost).filter(|&(_, lost)| lost > 0.0);
+        let share = part.zip(give.lost_ms).filter(|&(_, lost)| lost > 0.0);
         or_none(share, |(part, lost)| percent(part / lost * 100.0))
     };
-    let ms = |value: Option<f64>| or_none(value, |ms| time_us(ms * 1e3));
-    let placement = Some(give.by_placement_ms);
-    for (name, value) in [
+    let rows = [
         (
             "a scheduler: preempted, or woken and waiting",
             give.by_scheduling_ms,
         ),
         (
             "placement of interrupts and threads: interrupted",
-            placement,
+            Some(give.by_placement_ms),
         ),
         ("the program itself: yielded", give.by_program_ms),
-        ("together", lost),
-    ] {
-        section.row([name.to_owned(), ms(value), share(value)]);
-    }
-    section.notes.push(match lost {
-        Some(_) => format!(
-            "scheduling could give back at most {} ms of each second",
-            or_none(give.at_most_ms_per_s, short)
-        ),
+        ("together", give.lost_ms),
+    ];
+    let most = or_none(give.at_most_ms_per_s, short);
+    Section::of(
+        "Lost time, and who could give it back at most",
+        rows,
+        &[
+            ("", &|&(name, _)| name.to_owned()),
+            ("total", &|&(_, ms)| or_none(ms, time_ms)),
+            ("share of lost", &|&(_, ms)| share(ms)),
+        ],
+    )
+    .note(match give.lost_ms {
+        Some(_) => format!("scheduling could give back at most {most} ms of each second"),
         None => format!(
-            "the trace does not say why threads were off their CPUs: at most all of it, {} ms of each second",
-            or_none(give.at_most_ms_per_s, short)
+            "the trace does not say why threads were off their CPUs: at most all of it, {most} ms of each second"
         ),
-    });
-    section
+    })
 }
 
 fn threads(file: &Analysis) -> Section {
-    let mut section = Section::new(
+    let in_syncs = |row: &ThreadRow, ms| or_none((row.syncs > 0).then_some(ms), time_ms);
+    Section::of(
         "Threads that launch",
+        &file.ours.threads,
         &[
-            "thread",
-            "launches",
-            "preempted",
-            "waiting",
-            "interrupted",
-            "otherwise off",
-            "syncs",
-            "in them",
-            "of that off",
+            ("thread", &|row| {
+                format!("{} {}/{}", row.comm, row.tgid, row.tid)
+            }),
+            ("launches", &|row| {
+                count_or_estimate(row.launches, row.launches_estimate)
+            }),
+            ("preempted", &|row| time_ms(row.preempted_ms)),
+            ("waiting", &|row| time_ms(row.waiting_ms)),
+            ("interrupted", &|row| time_ms(row.irq_ms)),
+            ("otherwise off", &|row| time_ms(row.other_off_ms)),
+            ("syncs", &|row| count(row.syncs)),
+            ("in them", &|row| in_syncs(row, row.sync_ms)),
+            ("of that off", &|row| in_syncs(row, row.sync_off_ms)),
         ],
-    );
-    for row in &file.ours.threads {
-        let ms = |ms: f64| time_us(ms * 1e3);
-        section.row([
-            format!("{} {}/{}", row.comm, row.tgid, row.tid),
-            count_or_estimate(row.launches, row.launches_estimate),
-            ms(row.preempted_ms),
-            ms(row.waiting_ms),
-            ms(row.irq_ms),
-            ms(row.other_off_ms),
-            count(row.syncs),
-            if row.syncs > 0 {
-                ms(row.sync_ms)
-            } else {
-                NONE.to_owned()
-            },
-            if row.syncs > 0 {
-                ms(row.sync_off_ms)
-            } else {
-                NONE.to_owned()
-            },
-        ]);
-    }
-    section
+    )
 }

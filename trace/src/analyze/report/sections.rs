@@ -4,7 +4,7 @@
 
 use super::model::Report;
 use super::table::Section;
-use super::words::{bytes, count, count_or_estimate, estimate, fixed, or_none, time_us};
+use super::words::{bytes, count, count_or_estimate, estimate, fixed, or_none, ratio, time_us};
 use super::{ours, study};
 use crate::analyze::compare::{Comparison, DrawnFrom, Estimate, SCHED_PER_1K};
 use crate::analyze::figures::Analysis;
@@ -15,7 +15,7 @@ pub fn all(report: &Report, details: bool) -> Vec<Section> {
     sections.extend(report.comparison.as_ref().map(comparison));
     sections.extend(report.comparison.as_ref().map(mitigation));
     for file in &report.files {
-        sections.extend(trust(file));
+        sections.push(trust(file));
     }
     if details {
         for file in &report.files {
@@ -26,95 +26,80 @@ pub fn all(report: &Report, details: bool) -> Vec<Section> {
 }
 
 fn overview(report: &Report) -> Section {
-    let mut section = Section::new(
+    let slowdown = |file: &Analysis| {
+        let comparison = report.comparison.as_ref()?;
+        let mut arms = comparison.arms.iter();
+        let at = arms.position(|arm| arm.label == file.source.label)?;
+        comparison.slowdown_percent[at]
+    };
+    Section::of(
         "RQ3: what neighbours do, the studies' figures",
+        &report.files,
         &[
-            "file",
-            "launches",
-            "Sched/1K",
-            "Soft IRQ/1K",
-            "Hard IRQ/1K",
-            "IRQ time",
-            "runtime",
-            "tok/s",
-            "slowdown",
-        ],
-    );
-    for file in &report.files {
-        let study = &file.study;
-        let slowdown = report.comparison.as_ref().and_then(|comparison| {
-            let at = comparison
-                .arms
-                .iter()
-                .position(|arm| arm.label == file.source.label)?;
-            comparison.slowdown_percent[at]
-        });
-        let ratio = |value| or_none(value, |value| fixed(value, 1));
-        section.row([
-            file.source.label.clone(),
-            count_or_estimate(study.launches, study.launches_estimate),
-            ratio(study.sched_per_1k),
-            ratio(study.soft_irq_per_1k),
-            ratio(study.hard_irq_per_1k),
-            format!("{} ms", fixed(study.irq_time_ms, 2)),
-            format!("{} s", fixed(file.source.duration_s, 2)),
-            or_none(file.ours.tokens_per_s, |rate| fixed(rate, 2)),
-            or_none(slowdown, |slowdown| {
-                let interval = bracketed(slowdown.interval);
-                format!("{} %{interval}", fixed(slowdown.value, 1))
+            ("file", &|file| file.source.label.clone()),
+            ("launches", &|Analysis { study, .. }| {
+                count_or_estimate(study.launches, study.launches_estimate)
             }),
-        ]);
-    }
-    section
+            ("Sched/1K", &|file| ratio(file.study.sched_per_1k)),
+            ("Soft IRQ/1K", &|file| ratio(file.study.soft_irq_per_1k)),
+            ("Hard IRQ/1K", &|file| ratio(file.study.hard_irq_per_1k)),
+            ("IRQ time", &|file| {
+                format!("{} ms", fixed(file.study.irq_time_ms, 2))
+            }),
+            ("runtime", &|file| {
+                format!("{} s", fixed(file.source.duration_s, 2))
+            }),
+            ("tok/s", &|file| {
+                or_none(file.ours.tokens_per_s, |rate| fixed(rate, 2))
+            }),
+            ("slowdown", &|file| percent_estimate(slowdown(file))),
+        ],
+    )
 }
 
-fn bracketed(interval: Option<[f64; 2]>) -> String {
-    interval.map_or_else(String::new, |[low, high]| {
-        format!(" [{}, {}]", fixed(low, 1), fixed(high, 1))
+/// A percentage with its interval.
+fn percent_estimate(estimate: Option<Estimate>) -> String {
+    or_none(estimate, |Estimate { value, interval }| {
+        let interval = interval.map_or_else(String::new, |[low, high]| {
+            format!(" [{}, {}]", fixed(low, 1), fixed(high, 1))
+        });
+        format!("{} %{interval}", fixed(value, 1))
     })
 }
 
-fn trust(file: &Analysis) -> Option<Section> {
+fn trust(file: &Analysis) -> Section {
     let source = &file.source;
-    let mut section = Section::new(&format!("{}: {}", source.label, source.file), &[]);
-    let made = [
-        source
-            .scheduler
-            .as_ref()
-            .map(|name| format!("scheduler {name}")),
-        source.kernel.as_ref().map(|name| format!("kernel {name}")),
-        source.target.as_ref().map(|name| format!("of {name}")),
-    ];
     let mut line = format!(
         "{}, {} events in {}",
         bytes(source.bytes),
         count(source.events),
         time_us(source.duration_s * 1e6)
     );
-    for part in made.into_iter().flatten() {
-        line += &format!(", {part}");
+    for (what, name) in [
+        ("scheduler", &source.scheduler),
+        ("kernel", &source.kernel),
+        ("of", &source.target),
+    ] {
+        if let Some(name) = name {
+            line += &format!(", {what} {name}");
+        }
     }
-    section.notes.push(line);
+    let mut section = Section::new(&format!("{}: {}", source.label, source.file), &[]).note(line);
     section.notes.extend(source.remarks.iter().cloned());
-    Some(section)
+    section
 }
 
 fn comparison(comparison: &Comparison) -> Section {
     let mut columns = vec![""];
     columns.extend(comparison.arms.iter().map(|arm| arm.label.as_str()));
-    let mut section = Section::new("Beside one another", &columns);
-    section.notes.push(format!(
+    let mut section = Section::new("Beside one another", &columns).note(format!(
         "× {}: 95 % bootstrap intervals in brackets; = the interval leaves no difference shown",
         comparison.arms[0].label
     ));
-    if comparison
-        .arms
-        .iter()
-        .any(|arm| arm.drawn_from == DrawnFrom::Slices)
-    {
-        section.notes.push(
-            "fewer than 3 files of a label: its intervals are drawn from stretches of one run and say nothing about other runs"
-                .to_owned(),
+    let mut arms = comparison.arms.iter();
+    if arms.any(|arm| arm.drawn_from == DrawnFrom::Slices) {
+        section = section.note(
+            "fewer than 3 files of a label: its intervals are drawn from stretches of one run and say nothing about other runs",
         );
     }
     for row in &comparison.rows {
@@ -137,24 +122,28 @@ fn comparison(comparison: &Comparison) -> Section {
 /// The studies' question whether a measure helps: the first label is without it.
 fn mitigation(comparison: &Comparison) -> Section {
     let baseline = &comparison.arms[0].label;
-    let mut section = Section::new(
-        &format!("RQ4: what is won, if {baseline} is the noise without a measure against it"),
-        &["", "Sched/1K, reduction", "tok/s, improvement"],
-    );
     let sched = comparison.rows.iter().find(|row| row.name == SCHED_PER_1K);
-    for (at, arm) in comparison.arms.iter().enumerate().skip(1) {
-        let times = sched.and_then(|row| row.arms[at]?.times_baseline);
-        let reduction = times.map(|times| negated(&times, |times| (1.0 - times) * 100.0));
-        let slowdown = comparison.slowdown_percent[at];
-        let improvement = slowdown.map(|slowdown| negated(&slowdown, |percent| -percent));
-        let cell = |change: Option<Estimate>| {
-            or_none(change, |change| {
-                format!("{} %{}", fixed(change.value, 1), bracketed(change.interval))
-            })
-        };
-        section.row([arm.label.clone(), cell(reduction), cell(improvement)]);
-    }
-    section
+    let reduction = |at: usize| {
+        let times = sched?.arms[at]?.times_baseline?;
+        Some(negated(&times, |times| (1.0 - times) * 100.0))
+    };
+    let improvement = |at: usize| {
+        let slowdown = comparison.slowdown_percent[at]?;
+        Some(negated(&slowdown, |percent| -percent))
+    };
+    Section::of(
+        &format!("RQ4: what is won, if {baseline} is the noise without a measure against it"),
+        1..comparison.arms.len(),
+        &[
+            ("", &|&at| comparison.arms[at].label.clone()),
+            ("Sched/1K, reduction", &|&at| {
+                percent_estimate(reduction(at))
+            }),
+            ("tok/s, improvement", &|&at| {
+                percent_estimate(improvement(at))
+            }),
+        ],
+    )
 }
 
 /// `to` turns greater into smaller: the ends of the interval change places.

@@ -5,6 +5,9 @@ use std::fmt::Write;
 
 use crate::printable::printable;
 
+/// A column: its name, and how its cell is made of what the row is about.
+pub type Column<'a, T> = (&'a str, &'a dyn Fn(&T) -> String);
+
 /// A table with what must be said about it. The first column is text, the others are figures.
 #[derive(Debug, Clone, Default)]
 pub struct Section {
@@ -24,13 +27,20 @@ impl Section {
         }
     }
 
-    pub fn note(mut self, text: &str) -> Self {
-        self.notes.push(text.to_owned());
-        self
+    /// A row for each of `rows`.
+    pub fn of<T>(title: &str, rows: impl IntoIterator<Item = T>, columns: &[Column<T>]) -> Self {
+        let cells = |row: T| columns.iter().map(|(_, cell)| cell(&row)).collect();
+        Self {
+            title: title.to_owned(),
+            notes: Vec::new(),
+            columns: columns.iter().map(|&(name, _)| name.to_owned()).collect(),
+            rows: rows.into_iter().map(cells).collect(),
+        }
     }
 
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.into());
+    pub fn note(mut self, text: impl Into<String>) -> Self {
+        self.notes.push(text.into());
+        self
     }
 
     /// Without what a name of a thread or file would do to a terminal.
@@ -138,11 +148,14 @@ pub fn escape(text: &str) -> String {
 mod tests {
     use super::*;
 
+    const TWO_TEXTS: [Column<(&str, &str)>; 2] = [
+        ("thread", &|row| row.0.to_owned()),
+        ("µs", &|row| row.1.to_owned()),
+    ];
+
     fn section() -> Section {
-        let mut section = Section::new("Bursts", &["thread", "µs"]).note("of <all>");
-        section.row(["a<b".to_owned(), "15.5 [1, 2]".to_owned()]);
-        section.row(["runcu".to_owned(), "3".to_owned()]);
-        section
+        let rows = [("a<b", "15.5 [1, 2]"), ("runcu", "3")];
+        Section::of("Bursts", rows, &TWO_TEXTS).note("of <all>")
     }
 
     #[test]
@@ -160,8 +173,8 @@ Bursts
 
     #[test]
     fn names_add_neither_lines_nor_escape_sequences() {
-        let mut section = Section::new("of a\x1b[2J", &["thread", "µs"]).note("of b\n");
-        section.row(["c\nd\u{9b}31m".to_owned(), "3".to_owned()]);
+        let rows = [("c\nd\u{9b}31m", "3")];
+        let section = Section::of("of a\x1b[2J", rows, &TWO_TEXTS).note("of b\n");
         let text = section.to_text();
         assert!(
             !text.contains(|c: char| c != '\n' && c.is_control()),

@@ -5,7 +5,7 @@ use crate::analyze::Summary;
 use crate::analyze::compare::Estimate;
 
 /// A missing figure.
-pub const NONE: &str = "–";
+const NONE: &str = "–";
 
 /// Digits in groups of three.
 pub fn count(value: u64) -> String {
@@ -94,15 +94,19 @@ pub fn percent(value: f64) -> String {
     }
 }
 
-/// Median, 90th and 99th percentile and maximum.
-pub fn durations(summary: Option<&Summary>) -> [String; 4] {
-    let of = |figure: fn(&Summary) -> f64| or_none(summary, |summary| time_us(figure(summary)));
-    [
-        of(|summary| summary.p50_us),
-        of(|summary| summary.p90_us),
-        of(|summary| summary.p99_us),
-        of(|summary| summary.max_us),
-    ]
+/// A ratio of the studies.
+pub fn ratio(value: Option<f64>) -> String {
+    or_none(value, |value| fixed(value, 1))
+}
+
+/// Milliseconds as a duration in its own unit.
+pub fn time_ms(ms: f64) -> String {
+    time_us(ms * 1e3)
+}
+
+/// A duration of a spread, such as its median.
+pub fn of_spread(spread: &Option<Summary>, figure: fn(&Summary) -> f64) -> String {
+    or_none(spread.as_ref(), |spread| time_us(figure(spread)))
 }
 
 #[cfg(test)]
