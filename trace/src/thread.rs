@@ -189,8 +189,8 @@ impl Histograms {
     }
 }
 
-/// One thread.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// One thread; by default a sum to add threads to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Thread {
     /// Its id; 0 for the sum of several that ended.
     pub tid: i32,
@@ -216,22 +216,6 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// A sum to add threads to.
-    pub fn nobody() -> Self {
-        Self {
-            tid: 0,
-            tgid: 0,
-            comm: Comm::default(),
-            threads: 0,
-            traced_ns: 0,
-            sampled_ns: 0,
-            ended: false,
-            counters: Counters::default(),
-            squared_launches: None,
-            histograms: Histograms::default(),
-        }
-    }
-
     /// Adds another thread: a sum has no TID.
     pub fn add(&mut self, other: &Self) {
         self.tid = 0;

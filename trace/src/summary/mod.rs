@@ -113,7 +113,7 @@ fn standard_error(thread: &Thread, windows: f64, fraction: f64) -> Option<f64> {
 
 /// All threads as one.
 fn total(threads: &[Thread]) -> Thread {
-    let mut total = Thread::nobody();
+    let mut total = Thread::default();
     for thread in threads {
         total.add(thread);
     }
@@ -245,103 +245,100 @@ fn lost(outcome: &Outcome) -> String {
     parts.join(", ")
 }
 
-fn threads(out: &mut String, outcome: &Outcome) {
-    let _ = writeln!(
-        out,
-        "\n{:<16} {:>8} {:>8}  {:>8} {:>8} {:>8} {:>8} {:>8}  {:>8} {:>8} {:>8}  {:>9} {:>8}",
-        "THREAD",
-        "TID",
-        "PID",
-        "on CPU",
-        "preempt.",
-        "yielded",
-        "asleep",
-        "wait",
-        "preempt.",
-        "yielded",
-        "blocked",
-        "wait p99<",
-        "IRQ"
-    );
-    let all = in_order(&outcome.threads);
-    for thread in all.iter().take(MOST_ROWS) {
-        let counters = &thread.counters;
-        let name = match thread.threads {
-            1 => printable(thread.comm.as_str()),
-            more => format!("{} (x{more})", printable(thread.comm.as_str())),
-        };
-        let _ = writeln!(
-            out,
-            "{name:<16} {:>8} {:>8}  {:>8} {:>8} {:>8} {:>8} {:>8}  {:>8} {:>8} {:>8}  {:>9} {:>8}",
-            thread.tid,
-            thread.tgid,
-            time(counters.on_cpu_ns),
-            time(counters.preempted_ns),
-            time(counters.yielded_ns),
-            time(counters.asleep_ns + counters.unknown_ns),
-            time(counters.wakeup_wait_ns),
-            counters.preempted,
-            counters.yielded,
-            counters.blocked,
-            bound(thread.histograms.wakeup_wait.bound_ns(0.99)),
-            time(counters.irq_ns()),
-        );
+/// What stands before a column, its name, its width, and how its cell is made of a row. Figures are on the right: a
+/// width below 0 is of text, on the left; of 0, the last one's.
+type Column<'a, T> = (&'a str, &'a str, isize, &'a dyn Fn(&T) -> String);
+
+/// The first rows, below an empty line and the names; how many more there are.
+fn table<T>(out: &mut String, rows: &[T], of_what: &str, columns: &[Column<T>]) {
+    let line = |cell: &dyn Fn(&Column<T>) -> String| {
+        let cells = columns.iter().map(|column| {
+            let &(before, _, width, _) = column;
+            let (cell, room) = (cell(column), width.unsigned_abs());
+            match width {
+                0.. => format!("{before}{cell:>room$}"),
+                _ => format!("{before}{cell:<room$}"),
+            }
+        });
+        cells.collect::<String>() + "\n"
+    };
+    *out += "\n";
+    *out += &line(&|&(_, name, ..)| name.to_owned());
+    for row in rows.iter().take(MOST_ROWS) {
+        *out += &line(&|(.., cell)| cell(row));
     }
-    rest(out, all.len(), "threads");
+    if rows.len() > MOST_ROWS {
+        let _ = writeln!(out, "… and {} more {of_what}", rows.len() - MOST_ROWS);
+    }
+}
+
+fn threads(out: &mut String, outcome: &Outcome) {
+    let name = |thread: &Thread| match thread.threads {
+        1 => printable(thread.comm.as_str()),
+        more => format!("{} (x{more})", printable(thread.comm.as_str())),
+    };
+    let p99 = |thread: &Thread| thread.histograms.wakeup_wait.bound_ns(0.99);
+    let rows = in_order(&outcome.threads);
+    let rows: Vec<_> = rows.into_iter().map(|it| (it, &it.counters)).collect();
+    let columns: [Column<(&Thread, &Counters)>; 13] = [
+        ("", "THREAD", -16, &|(it, _)| name(it)),
+        (" ", "TID", 8, &|(it, _)| it.tid.to_string()),
+        (" ", "PID", 8, &|(it, _)| it.tgid.to_string()),
+        ("  ", "on CPU", 8, &|(_, its)| time(its.on_cpu_ns)),
+        (" ", "preempt.", 8, &|(_, its)| time(its.preempted_ns)),
+        (" ", "yielded", 8, &|(_, its)| time(its.yielded_ns)),
+        (" ", "asleep", 8, &|(_, its)| {
+            time(its.asleep_ns + its.unknown_ns)
+        }),
+        (" ", "wait", 8, &|(_, its)| time(its.wakeup_wait_ns)),
+        ("  ", "preempt.", 8, &|(_, its)| its.preempted.to_string()),
+        (" ", "yielded", 8, &|(_, its)| its.yielded.to_string()),
+        (" ", "blocked", 8, &|(_, its)| its.blocked.to_string()),
+        ("  ", "wait p99<", 9, &|(it, _)| bound(p99(it))),
+        (" ", "IRQ", 8, &|(_, its)| time(its.irq_ns())),
+    ];
+    table(out, &rows, "threads", &columns);
 }
 
 fn launches(out: &mut String, outcome: &Outcome) {
-    let launching: Vec<_> = in_order(&outcome.threads)
-        .into_iter()
-        .filter(|thread| thread.counters.all_launches() > 0)
+    let launching = in_order(&outcome.threads).into_iter();
+    let launching = launching.filter(|thread| thread.counters.all_launches() > 0);
+    let rows: Vec<_> = launching
+        .map(|thread| (Row::new(thread, outcome), &thread.counters))
         .collect();
-    if launching.is_empty() {
+    if rows.is_empty() {
         let _ = writeln!(out, "\nNo launch was seen.");
         return;
     }
-    let _ = writeln!(
-        out,
-        "\n{:<16} {:>8}  {:>9} {:>7} {:>7} {:>20} {:>10}  {:>9} {:>9} {:>8}  lost between launches",
-        "LAUNCHER",
-        "TID",
-        "launches",
-        "graphs",
-        "syncs",
-        "all launches",
-        "sw/1K",
-        "calm p50<",
-        "dist.p50<",
-        "dist."
-    );
-    for thread in launching.iter().take(MOST_ROWS) {
-        let row = Row::new(thread, outcome);
-        let counters = &thread.counters;
-        let mark = if row.launches_estimate.is_some() {
-            "~"
-        } else {
-            ""
-        };
-        let rate = row.switches_per_1k_launches.unwrap_or_default();
-        let _ = writeln!(
-            out,
-            "{:<16} {:>8}  {:>9} {:>7} {:>7} {:>20} {:>10}  {:>9} {:>9} {:>8}  {}",
-            printable(thread.comm.as_str()),
-            thread.tid,
-            counters.launches,
-            counters.graph_launches,
-            counters.syncs,
-            all_launches(&row),
-            format!("{mark}{rate:.1}"),
-            bound(thread.histograms.interval_calm.bound_ns(0.5)),
-            bound(thread.histograms.interval_disturbed.bound_ns(0.5)),
-            share(
-                counters.intervals_disturbed,
-                counters.intervals_calm + counters.intervals_disturbed
-            ),
-            causes(counters),
-        );
-    }
-    rest(out, launching.len(), "launchers");
+    let per_1k = |row: &Row<'_>| {
+        let mark = row.launches_estimate.map_or("", |_| "~");
+        format!(
+            "{mark}{:.1}",
+            row.switches_per_1k_launches.unwrap_or_default()
+        )
+    };
+    let calm = |row: &Row<'_>| row.thread.histograms.interval_calm.bound_ns(0.5);
+    let disturbed = |row: &Row<'_>| row.thread.histograms.interval_disturbed.bound_ns(0.5);
+    let disturbed_share = |its: &Counters| {
+        let all = its.intervals_calm + its.intervals_disturbed;
+        share(its.intervals_disturbed, all)
+    };
+    let columns: [Column<(Row<'_>, &Counters)>; 11] = [
+        ("", "LAUNCHER", -16, &|(row, _)| {
+            printable(row.thread.comm.as_str())
+        }),
+        (" ", "TID", 8, &|(row, _)| row.thread.tid.to_string()),
+        ("  ", "launches", 9, &|(_, its)| its.launches.to_string()),
+        (" ", "graphs", 7, &|(_, its)| its.graph_launches.to_string()),
+        (" ", "syncs", 7, &|(_, its)| its.syncs.to_string()),
+        (" ", "all launches", 20, &|(row, _)| all_launches(row)),
+        (" ", "sw/1K", 10, &|(row, _)| per_1k(row)),
+        ("  ", "calm p50<", 9, &|(row, _)| bound(calm(row))),
+        (" ", "dist.p50<", 9, &|(row, _)| bound(disturbed(row))),
+        (" ", "dist.", 8, &|(_, its)| disturbed_share(its)),
+        ("  ", "lost between launches", 0, &|(_, its)| causes(its)),
+    ];
+    table(out, &rows, "launchers", &columns);
 }
 
 /// Counted, or estimated with its standard error.
@@ -377,66 +374,39 @@ fn causes(counters: &Counters) -> String {
 }
 
 fn irqs(out: &mut String, outcome: &Outcome) {
-    let all = irqs_in_order(outcome);
-    if all.is_empty() {
+    let rows = irqs_in_order(outcome);
+    if rows.is_empty() {
         return;
     }
-    let _ = writeln!(
-        out,
-        "\n{:<10} {:>6} {:<20} {:>9} {:>9} {:>9}",
-        "INTERRUPT", "number", "name", "count", "own time", "longest"
-    );
-    for irq in all.iter().take(MOST_ROWS) {
-        let _ = writeln!(
-            out,
-            "{:<10} {:>6} {:<20} {:>9} {:>9} {:>9}",
-            irq.kind.name(),
-            irq.number,
-            printable(irq.name.as_str()),
-            irq.count,
-            time(irq.self_ns),
-            time(irq.worst_ns),
-        );
-    }
-    rest(out, all.len(), "sorts of interrupts");
+    let columns: [Column<&IrqTotal>; 6] = [
+        ("", "INTERRUPT", -10, &|irq| irq.kind.name().to_owned()),
+        (" ", "number", 6, &|irq| irq.number.to_string()),
+        (" ", "name", -20, &|irq| printable(irq.name.as_str())),
+        (" ", "count", 9, &|irq| irq.count.to_string()),
+        (" ", "own time", 9, &|irq| time(irq.self_ns)),
+        (" ", "longest", 9, &|irq| time(irq.worst_ns)),
+    ];
+    table(out, &rows, "sorts of interrupts", &columns);
     if outcome.lost_irqs > 0 {
         let _ = writeln!(out, "{} interrupts without a name", outcome.lost_irqs);
     }
 }
 
 fn preemptors(out: &mut String, outcome: &Outcome) {
-    let all = preemptors_in_order(outcome);
-    if all.is_empty() {
+    let rows = preemptors_in_order(outcome);
+    if rows.is_empty() {
         return;
     }
-    let _ = writeln!(
-        out,
-        "\n{:<16} {:>8} {:>9} {:>9}",
-        "PREEMPTED BY", "victim", "times", "time"
-    );
-    for preemptor in all.iter().take(MOST_ROWS) {
-        let _ = writeln!(
-            out,
-            "{:<16} {:>8} {:>9} {:>9}",
-            printable(preemptor.comm.as_str()),
-            preemptor.victim_tgid,
-            preemptor.count,
-            time(preemptor.ns),
-        );
-    }
-    rest(out, all.len(), "preemptors");
-    if outcome.lost_preemptors > 0 {
-        let _ = writeln!(
-            out,
-            "{} preemptions without a name",
-            outcome.lost_preemptors
-        );
-    }
-}
-
-fn rest(out: &mut String, nr_rows: usize, of_what: &str) {
-    if nr_rows > MOST_ROWS {
-        let _ = writeln!(out, "… and {} more {of_what}", nr_rows - MOST_ROWS);
+    let columns: [Column<&PreemptorTotal>; 4] = [
+        ("", "PREEMPTED BY", -16, &|by| printable(by.comm.as_str())),
+        (" ", "victim", 8, &|by| by.victim_tgid.to_string()),
+        (" ", "times", 9, &|by| by.count.to_string()),
+        (" ", "time", 9, &|by| time(by.ns)),
+    ];
+    table(out, &rows, "preemptors", &columns);
+    let lost = outcome.lost_preemptors;
+    if lost > 0 {
+        let _ = writeln!(out, "{lost} preemptions without a name");
     }
 }
 

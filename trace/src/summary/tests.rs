@@ -7,10 +7,12 @@ use super::*;
 use crate::schema::{Comm, Name};
 
 fn outcome(launches: Launches) -> Outcome {
-    let mut thread = Thread::nobody();
-    thread.tid = 12;
-    thread.tgid = 10;
-    thread.threads = 1;
+    let mut thread = Thread {
+        tid: 12,
+        tgid: 10,
+        threads: 1,
+        ..Thread::default()
+    };
     (thread.traced_ns, thread.sampled_ns) = (2_000_000_000, 20_000_000);
     thread.comm = Comm::new("engine");
     thread.counters.launches = 500;
