@@ -5,12 +5,14 @@
 //! an [`End`]; a file without its end was cut short. A change that old readers would misread takes
 //! a new [`VERSION`]; a new kind, or a new column at the end, does not.
 
+mod cell;
 mod name;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+pub use cell::Cell;
 pub use name::Name;
 
 /// How much later an event may be known than it happened: an interrupt is known at its end.
@@ -21,126 +23,81 @@ pub const VERSION: u32 = 1;
 pub const CSV_HEADER_PREFIX: &str = "# scx_gpuaware trace ";
 /// A complete CSV file ends with this, followed by the [`End`] as JSON, on one line.
 pub const CSV_END_PREFIX: &str = "# end ";
-/// The columns of the CSV, in order: the fields of [`Record`].
-pub const COLUMNS: [&str; 29] = [
-    "time_ns",
-    "event",
-    "cpu",
-    "tid",
-    "tgid",
-    "comm",
-    "symbol",
-    "grid_x",
-    "grid_y",
-    "grid_z",
-    "block_x",
-    "block_y",
-    "block_z",
-    "shared_bytes",
-    "stream",
-    "duration_ns",
-    "self_ns",
-    "wait_ns",
-    "reason",
-    "state",
-    "other_tid",
-    "other_tgid",
-    "other_comm",
-    "to_cpu",
-    "irq",
-    "irq_name",
-    "sched_class",
-    "dsq",
-    "slice_ns",
-];
 
-/// What a record is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[repr(u8)]
-pub enum Kind {
-    /// A kernel launch was called.
-    Launch,
-    /// A graph launch was called.
-    GraphLaunch,
-    /// It returned.
-    GraphLaunchExit,
-    /// A call that waits for the GPU began.
-    SyncEnter,
-    /// It returned.
-    SyncExit,
-    /// The thread lost its CPU.
-    SwitchOut,
-    /// The thread got a CPU.
-    SwitchIn,
-    /// The sleeping thread was made runnable.
-    Wakeup,
-    /// The thread was moved to the queue of another CPU.
-    Migrate,
-    /// A device's interrupt handler ran on top of the thread.
-    HardIrq,
-    /// A softirq ran on top of the thread.
-    SoftIrq,
-    /// An interrupt without a handler of its own (timer, reschedule, function call) did.
-    VectorIrq,
-    /// The thread is traced from here on.
-    ThreadStart,
-    /// The thread ended.
-    ThreadExit,
-    /// From here on launches, graph launches and syncs are recorded.
-    WindowOpen,
-    /// From here on they are not.
-    WindowClose,
+/// Defines what has a name in files once: which there are, in their order, and what they are called.
+macro_rules! named {
+    ($(#[$meta:meta])* $enum:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum $enum {
+            $($(#[$doc])* #[serde(rename = $name)] $variant,)*
+        }
+
+        impl $enum {
+            /// All of them, in the order of their numbers.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
+
+            /// Its name in files.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// The one of that name.
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|it| it.name() == name)
+            }
+        }
+
+        impl Cell for $enum {
+            fn write(&self, text: &mut String) {
+                text.push_str(self.name());
+            }
+        }
+    };
+}
+
+named! {
+    /// What a record is about.
+    #[derive(Default)]
+    #[repr(u8)]
+    Kind {
+        /// A kernel launch was called.
+        #[default]
+        Launch = "launch",
+        /// A graph launch was called.
+        GraphLaunch = "graph_launch",
+        /// It returned.
+        GraphLaunchExit = "graph_launch_exit",
+        /// A call that waits for the GPU began.
+        SyncEnter = "sync_enter",
+        /// It returned.
+        SyncExit = "sync_exit",
+        /// The thread lost its CPU.
+        SwitchOut = "switch_out",
+        /// The thread got a CPU.
+        SwitchIn = "switch_in",
+        /// The sleeping thread was made runnable.
+        Wakeup = "wakeup",
+        /// The thread was moved to the queue of another CPU.
+        Migrate = "migrate",
+        /// A device's interrupt handler ran on top of the thread.
+        HardIrq = "hard_irq",
+        /// A softirq ran on top of the thread.
+        SoftIrq = "soft_irq",
+        /// An interrupt without a handler of its own (timer, reschedule, function call) did.
+        VectorIrq = "vector_irq",
+        /// The thread is traced from here on.
+        ThreadStart = "thread_start",
+        /// The thread ended.
+        ThreadExit = "thread_exit",
+        /// From here on launches, graph launches and syncs are recorded.
+        WindowOpen = "window_open",
+        /// From here on they are not.
+        WindowClose = "window_close",
+    }
 }
 
 impl Kind {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 16] = [
-        Self::Launch,
-        Self::GraphLaunch,
-        Self::GraphLaunchExit,
-        Self::SyncEnter,
-        Self::SyncExit,
-        Self::SwitchOut,
-        Self::SwitchIn,
-        Self::Wakeup,
-        Self::Migrate,
-        Self::HardIrq,
-        Self::SoftIrq,
-        Self::VectorIrq,
-        Self::ThreadStart,
-        Self::ThreadExit,
-        Self::WindowOpen,
-        Self::WindowClose,
-    ];
-
-    /// Its name in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Launch => "launch",
-            Self::GraphLaunch => "graph_launch",
-            Self::GraphLaunchExit => "graph_launch_exit",
-            Self::SyncEnter => "sync_enter",
-            Self::SyncExit => "sync_exit",
-            Self::SwitchOut => "switch_out",
-            Self::SwitchIn => "switch_in",
-            Self::Wakeup => "wakeup",
-            Self::Migrate => "migrate",
-            Self::HardIrq => "hard_irq",
-            Self::SoftIrq => "soft_irq",
-            Self::VectorIrq => "vector_irq",
-            Self::ThreadStart => "thread_start",
-            Self::ThreadExit => "thread_exit",
-            Self::WindowOpen => "window_open",
-            Self::WindowClose => "window_close",
-        }
-    }
-
-    /// The kind of that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-
     /// Recorded in windows only, unless every launch is.
     pub fn is_sampled(self) -> bool {
         matches!(
@@ -154,151 +111,132 @@ impl Kind {
     }
 }
 
-/// Why a thread is off its CPU (switches), or from where it was woken (wakeups).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reason {
-    /// It could have gone on: somebody else got the CPU.
-    Preempted,
-    /// It called `sched_yield`.
-    Yielded,
-    /// It waits for something: see `state`.
-    Blocked,
-    /// It ended.
-    Exited,
-    /// It had not run before.
-    New,
-    /// It was off its CPU already when tracing began.
-    Unknown,
-    /// Woken by another thread.
-    Task,
-    /// Woken by an interrupt, whoever it interrupted.
-    Irq,
-}
-
-impl Reason {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Preempted,
-        Self::Yielded,
-        Self::Blocked,
-        Self::Exited,
-        Self::New,
-        Self::Unknown,
-        Self::Task,
-        Self::Irq,
-    ];
-
-    /// Its name in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Preempted => "preempted",
-            Self::Yielded => "yielded",
-            Self::Blocked => "blocked",
-            Self::Exited => "exited",
-            Self::New => "new",
-            Self::Unknown => "unknown",
-            Self::Task => "task",
-            Self::Irq => "irq",
-        }
-    }
-
-    /// The reason of that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.name() == name)
+named! {
+    /// Why a thread is off its CPU (switches), or from where it was woken (wakeups).
+    Reason {
+        /// It could have gone on: somebody else got the CPU.
+        Preempted = "preempted",
+        /// It called `sched_yield`.
+        Yielded = "yielded",
+        /// It waits for something: see `state`.
+        Blocked = "blocked",
+        /// It ended.
+        Exited = "exited",
+        /// It had not run before.
+        New = "new",
+        /// It was off its CPU already when tracing began.
+        Unknown = "unknown",
+        /// Woken by another thread.
+        Task = "task",
+        /// Woken by an interrupt, whoever it interrupted.
+        Irq = "irq",
     }
 }
 
 /// Name of a thread.
 pub type Comm = Name<48>;
 
-/// One record, with the columns of every kind. NDJSON leaves out those that a kind does not have;
-/// in CSV they are empty. Which kind has which, and what they mean, is in `docs/tracing.md`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Record {
-    /// When, of CLOCK_MONOTONIC. Of something that lasted, its end.
-    pub time_ns: u64,
-    /// What.
-    pub event: Kind,
-    /// On which CPU. Of a wakeup, the waker's; of a migration, the old one.
-    pub cpu: u32,
-    /// The thread; 0 for windows.
-    pub tid: i32,
-    /// Its process.
-    pub tgid: i32,
-    /// Its name at that time.
-    pub comm: Comm,
-    /// The CUDA function.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub symbol: Option<Name<32>>,
-    /// Blocks in a grid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grid_x: Option<u32>,
-    /// Blocks in a grid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grid_y: Option<u32>,
-    /// Blocks in a grid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grid_z: Option<u32>,
-    /// Threads in a block.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub block_x: Option<u32>,
-    /// Threads in a block.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub block_y: Option<u32>,
-    /// Threads in a block.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub block_z: Option<u32>,
-    /// Dynamic shared memory of a block.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shared_bytes: Option<u32>,
-    /// The stream, or what the call waits for, as the program passes it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stream: Option<u64>,
-    /// How long it lasted. Of `switch_out`, the time on the CPU; of `switch_in`, the time off it;
-    /// of `wakeup`, the time asleep.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub duration_ns: Option<u64>,
-    /// Of interrupts, `duration_ns` without the interrupts nested in it. The sum of these is the
-    /// time stolen.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub self_ns: Option<u64>,
-    /// Of `switch_in`, the part of `duration_ns` in which the thread was runnable.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wait_ns: Option<u64>,
-    /// Why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<Reason>,
-    /// Of `switch_out`, the state as `ps` prints it: R, S, D, T, t, X, Z, P or I.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state: Option<char>,
-    /// The other thread: who got the CPU, who had it, who woke, who started it; 0 is idle.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub other_tid: Option<i32>,
-    /// Its process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub other_tgid: Option<i32>,
-    /// Its name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub other_comm: Option<Comm>,
-    /// Of a migration, the new CPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub to_cpu: Option<u32>,
-    /// Number of the interrupt, of the softirq's or of the interrupt vector.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub irq: Option<u32>,
-    /// Its name: of the handler, of the softirq as `/proc/softirqs` has it, of the vector.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub irq_name: Option<Name<32>>,
-    /// Scheduling class that the thread is in: stop, deadline, rt, fair, ext or idle.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sched_class: Option<Name<16>>,
-    /// Dispatch queue of a sched_ext scheduler in which it waits (out) or waited (in).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dsq: Option<u64>,
-    /// What is left of the slice that a sched_ext scheduler gave it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub slice_ns: Option<u64>,
+/// Defines the columns once: the record, what they are called, its cells.
+macro_rules! columns {
+    (
+        every kind has { $($(#[$doc:meta])* $name:ident: $type:ty,)* }
+        some have { $($(#[$some_doc:meta])* $some:ident: $some_type:ty,)* }
+    ) => {
+        /// One record, with the columns of every kind. NDJSON leaves out those that a kind does not have;
+        /// in CSV they are empty. Which kind has which, and what they mean, is in `docs/tracing.md`.
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        pub struct Record {
+            $($(#[$doc])* pub $name: $type,)*
+            $(
+                $(#[$some_doc])*
+                #[serde(default, skip_serializing_if = "Option::is_none")]
+                pub $some: Option<$some_type>,
+            )*
+        }
+
+        /// The columns of the CSV, in order: the fields of [`Record`].
+        pub const COLUMNS: [&str; [$(stringify!($name),)* $(stringify!($some)),*].len()] =
+            [$(stringify!($name),)* $(stringify!($some)),*];
+
+        impl Record {
+            /// Gives `take` its cells, in the order of [`COLUMNS`].
+            ///
+            /// # Errors
+            /// Those of `take`.
+            pub fn cells<E>(&self, mut take: impl FnMut(&dyn Cell) -> Result<(), E>) -> Result<(), E> {
+                $(take(&self.$name)?;)*
+                $(take(&self.$some)?;)*
+                Ok(())
+            }
+        }
+    };
+}
+
+columns! {
+    every kind has {
+        /// When, of CLOCK_MONOTONIC. Of something that lasted, its end.
+        time_ns: u64,
+        /// What.
+        event: Kind,
+        /// On which CPU. Of a wakeup, the waker's; of a migration, the old one.
+        cpu: u32,
+        /// The thread; 0 for windows.
+        tid: i32,
+        /// Its process.
+        tgid: i32,
+        /// Its name at that time.
+        comm: Comm,
+    }
+    some have {
+        /// The CUDA function.
+        symbol: Name<32>,
+        /// Blocks in a grid.
+        grid_x: u32,
+        /// Blocks in a grid.
+        grid_y: u32,
+        /// Blocks in a grid.
+        grid_z: u32,
+        /// Threads in a block.
+        block_x: u32,
+        /// Threads in a block.
+        block_y: u32,
+        /// Threads in a block.
+        block_z: u32,
+        /// Dynamic shared memory of a block.
+        shared_bytes: u32,
+        /// The stream, or what the call waits for, as the program passes it.
+        stream: u64,
+        /// How long it lasted. Of `switch_out`, the time on the CPU; of `switch_in`, the time off it;
+        /// of `wakeup`, the time asleep.
+        duration_ns: u64,
+        /// Of interrupts, `duration_ns` without the interrupts nested in it. The sum of these is the
+        /// time stolen.
+        self_ns: u64,
+        /// Of `switch_in`, the part of `duration_ns` in which the thread was runnable.
+        wait_ns: u64,
+        /// Why.
+        reason: Reason,
+        /// Of `switch_out`, the state as `ps` prints it: R, S, D, T, t, X, Z, P or I.
+        state: char,
+        /// The other thread: who got the CPU, who had it, who woke, who started it; 0 is idle.
+        other_tid: i32,
+        /// Its process.
+        other_tgid: i32,
+        /// Its name.
+        other_comm: Comm,
+        /// Of a migration, the new CPU.
+        to_cpu: u32,
+        /// Number of the interrupt, of the softirq's or of the interrupt vector.
+        irq: u32,
+        /// Its name: of the handler, of the softirq as `/proc/softirqs` has it, of the vector.
+        irq_name: Name<32>,
+        /// Scheduling class that the thread is in: stop, deadline, rt, fair, ext or idle.
+        sched_class: Name<16>,
+        /// Dispatch queue of a sched_ext scheduler in which it waits (out) or waited (in).
+        dsq: u64,
+        /// What is left of the slice that a sched_ext scheduler gave it.
+        slice_ns: u64,
+    }
 }
 
 impl Record {
@@ -307,33 +245,7 @@ impl Record {
         Self {
             time_ns,
             event,
-            cpu: 0,
-            tid: 0,
-            tgid: 0,
-            comm: Comm::default(),
-            symbol: None,
-            grid_x: None,
-            grid_y: None,
-            grid_z: None,
-            block_x: None,
-            block_y: None,
-            block_z: None,
-            shared_bytes: None,
-            stream: None,
-            duration_ns: None,
-            self_ns: None,
-            wait_ns: None,
-            reason: None,
-            state: None,
-            other_tid: None,
-            other_tgid: None,
-            other_comm: None,
-            to_cpu: None,
-            irq: None,
-            irq_name: None,
-            sched_class: None,
-            dsq: None,
-            slice_ns: None,
+            ..Self::default()
         }
     }
 }
