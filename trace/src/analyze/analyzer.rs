@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::event::{Event, EventKind, Irq, Name, Names, OffReason, Tid};
 use super::irqs::Irqs;
-use super::order::{Order, WINDOW};
+use super::order::Order;
 use super::pairs::Pairs;
 use super::spread::Spread;
 use super::tally::{Cause, Slices, Tally};
@@ -18,7 +18,7 @@ const MAX_THREADS: usize = 32_768;
 const MAX_PAIR_KEYS: usize = 32;
 
 /// How the trace was made: what its rows mean depends on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TraceKind {
     /// By cuda_sched_trace: scheduler rows only of main threads, whose TID is their process;
     /// every row is of a process that launches.
@@ -35,7 +35,7 @@ impl TraceKind {
 }
 
 /// Counts, while events come in.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Analyzer {
     trace_kind: TraceKind,
     order: Order,
@@ -72,24 +72,8 @@ impl Analyzer {
     pub fn new(trace_kind: TraceKind, start_ns: Option<u64>) -> Self {
         Self {
             trace_kind,
-            order: Order::new(WINDOW),
-            threads: HashMap::new(),
-            ended: Vec::new(),
-            pairs: HashMap::new(),
-            irqs: Irqs::default(),
-            slices: Slices::default(),
-            stolen: Stolen::default(),
-            wakeups: Spread::default(),
-            preemptions: Spread::default(),
-            preemptors: HashMap::new(),
-            events: 0,
-            not_followed: (0, 0),
-            now_ns: 0,
-            run_began_ns: 0,
             run_first_ns: start_ns.map(u64::cast_signed),
-            window_since_ns: None,
-            counting_since_ns: None,
-            silent_until_ns: 0,
+            ..Self::default()
         }
     }
 

@@ -56,7 +56,7 @@ impl Names {
 pub type Tid = i32;
 
 /// What happened, when, where and to whom.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Event {
     /// Nanoseconds of the trace's clock. Negative: before the tracer's own zero.
     pub time_ns: i64,
@@ -73,7 +73,7 @@ pub struct Event {
 }
 
 /// What happened to the thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EventKind {
     /// It asked for GPU work.
     Launch {
@@ -115,7 +115,7 @@ pub enum EventKind {
 }
 
 /// The time off the CPU that has just ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OffCpu {
     /// Why.
     pub why: OffReason,
@@ -126,7 +126,7 @@ pub struct OffCpu {
 }
 
 /// Who was asked for the launch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Api {
     /// libcuda.
     Driver,

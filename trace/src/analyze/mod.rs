@@ -191,70 +191,54 @@ fn remarks<R: BufRead>(
 ) -> Vec<String> {
     let facts = reader.facts();
     let file = &about.file;
-    let mut remarks = Vec::new();
-    let mut say = |said: bool, text: &dyn Fn() -> String| {
-        if said {
-            remarks.push(text());
-        }
-    };
-    let cut_at = facts.cut_at.unwrap_or_default();
-    say(facts.cut_at.is_some(), &|| {
-        format!(
-            "{file}:{cut_at}: partial: the last line has no end and was left out; the file was cut short"
-        )
-    });
-    let unended = facts.header.is_some() && (facts.ends.len() as u64) < facts.runs;
-    say(unended, &|| {
-        format!(
-            "{file}: partial: no end record: the tracer was killed or the disk was full; what it lost is not known"
-        )
-    });
-    if let Some(first) = facts.problems.first() {
-        say(true, &|| {
-            format!(
-                "{file}:{}: partial: {}; {} malformed lines were left out",
-                first.line, first.reason, facts.malformed
-            )
-        });
-    }
     let lost = lost(facts).unwrap_or_default();
-    say(lost > 0, &|| {
-        format!(
+    let unended = facts.header.is_some() && (facts.ends.len() as u64) < facts.runs;
+    let of_file = [
+        facts.cut_at.map(|line| format!(
+            "{file}:{line}: partial: the last line has no end and was left out; the file was cut short"
+        )),
+        unended.then(|| format!(
+            "{file}: partial: no end record: the tracer was killed or the disk was full; what it lost is not known"
+        )),
+        facts.problems.first().map(|first| format!(
+            "{file}:{}: partial: {}; {} malformed lines were left out",
+            first.line, first.reason, facts.malformed
+        )),
+        (lost > 0).then(|| format!(
             "partial: the tracer lost {lost} events{}; every count is too low by as many",
             lost_kinds(facts)
-        )
-    });
-    say(facts.runs > 1, &|| {
-        format!(
+        )),
+        (facts.runs > 1).then(|| format!(
             "{} runs in one file: no launch pair spans two of them",
             facts.runs
-        )
-    });
-    say(inputs.trace_kind.sampled, &|| {
-        format!(
+        )),
+        inputs.trace_kind.sampled.then(|| format!(
             "launches were recorded in windows, {:.2} % of the time: ratios per launch are of the windows, figures marked ~ are estimates",
             inputs.sampled * 100.0
-        )
-    });
-    for text in manner_remarks(analyzer) {
-        say(true, &|| text.clone());
-    }
-    let (late, unpaired) = (analyzer.late(), analyzer.irqs.unpaired());
-    say(late > 0, &|| {
-        format!(
-            "{late} events came far out of order; their times were moved up to their neighbours'"
-        )
-    });
-    say(unpaired > 0, &|| {
-        format!("{unpaired} interrupt entries or exits lack the other half: dropped rows")
-    });
-    say(facts.unknown_kinds > 0, &|| {
-        format!(
-            "{} records of kinds that this version does not know were passed over",
-            facts.unknown_kinds
-        )
-    });
-    remarks
+        )),
+    ];
+    let of_events = [
+        (
+            analyzer.late(),
+            "events came far out of order; their times were moved up to their neighbours'",
+        ),
+        (
+            analyzer.irqs.unpaired(),
+            "interrupt entries or exits lack the other half: dropped rows",
+        ),
+        (
+            facts.unknown_kinds,
+            "records of kinds that this version does not know were passed over",
+        ),
+    ];
+    let of_events = of_events.into_iter().filter(|&(count, _)| count > 0);
+    let of_file = of_file
+        .into_iter()
+        .flatten()
+        .chain(manner_remarks(analyzer));
+    of_file
+        .chain(of_events.map(|(count, what)| format!("{count} {what}")))
+        .collect()
 }
 
 /// Losses by kind; those without a kind by why they were missed, where the trace says.

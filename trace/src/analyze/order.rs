@@ -8,33 +8,10 @@ use std::collections::{BinaryHeap, VecDeque};
 use super::event::Event;
 
 /// Events held back. A megabyte of ring buffer holds fewer.
-pub const WINDOW: usize = 16_384;
+const WINDOW: usize = 16_384;
 
-#[derive(Debug)]
-struct Held {
-    key: (i64, u64),
-    event: Event,
-}
-
-impl PartialEq for Held {
-    fn eq(&self, other: &Self) -> bool {
-        self.key == other.key
-    }
-}
-
-impl Eq for Held {}
-
-impl PartialOrd for Held {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Held {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key.cmp(&other.key)
-    }
-}
+/// An event by its time, then by when it came.
+type Held = (i64, u64, Event);
 
 /// The window.
 #[derive(Debug)]
@@ -48,9 +25,15 @@ pub struct Order {
     late: u64,
 }
 
+impl Default for Order {
+    fn default() -> Self {
+        Self::new(WINDOW)
+    }
+}
+
 impl Order {
     /// A window of so many events.
-    pub fn new(window: usize) -> Self {
+    fn new(window: usize) -> Self {
         Self {
             window,
             seen: 0,
@@ -64,11 +47,8 @@ impl Order {
     /// Takes an event; gives the earliest back once the window is full.
     pub fn push(&mut self, event: Event) -> Option<Event> {
         self.seen += 1;
-        let held = Held {
-            key: (event.time_ns, self.seen),
-            event,
-        };
-        if self.in_order.back().is_none_or(|last| last.key < held.key) {
+        let held = (event.time_ns, self.seen, event);
+        if self.in_order.back().is_none_or(|last| *last < held) {
             self.in_order.push_back(held);
         } else {
             self.stragglers.push(Reverse(held));
@@ -81,16 +61,15 @@ impl Order {
     /// The earliest event that is held.
     pub fn pop(&mut self) -> Option<Event> {
         let straggler_first = match (self.in_order.front(), self.stragglers.peek()) {
-            (Some(first), Some(Reverse(straggler))) => straggler.key < first.key,
+            (Some(first), Some(Reverse(straggler))) => straggler < first,
             (None, straggler) => straggler.is_some(),
             (Some(_), None) => false,
         };
-        let held = if straggler_first {
+        let (_, _, mut event) = if straggler_first {
             self.stragglers.pop().map(|Reverse(held)| held)
         } else {
             self.in_order.pop_front()
         }?;
-        let mut event = held.event;
         if event.time_ns < self.last_out_ns {
             self.late += 1;
             event.time_ns = self.last_out_ns;

@@ -5,6 +5,7 @@
 use serde::Serialize;
 
 use super::event::{Api, Name, OffCpu, OffReason};
+use super::ratios::percent;
 use super::spread::Spread;
 use super::tally::{ByCause, Cause};
 
@@ -214,13 +215,7 @@ impl Stolen {
 
     /// One row a cause that occurs.
     pub fn rows(&self) -> Vec<StolenRow> {
-        let share = |part: f64, whole: f64| {
-            if whole > 0.0 {
-                part / whole * 100.0
-            } else {
-                0.0
-            }
-        };
+        let share = |part: f64, whole: f64| percent(part, whole).unwrap_or_default();
         Cause::ALL
             .into_iter()
             .filter(|&cause| self.hit.of(cause) > 0)

@@ -142,10 +142,7 @@ impl<W: Write> Perfetto<W> {
             uuid: Some(uuid),
             parent_uuid: parent,
             name: Some(name.to_owned()),
-            counter: counter.map(|unit| CounterDescriptor {
-                unit: Some(unit),
-                unit_name: None,
-            }),
+            counter: counter.map(|unit| CounterDescriptor { unit: Some(unit) }),
             ..TrackDescriptor::default()
         })
     }

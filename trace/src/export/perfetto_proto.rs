@@ -31,8 +31,6 @@ pub struct TrackEvent {
     pub r#type: Option<i32>,
     #[prost(uint64, optional, tag = "11")]
     pub track_uuid: Option<u64>,
-    #[prost(string, repeated, tag = "22")]
-    pub categories: Vec<String>,
     #[prost(string, optional, tag = "23")]
     pub name: Option<String>,
     #[prost(int64, optional, tag = "30")]
@@ -105,8 +103,6 @@ pub struct ThreadDescriptor {
 pub struct CounterDescriptor {
     #[prost(int32, optional, tag = "3")]
     pub unit: Option<i32>,
-    #[prost(string, optional, tag = "6")]
-    pub unit_name: Option<String>,
 }
 
 /// `CounterDescriptor.Unit.UNIT_TIME_NS`.
