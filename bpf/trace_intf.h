@@ -24,7 +24,7 @@ enum trace_limits {
 	TRACE_MAX_FINISHED = 4096, /* threads that ended since user space looked last */
 };
 
-/* In the order of Kind in src/trace/schema.rs. The two of windows are made by user space. */
+/* In the order of Kind in trace/src/schema/. The two of windows are made by user space. */
 enum trace_kind {
 	TRACE_LAUNCH,
 	TRACE_GRAPH_LAUNCH,

@@ -4,8 +4,8 @@
 //!
 //! Imports run downward only: `cli` -> `top` -> {`sched`, `doctor`, `trace`} -> `identify` ->
 //! {`policy`, `topology`}. `bpf` holds what the build generated; only `sched`, `identify` and
-//! `trace` use it. `bpffs`, `namespaces`, `pidfd`, `printable`, `proc`, `running`, `shutdown` and
-//! `stdout` belong to nobody and import none of these.
+//! `trace` use it. `bpffs`, `namespaces`, `pidfd`, `proc`, `running`, `shutdown` and `stdout`
+//! belong to nobody and import none of these.
 
 mod bpf;
 mod bpffs;
@@ -15,7 +15,6 @@ pub mod identify;
 mod namespaces;
 mod pidfd;
 pub mod policy;
-pub mod printable;
 pub mod proc;
 mod running;
 pub mod sched;
@@ -24,3 +23,5 @@ mod stdout;
 pub mod top;
 pub mod topology;
 pub mod trace;
+
+pub use gpuaware_trace::printable;

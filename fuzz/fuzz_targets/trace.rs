@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use scx_gpuaware::trace::analyze::report::Report;
-use scx_gpuaware::trace::analyze::{About, analyze};
+use gpuaware_trace::analyze::report::Report;
+use gpuaware_trace::analyze::{About, analyze};
 
 fuzz_target!(|bytes: &[u8]| {
     let about = |label: &str| About {

@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-
-use crate::trace::analyze::figures::Analysis;
-use crate::trace::analyze::report::Report;
-use crate::trace::analyze::{About, InputError, analyze};
+use gpuaware_trace::analyze::figures::Analysis;
+use gpuaware_trace::analyze::report::Report;
+use gpuaware_trace::analyze::{About, InputError, analyze};
 
 use super::output::{Failure, print};
 

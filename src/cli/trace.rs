@@ -10,15 +10,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use gpuaware_trace::export::{self, Format, Sink};
+use gpuaware_trace::outcome::Outcome;
+use gpuaware_trace::schema::{Header, Launches};
+use gpuaware_trace::summary;
 
 use crate::namespaces;
 use crate::sched;
 use crate::shutdown::Shutdown;
 use crate::stdout::Stdout;
-use crate::trace::export::{self, Format, Sink};
-use crate::trace::schema::{Header, Launches};
-use crate::trace::session::{self, Outcome, Plan};
-use crate::trace::summary;
+use crate::trace::session::{self, Plan};
 use crate::trace::target::{Target, find_cgroup};
 
 use super::output::{Failure, say};

@@ -3,10 +3,10 @@
 
 use std::mem::size_of;
 
-use crate::bpf::trace_intf as intf;
-use crate::identify::libcuda::{LAUNCH_SYMBOLS, SYNC_SYMBOLS};
+use gpuaware_trace::schema::{Kind, Name, Reason, Record};
 
-use super::schema::{Comm, Kind, Name, Reason, Record};
+use crate::bpf::{text, trace_intf as intf};
+use crate::identify::libcuda::{LAUNCH_SYMBOLS, SYNC_SYMBOLS};
 
 /// An event as the kernel side writes it.
 pub type Raw = intf::trace_record;
@@ -42,9 +42,17 @@ pub fn kind(raw: &Raw) -> Option<Kind> {
     Kind::ALL.get(raw.kind as usize).copied()
 }
 
-/// Name of softirq `nr`.
-pub fn soft_irq_name(nr: u32) -> &'static str {
-    SOFT_IRQS.get(nr as usize).copied().unwrap_or("?")
+/// What the kernel wrote: up to the first NUL. Bytes that are no UTF-8 become U+FFFD.
+pub fn name<const N: usize>(bytes: &[u8]) -> Name<N> {
+    Name::new(&text(bytes))
+}
+
+/// Name of interrupt number `nr`, whose handler or vector, if it has one, is called `handler`.
+pub fn irq_name(kind: Kind, nr: u32, handler: &[u8]) -> Name<32> {
+    match kind {
+        Kind::SoftIrq => Name::new(SOFT_IRQS.get(nr as usize).unwrap_or(&"?")),
+        _ => name(handler),
+    }
 }
 
 /// Reason by its number in `bpf/trace_intf.h`, where 0 is none.
@@ -60,7 +68,7 @@ pub fn record(raw: &Raw) -> Option<Record> {
         cpu: raw.cpu,
         tid: raw.tid,
         tgid: raw.tgid,
-        comm: Comm::from_kernel(&raw.comm),
+        comm: name(&raw.comm),
         ..Record::new(raw.time_ns, kind)
     };
     // SAFETY: the kind says which member was written; all are plain integers anyway.
@@ -105,10 +113,7 @@ fn add_irq(record: &mut Record, irq: &intf::trace_irq) {
     record.duration_ns = Some(irq.duration_ns);
     record.self_ns = Some(irq.self_ns);
     record.irq = Some(irq.nr);
-    record.irq_name = Some(match record.event {
-        Kind::SoftIrq => Name::new(soft_irq_name(irq.nr)),
-        _ => Name::from_kernel(&irq.name),
-    });
+    record.irq_name = Some(irq_name(record.event, irq.nr, &irq.name));
 }
 
 fn add_sched(record: &mut Record, sched: &intf::trace_sched) {
@@ -123,7 +128,7 @@ fn add_sched(record: &mut Record, sched: &intf::trace_sched) {
     }
     record.other_tid = Some(sched.other_tid);
     record.other_tgid = Some(sched.other_tgid);
-    record.other_comm = Some(Comm::from_kernel(&sched.other_comm));
+    record.other_comm = Some(name(&sched.other_comm));
     if kind != Kind::ThreadStart {
         record.duration_ns = Some(sched.duration_ns);
     }
@@ -238,6 +243,12 @@ mod tests {
     fn states_are_letters_of_ps() {
         let letters: String = [0, 1, 2, 0x402, 0x102, 8, 0x80].map(state).iter().collect();
         assert_eq!(letters, "RSDIDtX");
+    }
+
+    #[test]
+    fn names_end_at_the_first_nul() {
+        let name: Name<48> = name(b"eng\xff\0rest");
+        assert_eq!(name.as_str(), "eng\u{fffd}");
     }
 
     #[test]

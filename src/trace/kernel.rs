@@ -7,6 +7,9 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::AsFd;
 
 use anyhow::{Context, Result, anyhow, bail};
+use gpuaware_trace::outcome::{IrqTotal, PreemptorTotal};
+use gpuaware_trace::schema::Kind;
+use gpuaware_trace::thread::Thread;
 use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject, Program, ProgramInput, libbpf_sys};
@@ -16,8 +19,8 @@ use crate::bpf::trace::{OpenTraceSkel, TraceSkel, TraceSkelBuilder};
 use crate::bpf::trace_intf as intf;
 use crate::identify::marks;
 
-use super::schema::{Comm, Kind, Name};
-use super::threads::Thread;
+use super::decode::{irq_name, name};
+use super::threads::settled;
 
 /// Why events are passed over, in the order of `enum trace_miss`.
 const MISSES: [&str; intf::trace_miss_TRACE_NR_MISSES as usize] =
@@ -32,36 +35,6 @@ pub struct Setup {
     pub launchers: bool,
     /// Trace this cgroup and all below it; 0: none.
     pub cgroup: u64,
-}
-
-/// Interrupts of one sort on top of traced threads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IrqTotal {
-    /// Hard, soft or of a vector.
-    pub kind: Kind,
-    /// Its number.
-    pub number: u32,
-    /// Its name; empty for softirqs.
-    pub name: Name<32>,
-    /// How many.
-    pub count: u64,
-    /// Their own time.
-    pub self_ns: u64,
-    /// The longest own time.
-    pub worst_ns: u64,
-}
-
-/// What threads of one name took from the threads of a process by preempting them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PreemptorTotal {
-    /// Process of the victims.
-    pub victim_tgid: i32,
-    /// Name of who got the CPU first.
-    pub comm: Comm,
-    /// Preemptions.
-    pub count: u64,
-    /// Until the victim ran again.
-    pub ns: u64,
 }
 
 /// The loaded programs. Detached when dropped.
@@ -168,7 +141,7 @@ impl<'obj> Kernel<'obj> {
             .context("reading the task iterator")?;
         Ok(bytes
             .chunks_exact(size_of::<intf::trace_thread_record>())
-            .map(|chunk| Thread::settled(&plain(chunk), now_ns, sampled_ns))
+            .map(|chunk| settled(&plain(chunk), now_ns, sampled_ns))
             .collect())
     }
 
@@ -198,7 +171,7 @@ impl<'obj> Kernel<'obj> {
                 continue;
             };
             let record: intf::trace_thread_record = plain(&bytes);
-            threads.push(Thread::settled(&record, record.end_ns, 0));
+            threads.push(settled(&record, record.end_ns, 0));
         }
         Ok(threads)
     }
@@ -239,10 +212,11 @@ impl<'obj> Kernel<'obj> {
             .filter_map(|(key, value)| {
                 let key: intf::trace_irq_key = plain(key);
                 let total: intf::trace_irq_total = plain(value);
+                let kind = *Kind::ALL.get(key.kind as usize)?;
                 Some(IrqTotal {
-                    kind: *Kind::ALL.get(key.kind as usize)?,
+                    kind,
                     number: key.nr,
-                    name: Name::from_kernel(&total.name),
+                    name: irq_name(kind, key.nr, &total.name),
                     count: total.count,
                     self_ns: total.self_ns,
                     worst_ns: total.worst_ns,
@@ -264,7 +238,7 @@ impl<'obj> Kernel<'obj> {
                 let total: intf::trace_preemptor_total = plain(value);
                 PreemptorTotal {
                     victim_tgid: key.victim_tgid,
-                    comm: Comm::from_kernel(&key.comm),
+                    comm: name(&key.comm),
                     count: total.count,
                     ns: total.ns,
                 }

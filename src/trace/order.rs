@@ -4,10 +4,10 @@
 //! CPUs write to one buffer, and some events are only known later than they happened, so events
 //! arrive almost in order. They are held back for [`HORIZON_NS`].
 
+use gpuaware_trace::schema::HORIZON_NS;
+
 use super::decode::Raw;
 
-/// How late an event may arrive and still find its place.
-pub const HORIZON_NS: u64 = 100_000_000;
 /// What is held back at most. Beyond it order gives way to bounded memory.
 const MOST: usize = 1 << 18;
 
@@ -56,9 +56,10 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
+    use gpuaware_trace::schema::Kind;
+
     use super::*;
     use crate::trace::decode::raw_of_window;
-    use crate::trace::schema::Kind;
 
     fn times(raws: &[Raw]) -> Vec<u64> {
         raws.iter().map(|raw| raw.time_ns).collect()

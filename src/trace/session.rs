@@ -5,11 +5,13 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
-use std::process::ExitStatus;
 use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use gpuaware_trace::export::Sink;
+use gpuaware_trace::outcome::Outcome;
+use gpuaware_trace::schema::{End, EndedBy, Header, Kind, Launches, VERSION};
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use log::warn;
 use nix::time::{ClockId, clock_gettime};
@@ -20,12 +22,10 @@ use crate::shutdown::Shutdown;
 
 use super::calls::Calls;
 use super::decode::{self, Raw};
-use super::export::Sink;
-use super::kernel::{IrqTotal, Kernel, PreemptorTotal, Setup};
+use super::kernel::{Kernel, Setup};
 use super::order::Order;
-use super::schema::{End, EndedBy, Header, Kind, Launches, VERSION};
 use super::target::{self, Started, Target, Watch};
-use super::threads::{Ended, Thread};
+use super::threads::Ended;
 use super::window::{Action, Windows};
 
 /// Longest pause between two looks at the kernel side: the ring buffer must not fill meanwhile.
@@ -55,27 +55,6 @@ pub struct Plan {
     pub max_bytes: Option<u64>,
     /// The sched_ext scheduler that is loaded.
     pub scheduler: Option<String>,
-}
-
-/// What came of it.
-#[derive(Debug, Clone)]
-pub struct Outcome {
-    /// What was known when tracing began.
-    pub header: Header,
-    /// What was known when it had ended.
-    pub end: End,
-    /// Every thread that was traced.
-    pub threads: Vec<Thread>,
-    /// Interrupts on top of them.
-    pub irqs: Vec<IrqTotal>,
-    /// Who preempted them.
-    pub preemptors: Vec<PreemptorTotal>,
-    /// Preemptions that found no room in that table.
-    pub lost_preemptors: u64,
-    /// Interrupts that found no room in theirs.
-    pub lost_irqs: u64,
-    /// How the command ended.
-    pub command: Option<ExitStatus>,
 }
 
 /// Traces until the target has ended, the time or the size is up, or `shutdown` is asked for.

@@ -7,13 +7,13 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Instant;
 
-use nix::fcntl::{FcntlArg, fcntl};
-use scx_gpuaware::trace::export::{self, Format};
-use scx_gpuaware::trace::schema::{
+use gpuaware_trace::export::{self, Format};
+use gpuaware_trace::schema::{
     Comm, End, EndedBy, Header, Kind, Launches, Name, Reason, Record, VERSION,
 };
+use nix::fcntl::{FcntlArg, fcntl};
 
-use crate::process::{code, scx_gpuaware};
+use crate::process::{code, repository, scx_gpuaware};
 
 const HEADER: &str = "timestamp_ns,event_type,pid,tid,comm,cpu,grid_x,grid_y,grid_z,block_x,block_y,block_z,shared_mem,stream,last_offcpu_ns,last_oncpu_ns,irq_num,irq_name,duration_ns\n";
 
@@ -119,6 +119,113 @@ fn tables_json_and_a_page_come_of_the_same_files() {
     assert!((slowdown - 9.956).abs() < 0.001, "{slowdown}");
 }
 
+/// Records of every kind that is analysed; where `sampled`, launches are in windows: 60 of each 300 records.
+fn varied(sampled: bool) -> Vec<Record> {
+    let reasons = [Reason::Preempted, Reason::Blocked, Reason::Yielded];
+    let calls = [Kind::SyncEnter, Kind::SyncExit];
+    let mut records = Vec::new();
+    for at in 0..3_000 {
+        let mut record = record(at);
+        let time_ns = record.time_ns;
+        let off = record.reason.is_some();
+        record.reason = off.then(|| reasons[(at / 6 % 3) as usize]);
+        match at % 30 {
+            3 => record.event = Kind::HardIrq,
+            9 => record.event = Kind::VectorIrq,
+            at @ (4 | 5) => record.event = calls[at as usize - 4],
+            _ => {}
+        }
+        if sampled && at % 300 == 0 {
+            records.push(Record::new(time_ns - 1, Kind::WindowOpen));
+        }
+        if !sampled || at % 300 < 60 || !record.event.is_sampled() {
+            records.push(record);
+        }
+        if sampled && at % 300 == 59 {
+            records.push(Record::new(time_ns + 1, Kind::WindowClose));
+        }
+    }
+    records
+}
+
+/// Writes `records` to the file of that name.
+fn export(folder: &Path, name: &str, format: Format, launches: Launches, records: &[Record]) {
+    let out = std::fs::File::create(folder.join(name)).unwrap();
+    let mut sink = export::begin(format, Box::new(out), &header(launches)).unwrap();
+    for record in records {
+        sink.record(record).unwrap();
+    }
+    let lost = End {
+        lost: [(Kind::SwitchIn, 4)].into(),
+        missed: 3,
+        missed_by: [("too_deep".to_owned(), 3)].into(),
+        ..end(6_000_000)
+    };
+    sink.end(&lost).unwrap();
+}
+
+#[test]
+fn files_and_figures_are_to_the_letter_what_they_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (all, sampled) = (
+        Launches::All,
+        Launches::Sampled {
+            window_ns: 120_000,
+            period_ns: 600_000,
+        },
+    );
+    file(folder, "legacy.csv", &(HEADER.to_owned() + &rows(0, 240)));
+    export(folder, "ours.csv", Format::Csv, all, &varied(false));
+    export(
+        folder,
+        "windows.ndjson",
+        Format::Ndjson,
+        sampled,
+        &varied(true),
+    );
+    let mut names = vec!["page.html"];
+    for (name, format) in [
+        ("events.csv", Format::Csv),
+        ("events.ndjson", Format::Ndjson),
+        ("events.legacy.csv", Format::LegacyCsv),
+        ("events.perfetto", Format::Perfetto),
+    ] {
+        export(folder, name, format, sampled, &varied(true)[..40]);
+        names.push(name);
+    }
+    let arms = "a=ours.csv a=legacy.csv b=windows.ndjson b=ours.csv b=windows.ndjson b=legacy.csv";
+    let arms = format!("{arms} --tokens 10,20,30,40,50,60");
+    for (name, args) in [
+        ("ours.txt", "ours.csv --tokens 7"),
+        ("legacy.txt", "legacy.csv"),
+        ("windows.txt", "windows.ndjson --tokens-per-second 9"),
+        ("windows.json", "windows.ndjson --tokens 7 --json"),
+        ("arms.txt", &arms),
+        ("two.txt", "a=ours.csv b=windows.ndjson --html page.html"),
+    ] {
+        let mut command = scx_gpuaware(&["analyze"]);
+        command.args(args.split(' ')).current_dir(folder);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        std::fs::write(folder.join(name), output.stdout).unwrap();
+        names.push(name);
+    }
+    let expected = repository().join("tests/data/analyze");
+    let differs = |name: &&str| {
+        let found = std::fs::read(folder.join(name)).unwrap();
+        if std::env::var_os("GPUAWARE_RENEW").is_some() {
+            std::fs::write(expected.join(name), &found).unwrap();
+        }
+        std::fs::read(expected.join(name)).unwrap_or_default() != found
+    };
+    let different: Vec<_> = names.into_iter().filter(differs).collect();
+    assert!(
+        different.is_empty(),
+        "{different:?}: if that is meant, GPUAWARE_RENEW=1 writes tests/data/analyze anew"
+    );
+}
+
 #[test]
 fn bad_input_names_file_and_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -200,6 +307,34 @@ fn memory_does_not_grow_with_the_trace() {
     assert!(after < 120 * 1024, "{after} KiB");
 }
 
+fn header(launches: Launches) -> Header {
+    Header {
+        schema: VERSION,
+        program: "0".to_owned(),
+        clock: "CLOCK_MONOTONIC".to_owned(),
+        start_ns: 0,
+        start_unix_ns: 0,
+        kernel: "6.18".to_owned(),
+        scheduler: None,
+        cpus: 64,
+        target: "a pipe".to_owned(),
+        launches,
+    }
+}
+
+fn end(end_ns: u64) -> End {
+    End {
+        ended_by: EndedBy::Command,
+        end_ns,
+        window_ns: end_ns,
+        windows: 1,
+        counted: [].into(),
+        lost: [].into(),
+        missed: 0,
+        missed_by: [].into(),
+    }
+}
+
 /// Record number `at` of a trace of threads that launch, are switched and interrupted.
 fn record(at: u64) -> Record {
     let kinds = [
@@ -259,18 +394,7 @@ fn five_gigabytes(format: Format) {
     let mut child = command.spawn().unwrap();
     let pipe = child.stdout.as_ref().unwrap();
     fcntl(pipe, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES)).unwrap();
-    let header = Header {
-        schema: VERSION,
-        program: "0".to_owned(),
-        clock: "CLOCK_MONOTONIC".to_owned(),
-        start_ns: 0,
-        start_unix_ns: 0,
-        kernel: "6.18".to_owned(),
-        scheduler: None,
-        cpus: 64,
-        target: "a pipe".to_owned(),
-        launches: Launches::All,
-    };
+    let header = header(Launches::All);
     let input = std::io::BufWriter::with_capacity(1 << 20, child.stdin.take().unwrap());
     let mut sink = export::begin(format, Box::new(input), &header).unwrap();
     let mut nr_records = 0;
@@ -279,17 +403,7 @@ fn five_gigabytes(format: Format) {
         nr_records += 1;
     }
     let end_ns = 1_000 + nr_records * 2_000;
-    let end = End {
-        ended_by: EndedBy::Command,
-        end_ns,
-        window_ns: end_ns,
-        windows: 1,
-        counted: [].into(),
-        lost: [].into(),
-        missed: 0,
-        missed_by: [].into(),
-    };
-    sink.end(&end).unwrap();
+    sink.end(&end(end_ns)).unwrap();
     // With a byte of its output there, all is concluded and rendered; the rest has no room.
     let mut output = child.stdout.take().unwrap();
     let mut json = vec![0];

@@ -160,9 +160,15 @@ fn is_in_a_tier(path: &str) -> bool {
         .any(|tier| path.starts_with(tier))
 }
 
-/// Where a module of tests may be: `root::trust` in tests/, `identify::rest::tests` in src/.
+/// Where a module of tests may be: `root::trust` in tests/, `identify::rest::tests` in src/,
+/// `gpuaware_trace::summary::tests` in trace/src/.
 fn files_of(module: &str) -> Vec<PathBuf> {
-    let folder = repository().join(if is_in_a_tier(module) { "tests" } else { "src" });
+    let (folder, module) = match module.strip_prefix("gpuaware_trace::") {
+        Some(module) => ("trace/src", module),
+        None if is_in_a_tier(module) => ("tests", module),
+        None => ("src", module),
+    };
+    let folder = repository().join(folder);
     let path = module.trim_end_matches("::tests").replace("::", "/");
     let ends = [".rs", "/mod.rs", "/tests.rs"];
     ends.iter()

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use gpuaware_trace::schema::{Header, Kind, Line, Reason, Record};
 use nix::sys::signal::Signal;
-use scx_gpuaware::trace::schema::{Header, Kind, Line, Reason, Record};
 
 use crate::process::{
     Process, busy_loop, busy_loops, code, eventually, gpu_launch, lab_folder, scx_gpuaware,

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use gpuaware_trace::schema::{EndedBy, Line};
 use nix::sys::signal::Signal;
-use scx_gpuaware::trace::schema::{EndedBy, Line};
 
 use super::alone;
 use super::known::{command, read};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Interrupts on top of a thread, nested ones among them.
 
-use scx_gpuaware::trace::schema::{Kind, Record};
+use gpuaware_trace::schema::{Kind, Record};
 
 use super::known::trace;
 use super::{alone, assert_close, assert_none_lost};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use scx_gpuaware::trace::schema::{
+use gpuaware_trace::schema::{
     CSV_END_PREFIX, CSV_HEADER_PREFIX, End, Header, Kind, Reason, Record,
 };
 use serde::Deserialize;

@@ -13,7 +13,7 @@ use std::process::Stdio;
 use std::sync::RwLockWriteGuard;
 use std::time::Duration;
 
-use scx_gpuaware::trace::schema::{EndedBy, Kind, Reason, Record};
+use gpuaware_trace::schema::{EndedBy, Kind, Reason, Record};
 
 use crate::process::{Process, alone_with_cuda, code, gpu_launch, scx_gpuaware};
 use crate::tier;

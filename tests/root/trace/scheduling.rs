@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Switches, wakeups and migrations that are forced, one by one and by the hundred thousand.
 
-use scx_gpuaware::trace::schema::{Kind, Reason, Record};
+use gpuaware_trace::schema::{Kind, Reason, Record};
 
 use super::known::trace;
 use super::{MOST_UNSHOWN, alone, assert_close, assert_close_but_for, assert_none_lost};
