@@ -39,6 +39,9 @@ macro_rules! kfuncs {
         $(unsafe extern "C" fn $name($kernel: *mut c_void $(, $argument: $type)*) $(-> $result)? {
             // SAFETY: the shim passes sim_env.kernel on.
             let $kernel = unsafe { kernel($kernel) };
+            if let Some(meter) = &mut $kernel.meter {
+                meter.kfunc(stringify!($name));
+            }
             $body
         })*
         /// All of them by name.
@@ -169,6 +172,9 @@ kfuncs! {
         let at = (it.state & ITER_STARTED != 0).then_some(Key { order: it.order, seq: it.seq });
         let queue = kernel.dsqs.get(resolve(kernel, it.dsq));
         let reversed = it.flags & DSQ_ITER_REV != 0;
+        if let Some(meter) = &mut kernel.meter {
+            meter.locks_queue(it.dsq, 1);
+        }
         let Some((key, task)) = queue.and_then(|queue| queue.next(at, reversed, it.limit)) else {
             return ptr::null();
         };

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
+use gpuaware_sim::costs::{self, Load, Names};
 use gpuaware_sim::machine::Machine;
 use gpuaware_sim::native::Scheduler;
 use gpuaware_sim::report;
@@ -29,6 +30,8 @@ enum Command {
     Run(Run),
     /// Runs random scenarios and looks at what must hold; prints the seeds of those where it does not
     Check(Check),
+    /// Counts what a scheduling decision of scx_gpuaware costs on machines of 8 to 512 CPUs, and names what grows
+    Costs(Costs),
     /// Repeats the random scenario of a seed, the same to the last event
     Replay {
         /// Seed, as `check` prints it
@@ -69,6 +72,36 @@ struct Check {
     /// First seed
     #[arg(long, default_value_t = 0)]
     from: u64,
+}
+
+#[derive(Args)]
+struct Costs {
+    /// CPUs that share a last-level cache
+    #[arg(long, default_value_t = 8)]
+    per_llc: usize,
+    /// Length, in simulated milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(10..=100_000))]
+    ms: u64,
+}
+
+fn costs(args: &Costs) -> Result<ExitCode> {
+    println!("Basic blocks entered for each time that somebody gets a CPU:");
+    let mut all = Vec::new();
+    for load in [Load::Quiet, Load::Saturated] {
+        let sizes = &[8, 32, 128, 512];
+        let measured = costs::measure(sizes, args.per_llc, load, args.ms * 1_000_000)?;
+        println!("\n{}", costs::table(load, &measured));
+        all.push((load, measured));
+    }
+    println!(
+        "Functions that grow by more than {}, with those within them:",
+        costs::GROWS
+    );
+    let names = Names::find(all.iter().flat_map(|(_, measured)| measured))?;
+    for (load, measured) in &all {
+        println!("\n{}", costs::growing(*load, measured, &names));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn machine(text: &str) -> Result<Machine> {
@@ -172,6 +205,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run(&args),
         Command::Check(args) => check(&args),
+        Command::Costs(args) => costs(&args),
         Command::Replay { seed, verbose } => replay(seed, verbose),
     };
     result.unwrap_or_else(|error| {

@@ -24,6 +24,9 @@ pub enum Scheduler {
     Fifo,
 }
 
+/// scx_gpuaware, whose basic blocks are counted.
+pub const METERED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/gpuaware-metered.so"));
+
 impl Scheduler {
     /// Its shared object.
     pub fn object(self) -> &'static [u8] {
@@ -51,7 +54,7 @@ impl Native {
         file.write_all(object)
             .context("writing the scheduler's object")?;
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        // SAFETY: build.rs made this object; it has no constructors.
+        // SAFETY: build.rs made this object; all that its constructors do is number its basic blocks.
         let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }
             .context("loading the scheduler's object")?;
         let native = Self {

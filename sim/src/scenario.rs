@@ -179,7 +179,7 @@ fn add_pairs(tasks: &mut Vec<TaskSpec>, count: usize, work_ns: u64) {
 }
 
 /// The kernel's own work: a thread on each CPU, ten times a second.
-fn add_kthreads(tasks: &mut Vec<TaskSpec>, nr_cpus: usize) {
+pub(crate) fn add_kthreads(tasks: &mut Vec<TaskSpec>, nr_cpus: usize) {
     let program = Program::Periodic {
         run_ns: 30_000,
         sleep_ns: 100_000_000,

@@ -10,6 +10,7 @@ use crate::audit::{self, Promises, Watch};
 use crate::cgroups::Cgroups;
 use crate::events::Event;
 use crate::kfuncs;
+use crate::meter::{Counts, Meter};
 use crate::native::{Native, Scheduler};
 use crate::program::{Op, Progress};
 use crate::scenario::{FIRST_PID, Scenario, TaskSpec};
@@ -30,6 +31,8 @@ pub struct Outcome {
     pub tasks: Vec<TaskOutcome>,
     /// What scx_gpuaware counted, by name.
     pub stats: Vec<(&'static str, u64)>,
+    /// Of a scheduler whose basic blocks are counted.
+    pub counts: Option<Counts>,
 }
 
 /// Of one task.
@@ -98,6 +101,12 @@ impl Simulation {
             native,
         };
         simulation.create_tasks()?;
+        let scenario = &simulation.scenario;
+        simulation.kernel.meter = Meter::of(
+            &simulation.native,
+            &scenario.tasks,
+            scenario.machine.nr_cpus(),
+        )?;
         Ok(simulation)
     }
 
@@ -275,7 +284,10 @@ impl Simulation {
             self.kernel.leave();
             stats = STATS.into_iter().zip(counts).collect();
         }
+        let meter = self.kernel.meter.take();
+        let counts = meter.map(|mut meter| meter.finish(&self.native));
         Ok(Outcome {
+            counts: counts.transpose()?,
             hash: self.kernel.events.hash(),
             nr_events: self.kernel.events.count(),
             length_ns: ran_ns,

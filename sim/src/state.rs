@@ -11,6 +11,7 @@ use crate::events::{Event, Events};
 use crate::idle::IdleMasks;
 use crate::machine::Machine;
 use crate::memory::Memory;
+use crate::meter::Meter;
 
 /// What things cost and how often the tick comes. Fixed figures, not measured ones: docs/simulator.md.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,6 +177,8 @@ pub struct Kernel {
     /// How long tasks waited after wakeups, as (task, ns).
     pub waits: Vec<(TaskId, u64)>,
     pub ops: Ops,
+    /// Of a scheduler whose basic blocks are counted.
+    pub meter: Option<Box<Meter>>,
     env: *const Env,
 }
 
@@ -226,6 +229,7 @@ impl Kernel {
             failure: None,
             waits: Vec::new(),
             ops,
+            meter: None,
             env,
             machine,
         }
@@ -297,13 +301,19 @@ impl Kernel {
 
 /// Calls one of the scheduler's callbacks, if it has it: `call!(kernel, cpu, context, op(arguments))`.
 macro_rules! call {
-    ($kernel:expr, $cpu:expr, $context:expr, $op:ident($($argument:expr),*)) => {{
+    ($kernel:expr, $cpu:expr, $context:expr, $op:ident($($first:expr $(, $rest:expr)*)?)) => {{
         let op = $kernel.ops.$op;
         op.map(|op| {
+            if let Some(meter) = &mut $kernel.meter {
+                meter.begin(None $(.or($crate::meter::Subject::task(&$first)))?);
+            }
             $kernel.enter($cpu, $context);
             // SAFETY: a callback of the loaded scheduler, with arguments that live in the kernel.
-            let result = unsafe { op($($argument),*) };
+            let result = unsafe { op($($first $(, $rest)*)?) };
             $kernel.leave();
+            if let Some(meter) = &mut $kernel.meter {
+                meter.end(stringify!($op), $cpu);
+            }
             result
         })
     }};

@@ -28,6 +28,9 @@ impl Kernel {
         };
         self.tasks[task].place = Place::Queued(dsq, key);
         self.events.note(&[9, dsq, task as u64]);
+        if let Some(meter) = &mut self.meter {
+            meter.locks_queue(dsq, 0);
+        }
         let cpu = (dsq & 0xffff_ffff) as usize;
         if dsq != local_dsq(cpu) {
             return;
@@ -139,7 +142,15 @@ impl Kernel {
             let task = &self.tasks[task];
             task.cpu() == cpu || (task.mask.has(cpu) && task.body.migration_disabled.get() == 0)
         };
-        let Some((key, task)) = queue.tasks().find(|&(_, task)| may_run(task)) else {
+        let mut walked = 0;
+        let found = queue.tasks().find(|&(_, task)| {
+            walked += 1;
+            may_run(task)
+        });
+        if let Some(meter) = self.meter.as_mut().filter(|_| walked > 0) {
+            meter.locks_queue(dsq, walked);
+        }
+        let Some((key, task)) = found else {
             return false;
         };
         self.dsqs.remove(dsq, key);
@@ -186,6 +197,9 @@ impl Kernel {
         let next = self.pick_next(cpu, prev);
         self.cpus[cpu].resched_at = None;
         if prev == next {
+            if let Some(meter) = &mut self.meter {
+                meter.chose(cpu, next, false);
+            }
             if next.is_none() {
                 self.idle.set(cpu, true);
             }
@@ -214,6 +228,9 @@ impl Kernel {
         match next {
             Some(next) => self.set_next(cpu, next),
             None => self.set_idle(cpu),
+        }
+        if let Some(meter) = &mut self.meter {
+            meter.chose(cpu, next, true);
         }
         self.set_speeds(cpu);
         self.plan_done(cpu);
