@@ -79,6 +79,7 @@ fn main() {
         ("gpuaware", "gpuaware", &[][..]),
         ("gpuaware", "gpuaware-metered", METERED),
         ("fifo", "fifo", &[]),
+        ("eevdf", "eevdf", &[]),
     ] {
         let object = out.join(format!("{variant}.so"));
         let source = format!("schedulers/{scheduler}.bpf.c");

@@ -42,7 +42,7 @@ const KINDS: [Group; 3] = [Group::Launch, Group::Handoff, Group::Background];
 /// Cores of two threads, `per_llc` CPUs a cache, a node for each 64 CPUs.
 fn machine(nr_cpus: usize, per_llc: usize) -> Result<Machine> {
     let nodes = (nr_cpus / 64).max(1);
-    Machine::generate(nr_cpus, (nr_cpus / per_llc).max(1), nodes, 2)
+    Machine::generate([nr_cpus, (nr_cpus / per_llc).max(1), nodes, 2], 0)
 }
 
 /// As much for each CPU, whatever the machine.

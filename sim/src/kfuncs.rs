@@ -110,15 +110,20 @@ fn move_task(
     if from != it.dsq {
         return false;
     }
-    if dsq & DSQ_BUILTIN != 0 {
-        kernel.fail("scx_bpf_dsq_move() to a built-in DSQ is not modelled");
+    let to_local = dsq == DSQ_LOCAL && kernel.context == Context::Dispatch;
+    if dsq & DSQ_BUILTIN != 0 && !to_local {
+        kernel
+            .fail("scx_bpf_dsq_move() to a built-in DSQ other than the CPU's own is not modelled");
         return false;
     }
     kernel.dsqs.remove(from, key);
+    if to_local {
+        kernel.tasks[id].body.cpu.set(kernel.this_cpu() as i32);
+    }
     if it.state & ITER_SET_VTIME != 0 {
         kernel.tasks[id].body.dsq_vtime.set(it.vtime);
     }
-    kernel.dispatch_enqueue(dsq, id, flags);
+    kernel.dispatch_enqueue(resolve(kernel, dsq), id, flags);
     true
 }
 

@@ -6,6 +6,7 @@ pub mod abi;
 pub mod affinity;
 pub mod audit;
 pub mod cgroups;
+pub mod compare;
 pub mod costs;
 pub mod dsq;
 pub mod events;

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
+use gpuaware_sim::compare;
 use gpuaware_sim::costs::{self, Load, Names};
 use gpuaware_sim::machine::Machine;
 use gpuaware_sim::native::Scheduler;
@@ -30,6 +31,8 @@ enum Command {
     Run(Run),
     /// Runs random scenarios and looks at what must hold; prints the seeds of those where it does not
     Check(Check),
+    /// Runs launchers beside neighbours under each scheduler, and sets side by side what everybody got done
+    Compare(Compare),
     /// Counts what a scheduling decision of scx_gpuaware costs on machines of 8 to 512 CPUs, and names what grows
     Costs(Costs),
     /// Repeats the random scenario of a seed, the same to the last event
@@ -47,9 +50,12 @@ struct Run {
     /// What runs
     #[arg(value_enum, default_value = "noisy")]
     workload: Workload,
-    /// CPUS[xLLCS[xNODES[xTHREADS]]], or a file that tests/data/sysfs/record.sh has written
+    /// CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]], or a file that tests/data/sysfs/record.sh has written
     #[arg(long, default_value = "8x2x1x2")]
     machine: String,
+    /// Bind each launcher to the node of its GPU
+    #[arg(long)]
+    bind: bool,
     /// Scheduler
     #[arg(long, value_enum, default_value = "gpuaware")]
     scheduler: Scheduler,
@@ -72,6 +78,19 @@ struct Check {
     /// First seed
     #[arg(long, default_value_t = 0)]
     from: u64,
+}
+
+#[derive(Args)]
+struct Compare {
+    /// CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]], or a file that tests/data/sysfs/record.sh has written
+    #[arg(long, default_value = "128x16x2x2x8")]
+    machine: String,
+    /// Length of each run, in simulated seconds
+    #[arg(long, value_name = "SEC", default_value_t = 1.0)]
+    seconds: f64,
+    /// Seed of what varies: how long tasks run and sleep
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 #[derive(Args)]
@@ -128,20 +147,39 @@ fn print(scenario: &Scenario, outcome: &Outcome) -> ExitCode {
     }
 }
 
-fn run(run: &Run) -> Result<ExitCode> {
-    let length_ns = run.seconds * 1e9;
+fn length_ns(seconds: f64) -> Result<u64> {
+    let length_ns = seconds * 1e9;
     anyhow::ensure!(
         (1.0..=1e12).contains(&length_ns),
-        "--seconds {}: expected a length of up to 1000",
-        run.seconds
+        "--seconds {seconds}: expected a length of up to 1000"
     );
+    Ok(length_ns as u64)
+}
+
+fn compare(args: &Compare) -> Result<ExitCode> {
+    let machine = machine(&args.machine)?;
+    let compared = compare::compare(&machine, length_ns(args.seconds)?, args.seed)?;
+    print!("{}", compare::table(&compared));
+    let failed = compared.iter().any(|row| row.failure.is_some());
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn run(run: &Run) -> Result<ExitCode> {
+    let length_ns = length_ns(run.seconds)?;
     let mut scenario = Scenario::named(
         run.workload,
         machine(&run.machine)?,
         run.scheduler,
-        length_ns as u64,
+        length_ns,
         run.seed,
     );
+    if run.bind {
+        scenario.bind_launchers();
+    }
     scenario.costs.tick_ns = (1_000_000_000 / run.hz).max(1);
     let outcome = Simulation::new(scenario.clone())?.run()?;
     Ok(print(&scenario, &outcome))
@@ -205,6 +243,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run(&args),
         Command::Check(args) => check(&args),
+        Command::Compare(args) => compare(&args),
         Command::Costs(args) => costs(&args),
         Command::Replay { seed, verbose } => replay(seed, verbose),
     };

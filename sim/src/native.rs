@@ -22,6 +22,12 @@ pub enum Scheduler {
     Gpuaware,
     /// One queue for the machine, first in, first out
     Fifo,
+    /// The kernel's own, without tuning
+    Eevdf,
+    /// EEVDF, launchers with nice -10
+    Nice,
+    /// EEVDF, each launcher pinned to a core of its own, which nobody else uses
+    Isolated,
 }
 
 /// scx_gpuaware, whose basic blocks are counted.
@@ -33,6 +39,9 @@ impl Scheduler {
         match self {
             Self::Gpuaware => include_bytes!(concat!(env!("OUT_DIR"), "/gpuaware.so")),
             Self::Fifo => include_bytes!(concat!(env!("OUT_DIR"), "/fifo.so")),
+            Self::Eevdf | Self::Nice | Self::Isolated => {
+                include_bytes!(concat!(env!("OUT_DIR"), "/eevdf.so"))
+            }
         }
     }
 }

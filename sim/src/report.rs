@@ -9,7 +9,7 @@ use crate::simulation::Outcome;
 use crate::state::START_NS;
 
 /// The value below which `share` of `sorted` lie.
-fn quantile(sorted: &[u64], share: f64) -> u64 {
+pub fn quantile(sorted: &[u64], share: f64) -> u64 {
     let at = (sorted.len() as f64 * share).ceil() as usize;
     sorted
         .get(at.saturating_sub(1))

@@ -14,7 +14,7 @@ use crate::meter::{Counts, Meter};
 use crate::native::{Native, Scheduler};
 use crate::program::{Op, Progress};
 use crate::scenario::{FIRST_PID, Scenario, TaskSpec};
-use crate::setup::{self, STATS};
+use crate::setup::{self, Class, STATS};
 use crate::state::{Context, Failure, Kernel, Place, START_NS, Task, call};
 
 /// What came of it.
@@ -39,7 +39,12 @@ pub struct Outcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskOutcome {
     pub name: &'static str,
+    pub class: Option<Class>,
     pub cpu_ns: u64,
+    /// Of that, on the node of its GPU; `None`: it uses none.
+    pub near_ns: Option<u64>,
+    /// What it got done, as time at full speed.
+    pub work_ns: u64,
     pub switches: u64,
     /// Rounds, tokens or messages.
     pub done: u64,
@@ -75,8 +80,14 @@ impl Simulation {
     /// The same with a variant of the scenario's scheduler.
     pub fn with_object(scenario: Scenario, object: &[u8]) -> Result<Self> {
         let native = Native::load(object, &kfuncs::table())?;
-        if scenario.scheduler == Scheduler::Gpuaware {
-            setup::configure(&native, &scenario.machine, &scenario.policy)?;
+        match scenario.scheduler {
+            Scheduler::Gpuaware => {
+                setup::configure(&native, &scenario.machine, &scenario.policy)?;
+            }
+            Scheduler::Fifo => {}
+            Scheduler::Eevdf | Scheduler::Nice | Scheduler::Isolated => {
+                setup::configure_eevdf(&native, &scenario.machine)?;
+            }
         }
         // SAFETY: a variable of the scheduler, of the type that its layout was compared with.
         let ops = unsafe { *native.ops()? };
@@ -113,11 +124,13 @@ impl Simulation {
     fn create_tasks(&mut self) -> Result<()> {
         let mark = match self.scenario.scheduler {
             Scheduler::Gpuaware => Some(setup::marker(&self.native)?),
-            Scheduler::Fifo => None,
+            _ => None,
         };
         let all: Vec<usize> = (0..self.scenario.machine.nr_cpus()).collect();
         for (id, spec) in self.scenario.tasks.iter().enumerate() {
-            self.kernel.tasks.push(task(id, spec, &all, &self._cgroups));
+            let mut task = task(id, spec, &all, &self._cgroups);
+            task.gpu_node = spec.gpu.map(|gpu| self.scenario.machine.gpus[gpu]);
+            self.kernel.tasks.push(task);
             let seed = self.scenario.seed ^ (id as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let rng = Pcg64Mcg::seed_from_u64(seed);
             self.programs.push(Progress::new(spec.program, rng));
@@ -263,7 +276,10 @@ impl Simulation {
         {
             tasks.push(TaskOutcome {
                 name: spec.name,
+                class: spec.class,
                 cpu_ns: task.cpu_ns,
+                near_ns: task.gpu_node.map(|_| task.near_ns),
+                work_ns: task.work_done_ns,
                 switches: task.switches,
                 done: progress.done,
                 waits_ns: Vec::new(),

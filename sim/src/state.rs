@@ -29,6 +29,11 @@ pub struct Costs {
     pub wake_ns: u64,
     /// How fast a thread is while another one of its core runs, in percent.
     pub smt_percent: u64,
+    /// Until what a task needs is in a cache that it moved to; in that of another node.
+    pub llc_ns: u64,
+    pub node_ns: u64,
+    /// How fast a task is that uses a GPU of another node, in percent.
+    pub remote_percent: u64,
 }
 
 impl Default for Costs {
@@ -41,6 +46,9 @@ impl Default for Costs {
             idle_exit_ns: 2_000,
             wake_ns: 1_000,
             smt_percent: 62,
+            llc_ns: 20_000,
+            node_ns: 60_000,
+            remote_percent: 85,
         }
     }
 }
@@ -74,7 +82,15 @@ pub struct Task {
     pub waits_since_ns: u64,
     /// Since when it waits after a wakeup; 0: it does not.
     pub woken_ns: u64,
+    /// Of the GPU that it uses.
+    pub gpu_node: Option<usize>,
+    /// Where it ran last.
+    pub last_cpu: Option<usize>,
     pub cpu_ns: u64,
+    /// Of that, on the node of its GPU.
+    pub near_ns: u64,
+    /// What it got done, as time at full speed.
+    pub work_done_ns: u64,
     pub switches: u64,
 }
 
@@ -94,7 +110,11 @@ impl Task {
             tokens: 0,
             waits_since_ns: 0,
             woken_ns: 0,
+            gpu_node: None,
+            last_cpu: None,
             cpu_ns: 0,
+            near_ns: 0,
+            work_done_ns: 0,
             switches: 0,
         }
     }

@@ -76,6 +76,9 @@ impl Kernel {
             return;
         }
         task.cpu_ns += ran_ns;
+        if task.gpu_node == Some(self.machine.cpus[cpu].node) {
+            task.near_ns += ran_ns;
+        }
         let slice = task.body.slice.get();
         if slice != SLICE_INFINITE {
             task.body.slice.set(slice.saturating_sub(ran_ns));
@@ -92,8 +95,10 @@ impl Kernel {
         run.worked_ns = self.now_ns;
         if let Some(curr) = run.curr {
             let done = (self.now_ns - from) * run.speed_percent / 100;
-            let work = &mut self.tasks[curr].work_ns;
-            *work = work.saturating_sub(done);
+            let task = &mut self.tasks[curr];
+            let done = done.min(task.work_ns);
+            task.work_ns -= done;
+            task.work_done_ns += done;
         }
     }
 
@@ -109,6 +114,25 @@ impl Kernel {
         self.events.push(at, Event::Done(cpu, run.runs));
     }
 
+    /// Who runs on `cpu` may be far from its GPU.
+    fn reach_percent(&self, cpu: usize) -> u64 {
+        let curr = self.cpus[cpu].curr;
+        match curr.and_then(|curr| self.tasks[curr].gpu_node) {
+            Some(node) if node != self.machine.cpus[cpu].node => self.costs.remote_percent,
+            _ => 100,
+        }
+    }
+
+    /// What `task` needs is in the cache where it ran last.
+    fn cold_ns(&self, task: TaskId, cpu: usize) -> u64 {
+        let cpus = &self.machine.cpus;
+        match self.tasks[task].last_cpu {
+            Some(last) if cpus[last].node != cpus[cpu].node => self.costs.node_ns,
+            Some(last) if cpus[last].llc != cpus[cpu].llc => self.costs.llc_ns,
+            _ => 0,
+        }
+    }
+
     /// Threads of a core take from each other what they share.
     fn set_speeds(&mut self, cpu: usize) {
         for at in 0..self.machine.cpus[cpu].core.len() {
@@ -117,11 +141,12 @@ impl Kernel {
             let busy = core
                 .iter()
                 .filter(|&&other| self.cpus[other].curr.is_some());
-            let speed = if busy.count() > 1 {
+            let shared = if busy.count() > 1 {
                 self.costs.smt_percent
             } else {
                 100
             };
+            let speed = shared * self.reach_percent(thread) / 100;
             if self.cpus[thread].speed_percent != speed {
                 self.settle(thread);
                 self.cpus[thread].speed_percent = speed;
@@ -270,9 +295,11 @@ impl Kernel {
             task.woken_ns = 0;
         }
         self.events.note(&[10, cpu as u64, next as u64]);
+        let lost_ns = self.costs.switch_ns + self.cold_ns(next, cpu);
+        self.tasks[next].last_cpu = Some(cpu);
         let run = &mut self.cpus[cpu];
         run.curr = Some(next);
-        run.worked_ns = self.now_ns + self.costs.switch_ns;
+        run.worked_ns = self.now_ns + lost_ns;
         if !run.ticks {
             run.ticks = true;
             let tick_ns = self.costs.tick_ns;

@@ -119,12 +119,55 @@ fn a_cpu_is_held_while_its_launcher_sleeps_briefly() {
 
 #[test]
 fn weights_share_a_cpu() {
-    let mut heavy = task("loop", Program::Loop);
-    heavy.weight = 300;
-    let tasks = vec![task("loop", Program::Loop), heavy];
-    let outcome = held(&of("1", Scheduler::Gpuaware, 2000, tasks));
-    let ratio = outcome.tasks[1].cpu_ns as f64 / outcome.tasks[0].cpu_ns as f64;
-    assert!((2.7..3.3).contains(&ratio), "{ratio}");
+    for scheduler in [Scheduler::Gpuaware, Scheduler::Eevdf] {
+        let mut heavy = task("loop", Program::Loop);
+        heavy.weight = 300;
+        let tasks = vec![task("loop", Program::Loop), heavy];
+        let outcome = held(&of("1", scheduler, 2000, tasks));
+        let ratio = outcome.tasks[1].cpu_ns as f64 / outcome.tasks[0].cpu_ns as f64;
+        assert!((2.7..3.3).contains(&ratio), "{scheduler:?}: {ratio}");
+    }
+}
+
+#[test]
+fn eevdf_fills_idle_cpus_and_shares_the_others_alike() {
+    // All begin on CPU 0, where their affinity leaves them for the first 20 ms.
+    let all: Vec<usize> = (0..4).collect();
+    let crowded = TaskSpec {
+        cpus: Some(vec![0]),
+        changes: vec![(20_000_000, all)],
+        ..task("loop", Program::Loop)
+    };
+    let outcome = held(&of("4x2", Scheduler::Eevdf, 3000, vec![crowded; 8]));
+    assert!(outcome.idle_ns < 200_000_000, "{}", outcome.idle_ns);
+    let times: Vec<u64> = outcome.tasks.iter().map(|task| task.cpu_ns).collect();
+    let (least, most) = (times.iter().min().unwrap(), times.iter().max().unwrap());
+    assert!(most - least < 400_000_000, "{times:?}");
+}
+
+#[test]
+fn under_eevdf_who_sleeps_much_waits_less_than_a_slice_of_who_does_not() {
+    let short = Program::Periodic {
+        run_ns: 100_000,
+        sleep_ns: 5_000_000,
+        runs: 0,
+    };
+    let mut scenario = of(
+        "1",
+        Scheduler::Eevdf,
+        2000,
+        vec![
+            task("loop", Program::Loop),
+            task("loop", Program::Loop),
+            task("io", short),
+        ],
+    );
+    scenario.costs.tick_ns = 1_000_000;
+    let outcome = held(&scenario);
+    let waits = &outcome.tasks[2].waits_ns;
+    assert!(waits.len() > 200, "{}", waits.len());
+    let late = waits.iter().filter(|&&ns| ns > 4_000_000).count();
+    assert!(late * 20 < waits.len(), "{late} of {}", waits.len());
 }
 
 #[test]
