@@ -93,14 +93,17 @@ fn row(
     }
 }
 
-/// A row for each scheduler on `machine`.
-pub fn compare(machine: &Machine, length_ns: u64, seed: u64) -> Result<Vec<Row>> {
+/// A row for each scheduler on `machine`, with scx_gpuaware as `gpuaware` has it.
+pub fn compare(machine: &Machine, gpuaware: &[u8], length_ns: u64, seed: u64) -> Result<Vec<Row>> {
     let run = |workload, scheduler, bind: bool| {
         let mut scenario = Scenario::named(workload, machine.clone(), scheduler, length_ns, seed);
         if bind {
             scenario.bind_launchers();
         }
-        Simulation::new(scenario)?.run()
+        match scheduler {
+            Scheduler::Gpuaware => Simulation::with_object(scenario, gpuaware)?.run(),
+            _ => Simulation::new(scenario)?.run(),
+        }
     };
     let alone = run(Workload::Quiet, Scheduler::Isolated, false)?;
     let neighbours = run(Workload::Neighbours, Scheduler::Eevdf, false)?;
@@ -148,7 +151,9 @@ mod tests {
     use super::*;
 
     fn rows(shape: &str, ms: u64) -> Vec<Row> {
-        compare(&Machine::parse(shape).unwrap(), ms * 1_000_000, 1).unwrap()
+        let machine = Machine::parse(shape).unwrap();
+        let gpuaware = Scheduler::Gpuaware.object();
+        compare(&machine, gpuaware, ms * 1_000_000, 1).unwrap()
     }
 
     #[test]

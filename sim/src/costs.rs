@@ -4,13 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::io::Write as _;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::machine::Machine;
 use crate::meter::{Counts, Group};
-use crate::native::{METERED, Scheduler};
+use crate::native::Scheduler;
 use crate::program::Program;
 use crate::scenario::{Scenario, TaskSpec, Workload, add_kthreads};
 use crate::setup::Class;
@@ -74,8 +75,8 @@ fn scenario(nr_cpus: usize, per_llc: usize, load: Load, length_ns: u64) -> Resul
     Ok(scenario)
 }
 
-/// Runs `load` for so long on machines of these sizes, with the scheduler in `object`.
-pub fn measure_object(
+/// Runs `load` for so long on machines of these sizes, with scx_gpuaware as `object` has it, whose blocks are counted.
+pub fn measure(
     object: &[u8],
     sizes: &[usize],
     per_llc: usize,
@@ -97,16 +98,6 @@ pub fn measure_object(
         })
     };
     sizes.iter().map(measure).collect()
-}
-
-/// The same with scx_gpuaware.
-pub fn measure(
-    sizes: &[usize],
-    per_llc: usize,
-    load: Load,
-    length_ns: u64,
-) -> Result<Vec<Measured>> {
-    measure_object(METERED, sizes, per_llc, load, length_ns)
 }
 
 /// A number on each machine, and what it grows by.
@@ -237,24 +228,22 @@ pub fn growing(load: Load, measured: &[Measured], names: &Names) -> String {
 pub struct Names(BTreeMap<u64, Vec<String>>);
 
 impl Names {
-    /// Of all addresses that `measured` has, in scx_gpuaware.
-    pub fn find<'a>(measured: impl Iterator<Item = &'a Measured>) -> Result<Self> {
+    /// Of all addresses in `object` that `measured` has.
+    pub fn find<'a>(object: &[u8], measured: impl Iterator<Item = &'a Measured>) -> Result<Self> {
         let places = measured.flat_map(|on| on.counts.places.keys());
         let mut places: Vec<u64> = places.map(|(_, place)| *place).collect();
         places.sort_unstable();
         places.dedup();
-        let object = std::env::temp_dir().join(format!("gpuaware-sim-{}.so", std::process::id()));
-        std::fs::write(&object, METERED).with_context(|| object.display().to_string())?;
+        let mut file = tempfile::NamedTempFile::new().context("making a file for the object")?;
+        file.write_all(object).context("writing the object")?;
         // The address that a call returns to may be another function's already.
         let addresses = places.iter().map(|place| format!("{:#x}", place - 1));
         let output = Command::new("addr2line")
             .args(["-a", "-f", "-i", "-e"])
-            .arg(&object)
+            .arg(file.path())
             .args(addresses)
-            .output();
-        let removed = std::fs::remove_file(&object);
-        let output = output.context("addr2line, of binutils, names functions")?;
-        removed.with_context(|| object.display().to_string())?;
+            .output()
+            .context("addr2line, of binutils, names functions")?;
         ensure!(output.status.success(), "addr2line: {}", output.status);
         let text = String::from_utf8_lossy(&output.stdout);
         Ok(Self(Self::parse(&text, &places)))
@@ -303,6 +292,7 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::native::METERED;
 
     #[test]
     fn functions_are_read_from_the_innermost_out_without_the_shims() {
@@ -332,7 +322,7 @@ mod tests {
     fn no_callback_grows_with_the_machine_but_those_that_are_known_to() {
         let mut seen = 0;
         for load in [Load::Quiet, Load::Saturated] {
-            let measured = measure(&[8, 512], 8, load, 60_000_000).unwrap();
+            let measured = measure(METERED, &[8, 512], 8, load, 60_000_000).unwrap();
             for callback in measured[1].counts.callbacks.keys() {
                 let calls = [0, 1].map(|at| per_call(&measured[at], *callback));
                 let [Some(small), Some(large)] = calls else {
@@ -349,14 +339,15 @@ mod tests {
 
     #[test]
     fn the_same_run_enters_the_same_blocks() {
-        let [first, again] = [(); 2].map(|()| measure(&[8], 8, Load::Saturated, 20_000_000));
+        let [first, again] =
+            [(); 2].map(|()| measure(METERED, &[8], 8, Load::Saturated, 20_000_000));
         assert_eq!(first.unwrap(), again.unwrap());
     }
 
     #[test]
     fn functions_are_named_with_those_that_are_compiled_into_them() {
-        let measured = measure(&[8], 8, Load::Quiet, 30_000_000).unwrap();
-        let names = Names::find(measured.iter()).unwrap();
+        let measured = measure(METERED, &[8], 8, Load::Quiet, 30_000_000).unwrap();
+        let names = Names::find(METERED, measured.iter()).unwrap();
         let blocks = names.per_turn(&measured[0].counts, Group::Launch);
         let [outer, inner] = ["gpuaware_select_cpu", "try_cpu"].map(|name| blocks[name]);
         assert!(outer > inner && inner > 0.0, "{blocks:?}");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Flags and commands of gpuaware-sim, and its exit codes: 0 all held, 1 something did not, 2 bad input.
 
+use std::borrow::Cow;
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -10,9 +11,10 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use gpuaware_sim::compare;
+use gpuaware_sim::compile;
 use gpuaware_sim::costs::{self, Load, Names};
 use gpuaware_sim::machine::Machine;
-use gpuaware_sim::native::Scheduler;
+use gpuaware_sim::native::{METERED, Scheduler};
 use gpuaware_sim::report;
 use gpuaware_sim::scenario::{Scenario, Workload};
 use gpuaware_sim::simulation::{Outcome, Simulation};
@@ -21,8 +23,29 @@ use gpuaware_sim::simulation::{Outcome, Simulation};
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
+    /// Compile scx_gpuaware from this folder, another checkout's bpf/, in place of the one that was built in
+    #[arg(long, global = true, value_name = "DIR")]
+    bpf: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
+}
+
+impl Cli {
+    /// scx_gpuaware's object.
+    fn gpuaware(&self) -> Result<Cow<'static, [u8]>> {
+        Ok(match &self.bpf {
+            Some(bpf) => compile::gpuaware(bpf, false)?.into(),
+            None => Scheduler::Gpuaware.object().into(),
+        })
+    }
+
+    /// The same, whose basic blocks are counted.
+    fn metered(&self) -> Result<Cow<'static, [u8]>> {
+        Ok(match &self.bpf {
+            Some(bpf) => compile::gpuaware(bpf, true)?.into(),
+            None => METERED.into(),
+        })
+    }
 }
 
 #[derive(Subcommand)]
@@ -103,12 +126,12 @@ struct Costs {
     ms: u64,
 }
 
-fn costs(args: &Costs) -> Result<ExitCode> {
+fn costs(args: &Costs, object: &[u8]) -> Result<ExitCode> {
     println!("Basic blocks entered for each time that somebody gets a CPU:");
     let mut all = Vec::new();
     for load in [Load::Quiet, Load::Saturated] {
         let sizes = &[8, 32, 128, 512];
-        let measured = costs::measure(sizes, args.per_llc, load, args.ms * 1_000_000)?;
+        let measured = costs::measure(object, sizes, args.per_llc, load, args.ms * 1_000_000)?;
         println!("\n{}", costs::table(load, &measured));
         all.push((load, measured));
     }
@@ -116,7 +139,7 @@ fn costs(args: &Costs) -> Result<ExitCode> {
         "Functions that grow by more than {}, with those within them:",
         costs::GROWS
     );
-    let names = Names::find(all.iter().flat_map(|(_, measured)| measured))?;
+    let names = Names::find(object, all.iter().flat_map(|(_, measured)| measured))?;
     for (load, measured) in &all {
         println!("\n{}", costs::growing(*load, measured, &names));
     }
@@ -156,9 +179,9 @@ fn length_ns(seconds: f64) -> Result<u64> {
     Ok(length_ns as u64)
 }
 
-fn compare(args: &Compare) -> Result<ExitCode> {
+fn compare(args: &Compare, gpuaware: &[u8]) -> Result<ExitCode> {
     let machine = machine(&args.machine)?;
-    let compared = compare::compare(&machine, length_ns(args.seconds)?, args.seed)?;
+    let compared = compare::compare(&machine, gpuaware, length_ns(args.seconds)?, args.seed)?;
     print!("{}", compare::table(&compared));
     let failed = compared.iter().any(|row| row.failure.is_some());
     Ok(if failed {
@@ -168,7 +191,7 @@ fn compare(args: &Compare) -> Result<ExitCode> {
     })
 }
 
-fn run(run: &Run) -> Result<ExitCode> {
+fn run(run: &Run, gpuaware: &[u8]) -> Result<ExitCode> {
     let length_ns = length_ns(run.seconds)?;
     let mut scenario = Scenario::named(
         run.workload,
@@ -181,11 +204,15 @@ fn run(run: &Run) -> Result<ExitCode> {
         scenario.bind_launchers();
     }
     scenario.costs.tick_ns = (1_000_000_000 / run.hz).max(1);
-    let outcome = Simulation::new(scenario.clone())?.run()?;
+    let object = match run.scheduler {
+        Scheduler::Gpuaware => gpuaware,
+        other => other.object(),
+    };
+    let outcome = Simulation::with_object(scenario.clone(), object)?.run()?;
     Ok(print(&scenario, &outcome))
 }
 
-fn check(check: &Check) -> Result<ExitCode> {
+fn check(check: &Check, object: &[u8]) -> Result<ExitCode> {
     let started = Instant::now();
     let (next, failed, events) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let one_after_the_other = || -> Result<()> {
@@ -195,7 +222,7 @@ fn check(check: &Check) -> Result<ExitCode> {
                 return Ok(());
             }
             let seed = check.from.wrapping_add(at);
-            let outcome = Simulation::new(Scenario::random(seed))?.run()?;
+            let outcome = Simulation::with_object(Scenario::random(seed), object)?.run()?;
             events.fetch_add(outcome.nr_events, Ordering::Relaxed);
             if let Some(failure) = outcome.failure {
                 failed.fetch_add(1, Ordering::Relaxed);
@@ -227,12 +254,12 @@ fn check(check: &Check) -> Result<ExitCode> {
     })
 }
 
-fn replay(seed: u64, verbose: bool) -> Result<ExitCode> {
+fn replay(seed: u64, verbose: bool, object: &[u8]) -> Result<ExitCode> {
     let scenario = Scenario::random(seed);
     if verbose {
         print!("{}", report::specs(&scenario));
     }
-    let outcome = Simulation::new(scenario.clone())?.run()?;
+    let outcome = Simulation::with_object(scenario.clone(), object)?.run()?;
     if verbose && outcome.failure.is_some() {
         print!("{}", report::recent(&outcome));
     }
@@ -240,12 +267,15 @@ fn replay(seed: u64, verbose: bool) -> Result<ExitCode> {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Run(args) => run(&args),
-        Command::Check(args) => check(&args),
-        Command::Compare(args) => compare(&args),
-        Command::Costs(args) => costs(&args),
-        Command::Replay { seed, verbose } => replay(seed, verbose),
+    let cli = Cli::parse();
+    let result = match &cli.command {
+        Command::Run(args) => cli.gpuaware().and_then(|object| run(args, &object)),
+        Command::Check(args) => cli.gpuaware().and_then(|object| check(args, &object)),
+        Command::Compare(args) => cli.gpuaware().and_then(|object| compare(args, &object)),
+        Command::Costs(args) => cli.metered().and_then(|object| costs(args, &object)),
+        Command::Replay { seed, verbose } => cli
+            .gpuaware()
+            .and_then(|object| replay(*seed, *verbose, &object)),
     };
     result.unwrap_or_else(|error| {
         eprintln!("gpuaware-sim: {error:#}");

@@ -2,9 +2,10 @@
 //! What the simulator must show: that it repeats itself, that it is the scheduler that runs in it, and that it finds
 //! what is wrong. Counts, shares and order only.
 
-use std::process::Command;
+use std::path::Path;
 
 use crate::cgroups::CgroupSpec;
+use crate::compile::{compile, gpuaware};
 use crate::machine::Machine;
 use crate::native::{Native, Scheduler};
 use crate::program::{Program, Sync};
@@ -285,18 +286,8 @@ fn preferred_cpus_that_the_machine_does_not_have_are_refused() {
 
 /// scx_gpuaware with a fault: `schedulers/mutants/`.
 fn mutant(name: &str) -> Vec<u8> {
-    let object = std::env::temp_dir().join(format!("sim-{name}-{}.so", std::process::id()));
-    let compiled = Command::new(env!("SIM_CLANG"))
-        .args(env!("SIM_CFLAGS").split(' '))
-        .args(["-Ishim", "-I../bpf", "shim/runtime.c", "-o"])
-        .arg(&object)
-        .arg(format!("schedulers/mutants/{name}.bpf.c"))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status();
-    assert!(compiled.unwrap().success(), "{name}");
-    let bytes = std::fs::read(&object).unwrap();
-    std::fs::remove_file(&object).unwrap();
-    bytes
+    let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf");
+    compile(&format!("schedulers/mutants/{name}.bpf.c"), &bpf, false).unwrap()
 }
 
 /// Does one of 300 random scenarios, which hold as the scheduler is, fail with `object` for that reason?
@@ -318,6 +309,12 @@ fn a_scheduler_that_forgets_to_wake_idle_cpus_is_found() {
 #[test]
 fn a_scheduler_that_lets_the_light_starve_is_found() {
     assert!(is_found(&mutant("no_overdue"), "has waited for"));
+}
+
+#[test]
+fn a_folder_without_the_scheduler_is_refused() {
+    assert!(gpuaware(Path::new("/nowhere"), false).is_err());
+    assert!(gpuaware(&std::env::temp_dir(), false).is_err());
 }
 
 #[test]
