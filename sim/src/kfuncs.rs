@@ -202,7 +202,7 @@ kfuncs! {
             return kernel.fail(format!("scx_bpf_kick_cpu() of CPU {cpu}"));
         };
         // A CPU whose run queue is locked, which is the caller's at most, is looked at when the kick arrives.
-        let is_busy = kernel.cpus[target].curr.is_some() && target != kernel.this_cpu();
+        let is_busy = !kernel.cpus[target].is_idle() && target != kernel.this_cpu();
         if flags & KICK_IDLE != 0 && is_busy {
             return;
         }
@@ -264,8 +264,7 @@ kfuncs! {
     }
 
     fn reenqueue_local(kernel) -> u32 {
-        kernel.fail("no class above takes CPUs in this model: nothing calls for scx_bpf_reenqueue_local()");
-        0
+        kernel.reenqueue_local()
     }
 
     fn cpumask_create(kernel) -> *const CpuMask {

@@ -3,6 +3,7 @@
 //! neither the scheduler's user space nor the bench, and neither links it.
 
 pub mod abi;
+pub mod above;
 pub mod affinity;
 pub mod audit;
 pub mod cgroups;

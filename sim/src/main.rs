@@ -62,6 +62,9 @@ enum Command {
     Replay {
         /// Seed, as `check` prints it
         seed: u64,
+        /// As `check --real-time`
+        #[arg(long)]
+        real_time: bool,
         /// Print each task and cgroup first, and at the end the last events before a failure
         #[arg(long)]
         verbose: bool,
@@ -101,6 +104,18 @@ struct Check {
     /// First seed
     #[arg(long, default_value_t = 0)]
     from: u64,
+    /// With real-time tasks that take CPUs
+    #[arg(long)]
+    real_time: bool,
+}
+
+fn random(seed: u64, real_time: bool) -> Scenario {
+    let scenario = Scenario::random(seed);
+    if real_time {
+        scenario.with_real_time()
+    } else {
+        scenario
+    }
 }
 
 #[derive(Args)]
@@ -222,7 +237,7 @@ fn check(check: &Check, object: &[u8]) -> Result<ExitCode> {
                 return Ok(());
             }
             let seed = check.from.wrapping_add(at);
-            let outcome = Simulation::with_object(Scenario::random(seed), object)?.run()?;
+            let outcome = Simulation::with_object(random(seed, check.real_time), object)?.run()?;
             events.fetch_add(outcome.nr_events, Ordering::Relaxed);
             if let Some(failure) = outcome.failure {
                 failed.fetch_add(1, Ordering::Relaxed);
@@ -254,16 +269,15 @@ fn check(check: &Check, object: &[u8]) -> Result<ExitCode> {
     })
 }
 
-fn replay(seed: u64, verbose: bool, object: &[u8]) -> Result<ExitCode> {
-    let scenario = Scenario::random(seed);
+fn replay(scenario: &Scenario, verbose: bool, object: &[u8]) -> Result<ExitCode> {
     if verbose {
-        print!("{}", report::specs(&scenario));
+        print!("{}", report::specs(scenario));
     }
     let outcome = Simulation::with_object(scenario.clone(), object)?.run()?;
     if verbose && outcome.failure.is_some() {
         print!("{}", report::recent(&outcome));
     }
-    Ok(print(&scenario, &outcome))
+    Ok(print(scenario, &outcome))
 }
 
 fn main() -> ExitCode {
@@ -273,9 +287,13 @@ fn main() -> ExitCode {
         Command::Check(args) => cli.gpuaware().and_then(|object| check(args, &object)),
         Command::Compare(args) => cli.gpuaware().and_then(|object| compare(args, &object)),
         Command::Costs(args) => cli.metered().and_then(|object| costs(args, &object)),
-        Command::Replay { seed, verbose } => cli
+        Command::Replay {
+            seed,
+            real_time,
+            verbose,
+        } => cli
             .gpuaware()
-            .and_then(|object| replay(*seed, *verbose, &object)),
+            .and_then(|object| replay(&random(*seed, *real_time), *verbose, &object)),
     };
     result.unwrap_or_else(|error| {
         eprintln!("gpuaware-sim: {error:#}");

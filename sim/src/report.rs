@@ -75,6 +75,9 @@ pub fn specs(scenario: &Scenario) -> String {
     for (at, cgroup) in scenario.cgroups.iter().enumerate() {
         let _ = writeln!(text, "cgroup {at}: {cgroup:?}");
     }
+    for above in &scenario.above {
+        let _ = writeln!(text, "{above:?}");
+    }
     for (at, task) in scenario.tasks.iter().enumerate() {
         let _ = writeln!(text, "{}: {task:?}", at as i32 + FIRST_PID);
     }

@@ -4,6 +4,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use crate::above::Above;
 use crate::cgroups::CgroupSpec;
 use crate::machine::Machine;
 use crate::native::Scheduler;
@@ -62,6 +63,8 @@ pub struct Scenario {
     pub length_ns: u64,
     pub tasks: Vec<TaskSpec>,
     pub cgroups: Vec<CgroupSpec>,
+    /// Real-time tasks.
+    pub above: Vec<Above>,
 }
 
 /// Tasks by name.
@@ -76,6 +79,9 @@ pub enum Workload {
     /// Pairs that wake each other, two for each CPU
     Pairs,
 }
+
+/// Tells what is drawn of real-time tasks from what is drawn of the others.
+const REAL_TIME: u64 = 0x7274;
 
 /// `cpu.weight` of nice -10.
 const NICE_MINUS_10: u32 = 932;
@@ -121,6 +127,7 @@ impl Scenario {
             length_ns,
             tasks,
             cgroups: Vec::new(),
+            above: Vec::new(),
         };
         match scheduler {
             Scheduler::Nice => scenario.weigh_launchers(NICE_MINUS_10),
@@ -211,7 +218,26 @@ impl Scenario {
             },
             tasks,
             cgroups,
+            above: Vec::new(),
         }
+    }
+
+    /// With real-time tasks that take CPUs, up to one on each.
+    pub fn with_real_time(mut self) -> Self {
+        let mut rng = Pcg64Mcg::seed_from_u64(self.seed ^ REAL_TIME);
+        for cpu in 0..self.machine.nr_cpus() {
+            let period_ns = rng.random_range(1_000_000..=50_000_000);
+            let above = Above {
+                cpu,
+                start_ns: rng.random_range(0..=100_000_000),
+                period_ns,
+                lasts_ns: rng.random_range(20_000..=period_ns / 2),
+            };
+            if rng.random_range(0..2_u64) == 0 {
+                self.above.push(above);
+            }
+        }
+        self
     }
 }
 

@@ -93,7 +93,7 @@ impl Simulation {
         let ops = unsafe { *native.ops()? };
         let machine = scenario.machine.clone();
         let costs = scenario.costs.clone();
-        let mut kernel = Box::new(Kernel::new(machine, costs, native.env()?, ops));
+        let mut kernel = Box::new(Kernel::new(machine, costs, &native, ops)?);
         if let Some(code) = call!(kernel, 0, Context::Unlocked, init()).filter(|&code| code != 0) {
             kernel.fail(format!("ops.init() returned {code}"));
         }
@@ -148,6 +148,10 @@ impl Simulation {
             for (change, (at_ns, _)) in spec.changes.iter().enumerate() {
                 events.push(START_NS + at_ns, Event::Affinity(id, change));
             }
+        }
+        for (at, above) in self.scenario.above.iter().enumerate() {
+            let start_ns = START_NS + above.start_ns;
+            self.kernel.events.push(start_ns, Event::Above(at));
         }
         self.kernel.events.push(START_NS + AUDIT_NS, Event::Audit);
         Ok(())
@@ -212,6 +216,12 @@ impl Simulation {
                 let (_, cpus) = &self.scenario.tasks[task].changes[change];
                 self.kernel.set_affinity(task, cpus);
             }
+            Event::Above(at) => {
+                let above = self.scenario.above[at];
+                self.kernel.events.push(now_ns + above.period_ns, event);
+                self.kernel.wake_above(above.cpu, above.lasts_ns);
+            }
+            Event::AboveEnds(cpu) => self.kernel.above_ends(cpu),
             Event::Timer(timer, starts) => self.kernel.timer(timer, starts),
             Event::Audit => {
                 self.kernel.events.push(now_ns + AUDIT_NS, Event::Audit);
@@ -288,9 +298,9 @@ impl Simulation {
         for &(task, ns) in &self.kernel.waits {
             tasks[task].waits_ns.push(ns);
         }
-        let idle = self.kernel.cpus.iter().map(|cpu| match cpu.curr {
-            None => cpu.idle_ns + (START_NS + ran_ns).saturating_sub(cpu.idle_since_ns),
-            Some(_) => cpu.idle_ns,
+        let idle = self.kernel.cpus.iter().map(|cpu| match cpu.is_idle() {
+            true => cpu.idle_ns + (START_NS + ran_ns).saturating_sub(cpu.idle_since_ns),
+            false => cpu.idle_ns,
         });
         let idle_ns = idle.sum();
         let mut stats = Vec::new();

@@ -2,8 +2,11 @@
 //! The state of the modelled kernel: CPUs, tasks, queues; and how the scheduler's callbacks are called. What happens
 //! to them is in `switch.rs` and `wake.rs`, what the scheduler calls in `kfuncs.rs`.
 
+use std::cell::Cell;
 use std::ptr;
 use std::rc::Rc;
+
+use anyhow::Result;
 
 use crate::abi::{CpuMask, Css, CssSet, Env, Ops, PF_IDLE, TASK_QUEUED, TaskStruct};
 use crate::dsq::{Dsqs, Key, TaskId};
@@ -12,6 +15,7 @@ use crate::idle::IdleMasks;
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::meter::Meter;
+use crate::native::Native;
 
 /// What things cost and how often the tick comes. Fixed figures, not measured ones: docs/simulator.md.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,6 +159,16 @@ pub struct Cpu {
     pub ticks: bool,
     pub idle_since_ns: u64,
     pub idle_ns: u64,
+    /// The real-time task that has it.
+    pub above: Option<Rc<TaskStruct>>,
+    /// One that will take it runs for so long.
+    pub above_waits_ns: Option<u64>,
+}
+
+impl Cpu {
+    pub fn is_idle(&self) -> bool {
+        self.curr.is_none() && self.above.is_none()
+    }
 }
 
 /// From where the scheduler calls.
@@ -168,6 +182,8 @@ pub enum Context {
     Dispatch,
     /// Callbacks that hold a run queue's lock and may move no task.
     Locked,
+    /// cpu_release, on the CPU that a class above takes.
+    Release(usize),
     /// Timers, programs run by user space, init.
     Unlocked,
 }
@@ -200,6 +216,8 @@ pub struct Kernel {
     /// Of a scheduler whose basic blocks are counted.
     pub meter: Option<Box<Meter>>,
     env: *const Env,
+    /// `rt.rt_queued` of each run queue.
+    rt_queued: *const Cell<i32>,
 }
 
 /// Where the clock begins: 0 stands for "never" in schedulers, and machines have run for a while.
@@ -211,8 +229,8 @@ pub fn local_dsq(cpu: usize) -> u64 {
 }
 
 impl Kernel {
-    /// All CPUs idle. `env` and `ops` are those of a scheduler that stays loaded for longer than this lives.
-    pub fn new(machine: Machine, costs: Costs, env: *const Env, ops: Ops) -> Self {
+    /// All CPUs idle. `native` has a scheduler with `ops`, which stays loaded for longer than this lives.
+    pub fn new(machine: Machine, costs: Costs, native: &Native, ops: Ops) -> Result<Self> {
         let cpu = |cpu: usize| {
             let idle_task = TaskStruct::new(0, "swapper", u32::MAX);
             idle_task.flags.set(PF_IDLE);
@@ -228,6 +246,8 @@ impl Kernel {
                 ticks: false,
                 idle_since_ns: START_NS,
                 idle_ns: 0,
+                above: None,
+                above_waits_ns: None,
             }
         };
         let mut dsqs = Dsqs::default();
@@ -235,7 +255,7 @@ impl Kernel {
         for cpu in 0..machine.nr_cpus() {
             dsqs.create(local_dsq(cpu));
         }
-        Self {
+        Ok(Self {
             costs,
             now_ns: START_NS,
             cpus: (0..machine.nr_cpus()).map(cpu).collect(),
@@ -250,9 +270,10 @@ impl Kernel {
             waits: Vec::new(),
             ops,
             meter: None,
-            env,
+            env: native.env()?,
+            rt_queued: native.symbol("runqueues")?,
             machine,
-        }
+        })
     }
 
     /// The simulation ends with this, unless it has ended already.
@@ -267,12 +288,20 @@ impl Kernel {
         Rc::as_ptr(&self.tasks[task].body)
     }
 
-    /// Who runs on `cpu`: a task or its idle task.
+    /// Who runs on `cpu`: a task, one of a class above or its idle task.
     pub fn current(&self, cpu: usize) -> *const TaskStruct {
-        match self.cpus[cpu].curr {
-            Some(task) => self.body(task),
-            None => Rc::as_ptr(&self.cpus[cpu].idle_task),
+        let run = &self.cpus[cpu];
+        match (run.curr, &run.above) {
+            (Some(task), _) => self.body(task),
+            (None, Some(above)) => Rc::as_ptr(above),
+            (None, None) => Rc::as_ptr(&run.idle_task),
         }
+    }
+
+    /// A real-time task is on the run queue of `cpu`, or is no more.
+    pub fn set_rt_queued(&mut self, cpu: usize, on: bool) {
+        // SAFETY: an array of the loaded scheduler, for MAX_CPUS, whose size was compared.
+        unsafe { (*self.rt_queued.add(cpu)).set(i32::from(on)) };
     }
 
     /// The CPU that runs the scheduler's code right now.
@@ -302,6 +331,9 @@ impl Kernel {
 
     /// `cpu` is to look for the next task, as CPU `by` says.
     pub fn resched(&mut self, cpu: usize, by: usize) {
+        if self.cpus[cpu].above.is_some() {
+            return;
+        }
         let ipi_ns = if cpu == by { 0 } else { self.costs.ipi_ns };
         let exit_ns = match self.cpus[cpu].curr {
             None => self.costs.idle_exit_ns,

@@ -134,13 +134,11 @@ impl Kernel {
     }
 
     /// Threads of a core take from each other what they share.
-    fn set_speeds(&mut self, cpu: usize) {
+    pub fn set_speeds(&mut self, cpu: usize) {
         for at in 0..self.machine.cpus[cpu].core.len() {
             let thread = self.machine.cpus[cpu].core[at];
             let core = &self.machine.cpus[thread].core;
-            let busy = core
-                .iter()
-                .filter(|&&other| self.cpus[other].curr.is_some());
+            let busy = core.iter().filter(|&&other| !self.cpus[other].is_idle());
             let shared = if busy.count() > 1 {
                 self.costs.smt_percent
             } else {
@@ -190,7 +188,7 @@ impl Kernel {
     }
 
     /// Who runs next on `cpu`: the kernel's balance_one() and pick_task_scx().
-    fn pick_next(&mut self, cpu: usize, prev: Option<TaskId>) -> Option<TaskId> {
+    pub fn pick_next(&mut self, cpu: usize, prev: Option<TaskId>) -> Option<TaskId> {
         self.update_curr(cpu);
         let on_queue = prev.filter(|&prev| self.tasks[prev].is_queued());
         let has_slice = |kernel: &Self, task: &TaskId| kernel.tasks[*task].body.slice.get() > 0;
@@ -219,6 +217,13 @@ impl Kernel {
     pub fn schedule(&mut self, cpu: usize) {
         let prev = self.cpus[cpu].curr;
         self.settle(cpu);
+        self.cpus[cpu].resched_at = None;
+        if let Some(lasts_ns) = self.cpus[cpu].above_waits_ns.take() {
+            return self.give_way(cpu, lasts_ns);
+        }
+        if self.cpus[cpu].above.is_some() {
+            return;
+        }
         let next = self.pick_next(cpu, prev);
         self.cpus[cpu].resched_at = None;
         if prev == next {
@@ -232,20 +237,25 @@ impl Kernel {
         }
         match prev {
             Some(prev) => self.put_prev(cpu, prev, next),
-            None => {
-                self.cpus[cpu].idle_ns += self.now_ns - self.cpus[cpu].idle_since_ns;
-                self.idle.set(cpu, false);
-                call!(self, cpu, Context::Locked, update_idle(cpu as i32, false));
-            }
+            None => self.leave_idle(cpu),
         }
         self.switch_to(cpu, next);
     }
 
-    /// Who ran on `cpu` was driven off by a task of a class above that is done already.
+    pub fn leave_idle(&mut self, cpu: usize) {
+        self.cpus[cpu].idle_ns += self.now_ns - self.cpus[cpu].idle_since_ns;
+        self.idle.set(cpu, false);
+        call!(self, cpu, Context::Locked, update_idle(cpu as i32, false));
+    }
+
+    /// A task of a class above had `cpu` and is done.
     pub fn after_stopper(&mut self, cpu: usize) {
         self.cpus[cpu].curr = None;
         let next = self.pick_next(cpu, None);
         self.switch_to(cpu, next);
+        if self.cpus[cpu].above_waits_ns.is_some() {
+            self.resched(cpu, cpu);
+        }
     }
 
     fn switch_to(&mut self, cpu: usize, next: Option<TaskId>) {

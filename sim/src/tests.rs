@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use crate::above::Above;
 use crate::cgroups::CgroupSpec;
 use crate::compile::{compile, gpuaware};
 use crate::machine::Machine;
@@ -255,6 +256,46 @@ fn a_task_that_waits_for_longer_than_promised_is_found() {
     simulation.watch.promises.wait_ns = Some(300_000_000);
     let failure = simulation.run().unwrap().failure.unwrap();
     assert!(failure.text.contains("has waited for"), "{failure}");
+}
+
+/// A loop that may run anywhere, and a real-time task that takes CPU 0 for half of the time.
+fn beside_real_time(scheduler: Scheduler) -> Scenario {
+    let mut scenario = of("2", scheduler, 1000, vec![task("loop", Program::Loop)]);
+    scenario.above = vec![Above {
+        cpu: 0,
+        start_ns: 10_000_000,
+        period_ns: 100_000_000,
+        lasts_ns: 50_000_000,
+    }];
+    // It begins on CPU 0, and stays there without a reason to leave.
+    scenario.policy.preferred = vec![1];
+    scenario
+}
+
+#[test]
+fn who_is_driven_off_by_a_real_time_task_runs_elsewhere() {
+    let outcome = held(&beside_real_time(Scheduler::Gpuaware));
+    let ran_ns = outcome.tasks[0].cpu_ns;
+    assert!(ran_ns > 990_000_000, "{ran_ns}");
+    // Two CPUs, one loop and half of the other CPU for the real-time task.
+    let idle = outcome.idle_ns as f64 / 1e9;
+    assert!((0.45..0.56).contains(&idle), "{idle}");
+}
+
+#[test]
+fn who_is_left_behind_a_real_time_task_is_found() {
+    // FIFO is not told, and leaves the task in the local queue of the CPU that was taken.
+    let mut simulation = Simulation::new(beside_real_time(Scheduler::Fifo)).unwrap();
+    simulation.watch.promises.idle_ns = Some(30_000_000);
+    let failure = simulation.run().unwrap().failure.unwrap();
+    assert!(failure.text.contains("CPU 1 is idle"), "{failure}");
+}
+
+#[test]
+fn random_scenarios_with_real_time_tasks_hold() {
+    for seed in 0..25 {
+        held(&Scenario::random(seed).with_real_time());
+    }
 }
 
 #[test]
