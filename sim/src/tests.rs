@@ -292,6 +292,14 @@ fn who_is_left_behind_a_real_time_task_is_found() {
 }
 
 #[test]
+fn a_scheduler_that_leaves_tasks_behind_real_time_ones_is_found() {
+    let scenario = beside_real_time(Scheduler::Gpuaware);
+    let simulation = Simulation::with_object(scenario, &mutant("left_behind")).unwrap();
+    let failure = simulation.run().unwrap().failure.unwrap();
+    assert!(failure.text.contains("CPU 1 is idle"), "{failure}");
+}
+
+#[test]
 fn random_scenarios_with_real_time_tasks_hold() {
     for seed in 0..25 {
         held(&Scenario::random(seed).with_real_time());
