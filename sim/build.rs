@@ -29,9 +29,15 @@ const FLAGS: &[&str] = &[
     "-Wl,--build-id=none",
 ];
 
-fn compile(clang: &str, source: &Path, object: &Path) {
+/// Each basic block that is left after optimization says that it is entered: `shim/meter.c` counts.
+const METERED: &[&str] = &[
+    "-fsanitize-coverage=bb,no-prune,trace-pc-guard",
+    "shim/meter.c",
+];
+
+fn compile(clang: &str, source: &Path, object: &Path, more: &[&str]) {
     let mut command = Command::new(clang);
-    command.args(FLAGS);
+    command.args(FLAGS).args(more);
     if env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "aarch64") {
         command.arg("-mno-outline-atomics");
     }
@@ -69,10 +75,15 @@ fn main() {
     println!("cargo:rustc-env=SIM_CLANG={clang}");
     println!("cargo:rustc-env=SIM_CFLAGS={}", FLAGS.join(" "));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    for scheduler in ["gpuaware", "fifo"] {
-        let object = out.join(format!("{scheduler}.so"));
+    for (scheduler, variant, more) in [
+        ("gpuaware", "gpuaware", &[][..]),
+        ("gpuaware", "gpuaware-metered", METERED),
+        ("fifo", "fifo", &[]),
+        ("eevdf", "eevdf", &[]),
+    ] {
+        let object = out.join(format!("{variant}.so"));
         let source = format!("schedulers/{scheduler}.bpf.c");
-        compile(&clang, Path::new(&source), &object);
+        compile(&clang, Path::new(&source), &object, more);
         refuse_undefined(&object);
     }
 }

@@ -2,7 +2,8 @@
 /*
  * scx_gpuaware as it is, and what its user space does to it by way of maps: marks.
  */
-#include "../../bpf/gpuaware.bpf.c"
+/* In brackets: of the folder that the compiler is told, not this file. */
+#include <gpuaware.bpf.c>
 
 /* As `scx_gpuaware mark` does through identify.bpf.c. Class NONE takes the mark away. */
 s32 sim_mark(struct task_struct *p, u32 class)

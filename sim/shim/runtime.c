@@ -30,14 +30,17 @@ const u64 sim_layout[] = {
 	__builtin_offsetof(struct cgroup, ancestors),
 	sizeof(struct scx_cgroup_init_args),
 	__builtin_offsetof(struct sched_ext_ops, flags),
+	__builtin_offsetof(struct sched_ext_ops, cpu_release),
+	sizeof(struct scx_cpu_release_args),
+	sizeof(struct rq),
 	sizeof(struct sim_env),
 	sizeof(struct sim_map),
 	sizeof(struct bpf_iter_scx_dsq),
 	0,
 };
 
-/* No real-time task comes. */
-const struct rq runqueues[SIM_MAX_CPUS];
+/* The simulator says where a real-time task is queued. */
+struct rq runqueues[SIM_MAX_CPUS];
 
 __attribute__((visibility("hidden"))) void *memcpy(void *to, const void *from, size_t size)
 {

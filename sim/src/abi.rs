@@ -29,6 +29,7 @@ pub const ENQ_WAKEUP: u64 = 1;
 pub const ENQ_HEAD: u64 = 16;
 pub const ENQ_CPU_SELECTED: u64 = 1 << 10;
 pub const ENQ_PREEMPT: u64 = 1 << 32;
+pub const ENQ_REENQ: u64 = 1 << 40;
 pub const ENQ_LAST: u64 = 1 << 41;
 pub const DEQ_SLEEP: u64 = 1;
 
@@ -160,6 +161,14 @@ pub struct InitTaskArgs {
     pub cgroup: *const Cgroup,
 }
 
+/// `struct scx_cpu_release_args`
+#[repr(C)]
+#[derive(Debug)]
+pub struct ReleaseArgs {
+    pub reason: u32,
+    pub task: *const TaskStruct,
+}
+
 /// `struct task_struct`
 #[repr(C)]
 #[derive(Debug)]
@@ -279,6 +288,7 @@ pub struct Ops {
     pub init: Option<unsafe extern "C" fn() -> i32>,
     pub flags: u64,
     pub timeout_ms: u32,
+    pub cpu_release: Option<unsafe extern "C" fn(i32, *const ReleaseArgs)>,
 }
 
 /// As `sim_layout` in `shim/runtime.c`.
@@ -292,6 +302,10 @@ pub const LAYOUT: &[u64] = &[
     offset_of!(Cgroup, ancestors) as u64,
     size_of::<CgroupInitArgs>() as u64,
     offset_of!(Ops, flags) as u64,
+    offset_of!(Ops, cpu_release) as u64,
+    size_of::<ReleaseArgs>() as u64,
+    // struct rq, of which only rt.rt_queued is there.
+    size_of::<i32>() as u64,
     size_of::<Env>() as u64,
     size_of::<Map>() as u64,
     size_of::<DsqIter>() as u64,

@@ -94,7 +94,8 @@ impl Watch {
                     "watchdog: {name} failed to run for {timeout_ns} ns"
                 ));
             }
-            if self.promises.put_off.contains(&dsq) {
+            let is_taken = |cpu: usize| kernel.cpus[cpu].above.is_some();
+            if self.promises.put_off.contains(&dsq) || task.mask.cpus().all(is_taken) {
                 self.excused_ns[id] = now_ns;
                 continue;
             }
@@ -118,11 +119,15 @@ impl Watch {
         most_ns: u64,
     ) -> Result<(), String> {
         for (cpu, since_ns) in self.wasted_since_ns.iter_mut().enumerate() {
-            let is_open = kernel.cpus[cpu].curr.is_none() && !self.promises.closed.contains(&cpu);
-            // A local queue is that CPU's alone.
+            let is_open = kernel.cpus[cpu].is_idle() && !self.promises.closed.contains(&cpu);
+            // A local queue is that CPU's alone, but nobody is to be left in one that a real-time task has.
+            let is_free =
+                |task: &Task| cpu == task.cpu() || kernel.cpus[task.cpu()].above.is_some();
             let could_run = |&&(task, dsq): &&(&Task, u64)| {
-                task.mask.has(cpu) && (dsq >> 62 != 3 || cpu == task.cpu())
+                task.mask.has(cpu) && (dsq >> 62 != 3 || is_free(task))
             };
+            // Who ran there meanwhile had it held, as may be.
+            *since_ns = kernel.cpus[cpu].idle_since_ns.max(*since_ns);
             match waiting.iter().filter(|_| is_open).find(could_run) {
                 None => *since_ns = kernel.now_ns,
                 Some((task, dsq)) if kernel.now_ns - *since_ns > most_ns => {

@@ -27,6 +27,10 @@ pub enum Event {
     Timer(usize, u64),
     /// sched_setaffinity() of the task, for the time of that number.
     Affinity(TaskId, usize),
+    /// The real-time task of that number wakes up.
+    Above(usize),
+    /// The one that has the CPU is done.
+    AboveEnds(usize),
     /// The invariants that are about time are looked at.
     Audit,
 }
@@ -43,6 +47,8 @@ impl Event {
             Self::Tick(cpu) => [6, cpu as u64, 0],
             Self::Timer(timer, start) => [7, timer as u64, start],
             Self::Affinity(task, change) => [11, task as u64, change as u64],
+            Self::Above(task) => [13, task as u64, 0],
+            Self::AboveEnds(cpu) => [14, cpu as u64, 0],
             Self::Audit => [8, 0, 0],
         }
     }

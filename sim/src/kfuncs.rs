@@ -39,6 +39,9 @@ macro_rules! kfuncs {
         $(unsafe extern "C" fn $name($kernel: *mut c_void $(, $argument: $type)*) $(-> $result)? {
             // SAFETY: the shim passes sim_env.kernel on.
             let $kernel = unsafe { kernel($kernel) };
+            if let Some(meter) = &mut $kernel.meter {
+                meter.kfunc(stringify!($name));
+            }
             $body
         })*
         /// All of them by name.
@@ -107,15 +110,20 @@ fn move_task(
     if from != it.dsq {
         return false;
     }
-    if dsq & DSQ_BUILTIN != 0 {
-        kernel.fail("scx_bpf_dsq_move() to a built-in DSQ is not modelled");
+    let to_local = dsq == DSQ_LOCAL && kernel.context == Context::Dispatch;
+    if dsq & DSQ_BUILTIN != 0 && !to_local {
+        kernel
+            .fail("scx_bpf_dsq_move() to a built-in DSQ other than the CPU's own is not modelled");
         return false;
     }
     kernel.dsqs.remove(from, key);
+    if to_local {
+        kernel.tasks[id].body.cpu.set(kernel.this_cpu() as i32);
+    }
     if it.state & ITER_SET_VTIME != 0 {
         kernel.tasks[id].body.dsq_vtime.set(it.vtime);
     }
-    kernel.dispatch_enqueue(dsq, id, flags);
+    kernel.dispatch_enqueue(resolve(kernel, dsq), id, flags);
     true
 }
 
@@ -169,6 +177,9 @@ kfuncs! {
         let at = (it.state & ITER_STARTED != 0).then_some(Key { order: it.order, seq: it.seq });
         let queue = kernel.dsqs.get(resolve(kernel, it.dsq));
         let reversed = it.flags & DSQ_ITER_REV != 0;
+        if let Some(meter) = &mut kernel.meter {
+            meter.locks_queue(it.dsq, 1);
+        }
         let Some((key, task)) = queue.and_then(|queue| queue.next(at, reversed, it.limit)) else {
             return ptr::null();
         };
@@ -191,7 +202,7 @@ kfuncs! {
             return kernel.fail(format!("scx_bpf_kick_cpu() of CPU {cpu}"));
         };
         // A CPU whose run queue is locked, which is the caller's at most, is looked at when the kick arrives.
-        let is_busy = kernel.cpus[target].curr.is_some() && target != kernel.this_cpu();
+        let is_busy = !kernel.cpus[target].is_idle() && target != kernel.this_cpu();
         if flags & KICK_IDLE != 0 && is_busy {
             return;
         }
@@ -253,8 +264,7 @@ kfuncs! {
     }
 
     fn reenqueue_local(kernel) -> u32 {
-        kernel.fail("no class above takes CPUs in this model: nothing calls for scx_bpf_reenqueue_local()");
-        0
+        kernel.reenqueue_local()
     }
 
     fn cpumask_create(kernel) -> *const CpuMask {

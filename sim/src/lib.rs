@@ -3,15 +3,20 @@
 //! neither the scheduler's user space nor the bench, and neither links it.
 
 pub mod abi;
+pub mod above;
 pub mod affinity;
 pub mod audit;
 pub mod cgroups;
+pub mod compare;
+pub mod compile;
+pub mod costs;
 pub mod dsq;
 pub mod events;
 pub mod idle;
 pub mod kfuncs;
 pub mod machine;
 pub mod memory;
+pub mod meter;
 pub mod native;
 pub mod program;
 pub mod report;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The machine that is modelled: CPUs, cores, last-level caches and nodes, generated or from a recorded sysfs tree
-//! (`tests/data/sysfs/record.sh`). No clock speeds, no devices.
+//! (`tests/data/sysfs/record.sh`). Of devices, the nodes of GPUs. No clock speeds.
 
 use std::collections::BTreeMap;
 
@@ -25,12 +25,14 @@ pub struct MachineCpu {
 pub struct Machine {
     pub cpus: Vec<MachineCpu>,
     pub nr_llcs: usize,
+    /// The node of each GPU.
+    pub gpus: Vec<usize>,
 }
 
 impl Machine {
-    /// `cpus` in `llcs` caches of the same size on `nodes`, `threads` a core. The threads of a core have numbers that
-    /// are half the machine apart, as on most x86 servers.
-    pub fn generate(cpus: usize, llcs: usize, nodes: usize, threads: usize) -> Result<Self> {
+    /// `cpus` in `llcs` caches of the same size on `nodes`, `threads` a core, and `gpus` that are spread over the nodes.
+    /// The threads of a core have numbers that are half the machine apart, as on most x86 servers.
+    pub fn generate([cpus, llcs, nodes, threads]: [usize; 4], gpus: usize) -> Result<Self> {
         ensure!(
             cpus > 0 && llcs > 0 && nodes > 0 && threads > 0,
             "a machine has CPUs, caches, nodes and threads: at least 1 each"
@@ -53,47 +55,48 @@ impl Machine {
         Self {
             cpus: (0..cpus).map(cpu).collect(),
             nr_llcs: llcs,
+            gpus: (0..gpus).map(|gpu| gpu * nodes / gpus).collect(),
         }
         .checked()
     }
 
-    /// `CPUS[xLLCS[xNODES[xTHREADS]]]`, such as `128x8x2x2`.
+    /// `CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]]`, such as `128x8x2x2x8`.
     pub fn parse(shape: &str) -> Result<Self> {
-        let expected = "expected CPUS[xLLCS[xNODES[xTHREADS]]], such as 128x8x2x2";
+        let expected = "expected CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]], such as 128x8x2x2x8";
         let numbers: Vec<usize> = shape
             .split('x')
             .map(|number| number.parse())
             .collect::<Result<_, _>>()
             .with_context(|| format!("{shape}: {expected}"))?;
         let at = |index: usize| numbers.get(index).copied().unwrap_or(1);
-        ensure!(numbers.len() <= 4, "{shape}: {expected}");
-        Self::generate(at(0), at(1), at(2), at(3)).with_context(|| shape.to_owned())
+        ensure!(numbers.len() <= 5, "{shape}: {expected}");
+        let gpus = numbers.get(4).copied().unwrap_or(0);
+        Self::generate([at(0), at(1), at(2), at(3)], gpus).with_context(|| shape.to_owned())
     }
 
-    /// A recorded tree. Only machines whose CPUs are all online: the model has no others.
+    /// A recorded tree. Only machines whose CPUs that are online have numbers from 0 without a gap: the model has no
+    /// others.
     pub fn from_sysfs(text: &str) -> Result<Self> {
         let tree = Tree::parse(text)?;
         let online = list(tree.get("devices/system/cpu/online")?)?;
-        let possible = tree.get("devices/system/cpu/possible").ok();
-        let possible = list(possible.unwrap_or(tree.get("devices/system/cpu/online")?))?;
         ensure!(
-            online == possible && online.iter().enumerate().all(|(at, &cpu)| at == cpu),
-            "some CPUs are offline or left out, which the model does not have"
+            online.iter().enumerate().all(|(at, &cpu)| at == cpu),
+            "some CPUs are offline, before others that are not, which the model does not have"
         );
         let (mut llcs, mut cpus) = (BTreeMap::new(), Vec::new());
         for &cpu in &online {
             let next = llcs.len();
             let shared = tree.last_level_cache(cpu)?;
-            let core = format!("devices/system/cpu/cpu{cpu}/topology/core_cpus_list");
             cpus.push(MachineCpu {
                 llc: *llcs.entry(shared).or_insert(next),
                 node: tree.node_of(cpu)?,
-                core: list(tree.get(&core)?)?,
+                core: list(tree.core_of(cpu)?)?,
             });
         }
         Self {
             cpus,
             nr_llcs: llcs.len(),
+            gpus: tree.gpus(),
         }
         .checked()
     }
@@ -116,17 +119,40 @@ impl Machine {
         self.cpus.iter().any(|cpu| cpu.core.len() > 1)
     }
 
-    /// Whole cores from the last one down, `most` CPUs at most but at least a core. Not the choice that scx_gpuaware
-    /// makes, which knows devices and interrupts: a scenario that cares names them.
+    /// Whole cores from the last one down, `most` CPUs at most but at least a core; of the nodes of GPUs in turn, if
+    /// there are any. Not the choice that scx_gpuaware makes, which knows interrupts too: a scenario that cares names
+    /// them.
     pub fn default_preferred(&self, most: usize) -> Vec<usize> {
         let mut found: Vec<usize> = Vec::new();
-        for cpu in self.cpus.iter().rev() {
-            let is_new = cpu.core.iter().all(|thread| !found.contains(thread));
-            if is_new && (found.is_empty() || found.len() + cpu.core.len() <= most) {
-                found.extend(&cpu.core);
+        for core in self.cores_near_gpus() {
+            if found.is_empty() || found.len() + core.len() <= most {
+                found.extend(core);
             }
         }
         found
+    }
+
+    /// Cores from the last one down, of the nodes of the GPUs in turn, then the others.
+    pub fn cores_near_gpus(&self) -> Vec<&[usize]> {
+        let first_of = |&cpu: &usize| self.cpus[cpu].core.first() == Some(&cpu);
+        let mut left: Vec<usize> = (0..self.nr_cpus()).filter(first_of).collect();
+        let mut found = Vec::new();
+        let mut in_turn = self.gpus.iter().cycle();
+        let mut misses = 0;
+        while misses < self.gpus.len() {
+            let Some(&node) = in_turn.next() else {
+                break;
+            };
+            match left.iter().rposition(|&cpu| self.cpus[cpu].node == node) {
+                Some(at) => {
+                    misses = 0;
+                    found.push(left.remove(at));
+                }
+                None => misses += 1,
+            }
+        }
+        found.extend(left.into_iter().rev());
+        found.iter().map(|&cpu| &*self.cpus[cpu].core).collect()
     }
 }
 
@@ -179,10 +205,28 @@ impl Tree {
         });
         match levels.max_by_key(|(level, _)| *level) {
             Some((_, shared)) => Ok(shared),
-            None => self.get(&format!(
-                "devices/system/cpu/cpu{cpu}/topology/core_cpus_list"
-            )),
+            None => self.core_of(cpu),
         }
+    }
+
+    /// Threads of the core of `cpu`, by its name before and after Linux 5.3.
+    fn core_of(&self, cpu: usize) -> Result<&str> {
+        let topology = format!("devices/system/cpu/cpu{cpu}/topology");
+        let new = self.get(&format!("{topology}/core_cpus_list"));
+        new.or_else(|_| self.get(&format!("{topology}/thread_siblings_list")))
+    }
+
+    /// Nodes of NVIDIA's GPUs. One whose node is not known counts as near the first.
+    fn gpus(&self) -> Vec<usize> {
+        let devices = self.0.iter().filter_map(|(path, class)| {
+            let device = path.strip_suffix("/class")?;
+            device.strip_prefix("bus/pci/devices/")?;
+            let is_gpu = class.starts_with("0x03")
+                && self.get(&format!("{device}/vendor")).ok()? == "0x10de";
+            let node = self.get(&format!("{device}/numa_node"));
+            is_gpu.then(|| node.ok().and_then(|node| node.parse().ok()).unwrap_or(0))
+        });
+        devices.collect()
     }
 
     fn node_of(&self, cpu: usize) -> Result<usize> {
@@ -244,7 +288,7 @@ mod tests {
             "6x4",
             "8x2x4",
             "8x1x1x3",
-            "4x1x1x1x1",
+            "4x1x1x1x1x1",
             "2048",
             "four",
         ] {
@@ -261,6 +305,11 @@ mod tests {
         assert_eq!(server.nr_cpus(), 128);
         let nodes: Vec<usize> = server.cpus.iter().map(|cpu| cpu.node).collect();
         assert!(nodes.contains(&0) && nodes.contains(&1));
+        assert_eq!(server.gpus, [0, 0, 0, 0, 1, 1, 1, 1]);
+        let chiplets = recorded("chiplet-2s-16llc").unwrap();
+        assert_eq!((chiplets.nr_cpus(), chiplets.nr_llcs), (96, 16));
+        // Those that are offline come after all others.
+        assert_eq!(recorded("container-cpuset-0-5").unwrap().nr_cpus(), 32);
     }
 
     #[test]
@@ -274,5 +323,8 @@ mod tests {
         let machine = Machine::parse("8x1x1x2").unwrap();
         assert_eq!(machine.default_preferred(4), [3, 7, 2, 6]);
         assert_eq!(machine.default_preferred(1), [3, 7]);
+        let with_gpus = Machine::parse("8x2x2x1x2").unwrap();
+        assert_eq!(with_gpus.gpus, [0, 1]);
+        assert_eq!(with_gpus.default_preferred(3), [3, 7, 2]);
     }
 }

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Flags and commands of gpuaware-sim, and its exit codes: 0 all held, 1 something did not, 2 bad input.
 
+use std::borrow::Cow;
 use std::num::NonZero;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
+use gpuaware_sim::compare;
+use gpuaware_sim::compile;
+use gpuaware_sim::costs::{self, Load, Names};
 use gpuaware_sim::machine::Machine;
-use gpuaware_sim::native::Scheduler;
+use gpuaware_sim::native::{METERED, Scheduler};
 use gpuaware_sim::report;
 use gpuaware_sim::scenario::{Scenario, Workload};
 use gpuaware_sim::simulation::{Outcome, Simulation};
@@ -19,8 +23,29 @@ use gpuaware_sim::simulation::{Outcome, Simulation};
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
+    /// Compile scx_gpuaware from this folder, another checkout's bpf/, in place of the one that was built in
+    #[arg(long, global = true, value_name = "DIR")]
+    bpf: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
+}
+
+impl Cli {
+    /// scx_gpuaware's object.
+    fn gpuaware(&self) -> Result<Cow<'static, [u8]>> {
+        Ok(match &self.bpf {
+            Some(bpf) => compile::gpuaware(bpf, false)?.into(),
+            None => Scheduler::Gpuaware.object().into(),
+        })
+    }
+
+    /// The same, whose basic blocks are counted.
+    fn metered(&self) -> Result<Cow<'static, [u8]>> {
+        Ok(match &self.bpf {
+            Some(bpf) => compile::gpuaware(bpf, true)?.into(),
+            None => METERED.into(),
+        })
+    }
 }
 
 #[derive(Subcommand)]
@@ -29,10 +54,17 @@ enum Command {
     Run(Run),
     /// Runs random scenarios and looks at what must hold; prints the seeds of those where it does not
     Check(Check),
+    /// Runs launchers beside neighbours under each scheduler, and sets side by side what everybody got done
+    Compare(Compare),
+    /// Counts what a scheduling decision of scx_gpuaware costs on machines of 8 to 512 CPUs, and names what grows
+    Costs(Costs),
     /// Repeats the random scenario of a seed, the same to the last event
     Replay {
         /// Seed, as `check` prints it
         seed: u64,
+        /// As `check --real-time`
+        #[arg(long)]
+        real_time: bool,
         /// Print each task and cgroup first, and at the end the last events before a failure
         #[arg(long)]
         verbose: bool,
@@ -44,9 +76,12 @@ struct Run {
     /// What runs
     #[arg(value_enum, default_value = "noisy")]
     workload: Workload,
-    /// CPUS[xLLCS[xNODES[xTHREADS]]], or a file that tests/data/sysfs/record.sh has written
+    /// CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]], or a file that tests/data/sysfs/record.sh has written
     #[arg(long, default_value = "8x2x1x2")]
     machine: String,
+    /// Bind each launcher to the node of its GPU
+    #[arg(long)]
+    bind: bool,
     /// Scheduler
     #[arg(long, value_enum, default_value = "gpuaware")]
     scheduler: Scheduler,
@@ -69,6 +104,61 @@ struct Check {
     /// First seed
     #[arg(long, default_value_t = 0)]
     from: u64,
+    /// With real-time tasks that take CPUs
+    #[arg(long)]
+    real_time: bool,
+}
+
+fn random(seed: u64, real_time: bool) -> Scenario {
+    let scenario = Scenario::random(seed);
+    if real_time {
+        scenario.with_real_time()
+    } else {
+        scenario
+    }
+}
+
+#[derive(Args)]
+struct Compare {
+    /// CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]], or a file that tests/data/sysfs/record.sh has written
+    #[arg(long, default_value = "128x16x2x2x8")]
+    machine: String,
+    /// Length of each run, in simulated seconds
+    #[arg(long, value_name = "SEC", default_value_t = 1.0)]
+    seconds: f64,
+    /// Seed of what varies: how long tasks run and sleep
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Args)]
+struct Costs {
+    /// CPUs that share a last-level cache
+    #[arg(long, default_value_t = 8)]
+    per_llc: usize,
+    /// Length, in simulated milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(10..=100_000))]
+    ms: u64,
+}
+
+fn costs(args: &Costs, object: &[u8]) -> Result<ExitCode> {
+    println!("Basic blocks entered for each time that somebody gets a CPU:");
+    let mut all = Vec::new();
+    for load in [Load::Quiet, Load::Saturated] {
+        let sizes = &[8, 32, 128, 512];
+        let measured = costs::measure(object, sizes, args.per_llc, load, args.ms * 1_000_000)?;
+        println!("\n{}", costs::table(load, &measured));
+        all.push((load, measured));
+    }
+    println!(
+        "Functions that grow by more than {}, with those within them:",
+        costs::GROWS
+    );
+    let names = Names::find(object, all.iter().flat_map(|(_, measured)| measured))?;
+    for (load, measured) in &all {
+        println!("\n{}", costs::growing(*load, measured, &names));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn machine(text: &str) -> Result<Machine> {
@@ -95,26 +185,49 @@ fn print(scenario: &Scenario, outcome: &Outcome) -> ExitCode {
     }
 }
 
-fn run(run: &Run) -> Result<ExitCode> {
-    let length_ns = run.seconds * 1e9;
+fn length_ns(seconds: f64) -> Result<u64> {
+    let length_ns = seconds * 1e9;
     anyhow::ensure!(
         (1.0..=1e12).contains(&length_ns),
-        "--seconds {}: expected a length of up to 1000",
-        run.seconds
+        "--seconds {seconds}: expected a length of up to 1000"
     );
+    Ok(length_ns as u64)
+}
+
+fn compare(args: &Compare, gpuaware: &[u8]) -> Result<ExitCode> {
+    let machine = machine(&args.machine)?;
+    let compared = compare::compare(&machine, gpuaware, length_ns(args.seconds)?, args.seed)?;
+    print!("{}", compare::table(&compared));
+    let failed = compared.iter().any(|row| row.failure.is_some());
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn run(run: &Run, gpuaware: &[u8]) -> Result<ExitCode> {
+    let length_ns = length_ns(run.seconds)?;
     let mut scenario = Scenario::named(
         run.workload,
         machine(&run.machine)?,
         run.scheduler,
-        length_ns as u64,
+        length_ns,
         run.seed,
     );
+    if run.bind {
+        scenario.bind_launchers();
+    }
     scenario.costs.tick_ns = (1_000_000_000 / run.hz).max(1);
-    let outcome = Simulation::new(scenario.clone())?.run()?;
+    let object = match run.scheduler {
+        Scheduler::Gpuaware => gpuaware,
+        other => other.object(),
+    };
+    let outcome = Simulation::with_object(scenario.clone(), object)?.run()?;
     Ok(print(&scenario, &outcome))
 }
 
-fn check(check: &Check) -> Result<ExitCode> {
+fn check(check: &Check, object: &[u8]) -> Result<ExitCode> {
     let started = Instant::now();
     let (next, failed, events) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let one_after_the_other = || -> Result<()> {
@@ -124,7 +237,7 @@ fn check(check: &Check) -> Result<ExitCode> {
                 return Ok(());
             }
             let seed = check.from.wrapping_add(at);
-            let outcome = Simulation::new(Scenario::random(seed))?.run()?;
+            let outcome = Simulation::with_object(random(seed, check.real_time), object)?.run()?;
             events.fetch_add(outcome.nr_events, Ordering::Relaxed);
             if let Some(failure) = outcome.failure {
                 failed.fetch_add(1, Ordering::Relaxed);
@@ -156,23 +269,31 @@ fn check(check: &Check) -> Result<ExitCode> {
     })
 }
 
-fn replay(seed: u64, verbose: bool) -> Result<ExitCode> {
-    let scenario = Scenario::random(seed);
+fn replay(scenario: &Scenario, verbose: bool, object: &[u8]) -> Result<ExitCode> {
     if verbose {
-        print!("{}", report::specs(&scenario));
+        print!("{}", report::specs(scenario));
     }
-    let outcome = Simulation::new(scenario.clone())?.run()?;
+    let outcome = Simulation::with_object(scenario.clone(), object)?.run()?;
     if verbose && outcome.failure.is_some() {
         print!("{}", report::recent(&outcome));
     }
-    Ok(print(&scenario, &outcome))
+    Ok(print(scenario, &outcome))
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Run(args) => run(&args),
-        Command::Check(args) => check(&args),
-        Command::Replay { seed, verbose } => replay(seed, verbose),
+    let cli = Cli::parse();
+    let result = match &cli.command {
+        Command::Run(args) => cli.gpuaware().and_then(|object| run(args, &object)),
+        Command::Check(args) => cli.gpuaware().and_then(|object| check(args, &object)),
+        Command::Compare(args) => cli.gpuaware().and_then(|object| compare(args, &object)),
+        Command::Costs(args) => cli.metered().and_then(|object| costs(args, &object)),
+        Command::Replay {
+            seed,
+            real_time,
+            verbose,
+        } => cli
+            .gpuaware()
+            .and_then(|object| replay(&random(*seed, *real_time), *verbose, &object)),
     };
     result.unwrap_or_else(|error| {
         eprintln!("gpuaware-sim: {error:#}");

@@ -22,7 +22,16 @@ pub enum Scheduler {
     Gpuaware,
     /// One queue for the machine, first in, first out
     Fifo,
+    /// The kernel's own, without tuning
+    Eevdf,
+    /// EEVDF, launchers with nice -10
+    Nice,
+    /// EEVDF, each launcher pinned to a core of its own, which nobody else uses
+    Isolated,
 }
+
+/// scx_gpuaware, whose basic blocks are counted.
+pub const METERED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/gpuaware-metered.so"));
 
 impl Scheduler {
     /// Its shared object.
@@ -30,6 +39,9 @@ impl Scheduler {
         match self {
             Self::Gpuaware => include_bytes!(concat!(env!("OUT_DIR"), "/gpuaware.so")),
             Self::Fifo => include_bytes!(concat!(env!("OUT_DIR"), "/fifo.so")),
+            Self::Eevdf | Self::Nice | Self::Isolated => {
+                include_bytes!(concat!(env!("OUT_DIR"), "/eevdf.so"))
+            }
         }
     }
 }
@@ -51,7 +63,7 @@ impl Native {
         file.write_all(object)
             .context("writing the scheduler's object")?;
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        // SAFETY: build.rs made this object; it has no constructors.
+        // SAFETY: build.rs made this object; all that its constructors do is number its basic blocks.
         let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) }
             .context("loading the scheduler's object")?;
         let native = Self {

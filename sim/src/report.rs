@@ -9,7 +9,7 @@ use crate::simulation::Outcome;
 use crate::state::START_NS;
 
 /// The value below which `share` of `sorted` lie.
-fn quantile(sorted: &[u64], share: f64) -> u64 {
+pub fn quantile(sorted: &[u64], share: f64) -> u64 {
     let at = (sorted.len() as f64 * share).ceil() as usize;
     sorted
         .get(at.saturating_sub(1))
@@ -74,6 +74,9 @@ pub fn specs(scenario: &Scenario) -> String {
     let mut text = format!("{:?}\n{:?}\n", scenario.policy, scenario.costs);
     for (at, cgroup) in scenario.cgroups.iter().enumerate() {
         let _ = writeln!(text, "cgroup {at}: {cgroup:?}");
+    }
+    for above in &scenario.above {
+        let _ = writeln!(text, "{above:?}");
     }
     for (at, task) in scenario.tasks.iter().enumerate() {
         let _ = writeln!(text, "{}: {task:?}", at as i32 + FIRST_PID);

@@ -4,6 +4,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use crate::above::Above;
 use crate::cgroups::CgroupSpec;
 use crate::machine::Machine;
 use crate::native::Scheduler;
@@ -26,6 +27,8 @@ pub struct TaskSpec {
     pub weight: u32,
     pub is_kthread: bool,
     pub cgroup: Option<usize>,
+    /// Which of the machine's it uses.
+    pub gpu: Option<usize>,
     pub start_ns: u64,
     /// When its affinity changes, and to what.
     pub changes: Vec<(u64, Vec<usize>)>,
@@ -42,6 +45,7 @@ impl TaskSpec {
             weight: 100,
             is_kthread: false,
             cgroup: None,
+            gpu: None,
             start_ns: 0,
             changes: Vec::new(),
         }
@@ -59,18 +63,28 @@ pub struct Scenario {
     pub length_ns: u64,
     pub tasks: Vec<TaskSpec>,
     pub cgroups: Vec<CgroupSpec>,
+    /// Real-time tasks.
+    pub above: Vec<Above>,
 }
 
 /// Tasks by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Workload {
-    /// A launcher for each 16 CPUs, alone
+    /// A launcher for each GPU, or for each 16 CPUs, alone
     Quiet,
     /// The launchers beside a busy loop for each CPU and tasks that do I/O
     Noisy,
+    /// The neighbours of `noisy` without launchers
+    Neighbours,
     /// Pairs that wake each other, two for each CPU
     Pairs,
 }
+
+/// Tells what is drawn of real-time tasks from what is drawn of the others.
+const REAL_TIME: u64 = 0x7274;
+
+/// `cpu.weight` of nice -10.
+const NICE_MINUS_10: u32 = 932;
 
 const TOKEN: Program = Program::Launcher {
     launch_ns: 2_000_000,
@@ -89,17 +103,12 @@ impl Scenario {
     ) -> Self {
         let nr_cpus = machine.nr_cpus();
         let mut tasks = Vec::new();
-        if workload == Workload::Pairs {
-            add_pairs(&mut tasks, 2 * nr_cpus, 20_000);
-        } else {
-            for _ in 0..nr_cpus.div_ceil(16) {
-                tasks.push(TaskSpec {
-                    class: Some(Class::Launch),
-                    ..TaskSpec::new("launcher", TOKEN)
-                });
-            }
+        match workload {
+            Workload::Pairs => add_pairs(&mut tasks, 2 * nr_cpus, 20_000),
+            Workload::Quiet | Workload::Noisy => add_launchers(&mut tasks, &machine),
+            Workload::Neighbours => {}
         }
-        if workload == Workload::Noisy {
+        if matches!(workload, Workload::Noisy | Workload::Neighbours) {
             tasks.extend((0..nr_cpus).map(|_| TaskSpec::new("loop", Program::Loop)));
             let io = Program::Periodic {
                 run_ns: 50_000,
@@ -109,7 +118,7 @@ impl Scenario {
             tasks.extend((0..nr_cpus.div_ceil(2)).map(|_| TaskSpec::new("io", io)));
             add_kthreads(&mut tasks, nr_cpus);
         }
-        Self {
+        let mut scenario = Self {
             seed,
             policy: Policy::default_for(&machine),
             machine,
@@ -118,6 +127,56 @@ impl Scenario {
             length_ns,
             tasks,
             cgroups: Vec::new(),
+            above: Vec::new(),
+        };
+        match scheduler {
+            Scheduler::Nice => scenario.weigh_launchers(NICE_MINUS_10),
+            Scheduler::Isolated => scenario.isolate_launchers(),
+            Scheduler::Gpuaware | Scheduler::Fifo | Scheduler::Eevdf => {}
+        }
+        scenario
+    }
+
+    fn launchers(&mut self) -> impl Iterator<Item = &mut TaskSpec> {
+        let tasks = self.tasks.iter_mut();
+        tasks.filter(|task| task.class == Some(Class::Launch))
+    }
+
+    fn weigh_launchers(&mut self, weight: u32) {
+        self.launchers().for_each(|task| task.weight = weight);
+    }
+
+    /// As somebody binds them by hand: to the CPUs of the node of their GPU.
+    pub fn bind_launchers(&mut self) {
+        let machine = self.machine.clone();
+        for launcher in self.launchers() {
+            let node = launcher.gpu.map(|gpu| machine.gpus[gpu]);
+            if launcher.cpus.is_none() && node.is_some() {
+                let near = |&cpu: &usize| Some(machine.cpus[cpu].node) == node;
+                launcher.cpus = Some((0..machine.nr_cpus()).filter(near).collect());
+            }
+        }
+    }
+
+    /// Each to a core of its own, near its GPU; everybody else but the kernel's threads to the others.
+    fn isolate_launchers(&mut self) {
+        let machine = self.machine.clone();
+        let mut cores = machine.cores_near_gpus();
+        let mut taken: Vec<usize> = Vec::new();
+        for launcher in self.launchers() {
+            let node = launcher.gpu.map(|gpu| machine.gpus[gpu]);
+            let is_near = |core: &&[usize]| Some(machine.cpus[core[0]].node) == node;
+            // One core is left to the others.
+            if cores.len() > 1 {
+                let core = cores.remove(cores.iter().position(is_near).unwrap_or(0));
+                launcher.cpus = Some(vec![core[0]]);
+                taken.extend(core);
+            }
+        }
+        let others = (0..machine.nr_cpus()).filter(|cpu| !taken.contains(cpu));
+        let others: Vec<usize> = others.collect();
+        for task in self.tasks.iter_mut().filter(|task| task.cpus.is_none()) {
+            task.cpus = Some(others.clone());
         }
     }
 
@@ -141,6 +200,8 @@ impl Scenario {
         let tasks = random_tasks(&mut rng, &machine, cgroups.len());
         let costs = Costs {
             tick_ns: [1_000_000, 4_000_000][rng.random_range(0..2_u64) as usize],
+            llc_ns: 0,
+            node_ns: 0,
             ..Costs::default()
         };
         Self {
@@ -157,8 +218,40 @@ impl Scenario {
             },
             tasks,
             cgroups,
+            above: Vec::new(),
         }
     }
+
+    /// With real-time tasks that take CPUs, up to one on each.
+    pub fn with_real_time(mut self) -> Self {
+        let mut rng = Pcg64Mcg::seed_from_u64(self.seed ^ REAL_TIME);
+        for cpu in 0..self.machine.nr_cpus() {
+            let period_ns = rng.random_range(1_000_000..=50_000_000);
+            let above = Above {
+                cpu,
+                start_ns: rng.random_range(0..=100_000_000),
+                period_ns,
+                lasts_ns: rng.random_range(20_000..=period_ns / 2),
+            };
+            if rng.random_range(0..2_u64) == 0 {
+                self.above.push(above);
+            }
+        }
+        self
+    }
+}
+
+/// One for each GPU.
+fn add_launchers(tasks: &mut Vec<TaskSpec>, machine: &Machine) {
+    let count = match machine.gpus.len() {
+        0 => machine.nr_cpus().div_ceil(16),
+        gpus => gpus,
+    };
+    tasks.extend((0..count).map(|at| TaskSpec {
+        class: Some(Class::Launch),
+        gpu: Some(at).filter(|&at| at < machine.gpus.len()),
+        ..TaskSpec::new("launcher", TOKEN)
+    }));
 }
 
 fn add_pairs(tasks: &mut Vec<TaskSpec>, count: usize, work_ns: u64) {
@@ -179,7 +272,7 @@ fn add_pairs(tasks: &mut Vec<TaskSpec>, count: usize, work_ns: u64) {
 }
 
 /// The kernel's own work: a thread on each CPU, ten times a second.
-fn add_kthreads(tasks: &mut Vec<TaskSpec>, nr_cpus: usize) {
+pub(crate) fn add_kthreads(tasks: &mut Vec<TaskSpec>, nr_cpus: usize) {
     let program = Program::Periodic {
         run_ns: 30_000,
         sleep_ns: 100_000_000,

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use crate::abi::{
     OPS_ENQ_EXITING, OPS_ENQ_LAST, OPS_ENQ_MIGRATION_DISABLED, OPS_KEEP_BUILTIN_IDLE, TaskStruct,
 };
-use crate::machine::Machine;
+use crate::machine::{Machine, MachineCpu};
 use crate::native::Native;
 
 const MAX_CPUS: usize = 1024;
@@ -133,6 +133,16 @@ fn tunables(policy: &Policy, nr_cpus: usize) -> Tunables {
         },
         lend: u32::from(policy.lend),
     }
+}
+
+/// Tells EEVDF of the machine.
+pub fn configure_eevdf(native: &Native, machine: &Machine) -> Result<()> {
+    let of = |of: &dyn Fn(&MachineCpu) -> usize| -> Vec<u32> {
+        machine.cpus.iter().map(|cpu| of(cpu) as u32).collect()
+    };
+    native.set_rodata("nr_cpu_ids", &[machine.nr_cpus() as u32])?;
+    native.set_rodata("cpu_llc", &of(&|cpu| cpu.llc))?;
+    native.set_rodata("cpu_node", &of(&|cpu| cpu.node))
 }
 
 /// Tells the BPF side of the machine and the policy, before ops.init().

@@ -10,10 +10,11 @@ use crate::audit::{self, Promises, Watch};
 use crate::cgroups::Cgroups;
 use crate::events::Event;
 use crate::kfuncs;
+use crate::meter::{Counts, Meter};
 use crate::native::{Native, Scheduler};
 use crate::program::{Op, Progress};
 use crate::scenario::{FIRST_PID, Scenario, TaskSpec};
-use crate::setup::{self, STATS};
+use crate::setup::{self, Class, STATS};
 use crate::state::{Context, Failure, Kernel, Place, START_NS, Task, call};
 
 /// What came of it.
@@ -30,13 +31,20 @@ pub struct Outcome {
     pub tasks: Vec<TaskOutcome>,
     /// What scx_gpuaware counted, by name.
     pub stats: Vec<(&'static str, u64)>,
+    /// Of a scheduler whose basic blocks are counted.
+    pub counts: Option<Counts>,
 }
 
 /// Of one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskOutcome {
     pub name: &'static str,
+    pub class: Option<Class>,
     pub cpu_ns: u64,
+    /// Of that, on the node of its GPU; `None`: it uses none.
+    pub near_ns: Option<u64>,
+    /// What it got done, as time at full speed.
+    pub work_ns: u64,
     pub switches: u64,
     /// Rounds, tokens or messages.
     pub done: u64,
@@ -72,14 +80,20 @@ impl Simulation {
     /// The same with a variant of the scenario's scheduler.
     pub fn with_object(scenario: Scenario, object: &[u8]) -> Result<Self> {
         let native = Native::load(object, &kfuncs::table())?;
-        if scenario.scheduler == Scheduler::Gpuaware {
-            setup::configure(&native, &scenario.machine, &scenario.policy)?;
+        match scenario.scheduler {
+            Scheduler::Gpuaware => {
+                setup::configure(&native, &scenario.machine, &scenario.policy)?;
+            }
+            Scheduler::Fifo => {}
+            Scheduler::Eevdf | Scheduler::Nice | Scheduler::Isolated => {
+                setup::configure_eevdf(&native, &scenario.machine)?;
+            }
         }
         // SAFETY: a variable of the scheduler, of the type that its layout was compared with.
         let ops = unsafe { *native.ops()? };
         let machine = scenario.machine.clone();
         let costs = scenario.costs.clone();
-        let mut kernel = Box::new(Kernel::new(machine, costs, native.env()?, ops));
+        let mut kernel = Box::new(Kernel::new(machine, costs, &native, ops)?);
         if let Some(code) = call!(kernel, 0, Context::Unlocked, init()).filter(|&code| code != 0) {
             kernel.fail(format!("ops.init() returned {code}"));
         }
@@ -98,17 +112,25 @@ impl Simulation {
             native,
         };
         simulation.create_tasks()?;
+        let scenario = &simulation.scenario;
+        simulation.kernel.meter = Meter::of(
+            &simulation.native,
+            &scenario.tasks,
+            scenario.machine.nr_cpus(),
+        )?;
         Ok(simulation)
     }
 
     fn create_tasks(&mut self) -> Result<()> {
         let mark = match self.scenario.scheduler {
             Scheduler::Gpuaware => Some(setup::marker(&self.native)?),
-            Scheduler::Fifo => None,
+            _ => None,
         };
         let all: Vec<usize> = (0..self.scenario.machine.nr_cpus()).collect();
         for (id, spec) in self.scenario.tasks.iter().enumerate() {
-            self.kernel.tasks.push(task(id, spec, &all, &self._cgroups));
+            let mut task = task(id, spec, &all, &self._cgroups);
+            task.gpu_node = spec.gpu.map(|gpu| self.scenario.machine.gpus[gpu]);
+            self.kernel.tasks.push(task);
             let seed = self.scenario.seed ^ (id as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let rng = Pcg64Mcg::seed_from_u64(seed);
             self.programs.push(Progress::new(spec.program, rng));
@@ -126,6 +148,10 @@ impl Simulation {
             for (change, (at_ns, _)) in spec.changes.iter().enumerate() {
                 events.push(START_NS + at_ns, Event::Affinity(id, change));
             }
+        }
+        for (at, above) in self.scenario.above.iter().enumerate() {
+            let start_ns = START_NS + above.start_ns;
+            self.kernel.events.push(start_ns, Event::Above(at));
         }
         self.kernel.events.push(START_NS + AUDIT_NS, Event::Audit);
         Ok(())
@@ -190,6 +216,12 @@ impl Simulation {
                 let (_, cpus) = &self.scenario.tasks[task].changes[change];
                 self.kernel.set_affinity(task, cpus);
             }
+            Event::Above(at) => {
+                let above = self.scenario.above[at];
+                self.kernel.events.push(now_ns + above.period_ns, event);
+                self.kernel.wake_above(above.cpu, above.lasts_ns);
+            }
+            Event::AboveEnds(cpu) => self.kernel.above_ends(cpu),
             Event::Timer(timer, starts) => self.kernel.timer(timer, starts),
             Event::Audit => {
                 self.kernel.events.push(now_ns + AUDIT_NS, Event::Audit);
@@ -254,7 +286,10 @@ impl Simulation {
         {
             tasks.push(TaskOutcome {
                 name: spec.name,
+                class: spec.class,
                 cpu_ns: task.cpu_ns,
+                near_ns: task.gpu_node.map(|_| task.near_ns),
+                work_ns: task.work_done_ns,
                 switches: task.switches,
                 done: progress.done,
                 waits_ns: Vec::new(),
@@ -263,9 +298,9 @@ impl Simulation {
         for &(task, ns) in &self.kernel.waits {
             tasks[task].waits_ns.push(ns);
         }
-        let idle = self.kernel.cpus.iter().map(|cpu| match cpu.curr {
-            None => cpu.idle_ns + (START_NS + ran_ns).saturating_sub(cpu.idle_since_ns),
-            Some(_) => cpu.idle_ns,
+        let idle = self.kernel.cpus.iter().map(|cpu| match cpu.is_idle() {
+            true => cpu.idle_ns + (START_NS + ran_ns).saturating_sub(cpu.idle_since_ns),
+            false => cpu.idle_ns,
         });
         let idle_ns = idle.sum();
         let mut stats = Vec::new();
@@ -275,7 +310,10 @@ impl Simulation {
             self.kernel.leave();
             stats = STATS.into_iter().zip(counts).collect();
         }
+        let meter = self.kernel.meter.take();
+        let counts = meter.map(|mut meter| meter.finish(&self.native));
         Ok(Outcome {
+            counts: counts.transpose()?,
             hash: self.kernel.events.hash(),
             nr_events: self.kernel.events.count(),
             length_ns: ran_ns,

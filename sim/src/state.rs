@@ -2,8 +2,11 @@
 //! The state of the modelled kernel: CPUs, tasks, queues; and how the scheduler's callbacks are called. What happens
 //! to them is in `switch.rs` and `wake.rs`, what the scheduler calls in `kfuncs.rs`.
 
+use std::cell::Cell;
 use std::ptr;
 use std::rc::Rc;
+
+use anyhow::Result;
 
 use crate::abi::{CpuMask, Css, CssSet, Env, Ops, PF_IDLE, TASK_QUEUED, TaskStruct};
 use crate::dsq::{Dsqs, Key, TaskId};
@@ -11,6 +14,8 @@ use crate::events::{Event, Events};
 use crate::idle::IdleMasks;
 use crate::machine::Machine;
 use crate::memory::Memory;
+use crate::meter::Meter;
+use crate::native::Native;
 
 /// What things cost and how often the tick comes. Fixed figures, not measured ones: docs/simulator.md.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +33,11 @@ pub struct Costs {
     pub wake_ns: u64,
     /// How fast a thread is while another one of its core runs, in percent.
     pub smt_percent: u64,
+    /// Until what a task needs is in a cache that it moved to; in that of another node.
+    pub llc_ns: u64,
+    pub node_ns: u64,
+    /// How fast a task is that uses a GPU of another node, in percent.
+    pub remote_percent: u64,
 }
 
 impl Default for Costs {
@@ -40,6 +50,9 @@ impl Default for Costs {
             idle_exit_ns: 2_000,
             wake_ns: 1_000,
             smt_percent: 62,
+            llc_ns: 20_000,
+            node_ns: 60_000,
+            remote_percent: 85,
         }
     }
 }
@@ -73,7 +86,15 @@ pub struct Task {
     pub waits_since_ns: u64,
     /// Since when it waits after a wakeup; 0: it does not.
     pub woken_ns: u64,
+    /// Of the GPU that it uses.
+    pub gpu_node: Option<usize>,
+    /// Where it ran last.
+    pub last_cpu: Option<usize>,
     pub cpu_ns: u64,
+    /// Of that, on the node of its GPU.
+    pub near_ns: u64,
+    /// What it got done, as time at full speed.
+    pub work_done_ns: u64,
     pub switches: u64,
 }
 
@@ -93,7 +114,11 @@ impl Task {
             tokens: 0,
             waits_since_ns: 0,
             woken_ns: 0,
+            gpu_node: None,
+            last_cpu: None,
             cpu_ns: 0,
+            near_ns: 0,
+            work_done_ns: 0,
             switches: 0,
         }
     }
@@ -134,6 +159,16 @@ pub struct Cpu {
     pub ticks: bool,
     pub idle_since_ns: u64,
     pub idle_ns: u64,
+    /// The real-time task that has it.
+    pub above: Option<Rc<TaskStruct>>,
+    /// One that will take it runs for so long.
+    pub above_waits_ns: Option<u64>,
+}
+
+impl Cpu {
+    pub fn is_idle(&self) -> bool {
+        self.curr.is_none() && self.above.is_none()
+    }
 }
 
 /// From where the scheduler calls.
@@ -147,6 +182,8 @@ pub enum Context {
     Dispatch,
     /// Callbacks that hold a run queue's lock and may move no task.
     Locked,
+    /// cpu_release, on the CPU that a class above takes.
+    Release(usize),
     /// Timers, programs run by user space, init.
     Unlocked,
 }
@@ -176,7 +213,11 @@ pub struct Kernel {
     /// How long tasks waited after wakeups, as (task, ns).
     pub waits: Vec<(TaskId, u64)>,
     pub ops: Ops,
+    /// Of a scheduler whose basic blocks are counted.
+    pub meter: Option<Box<Meter>>,
     env: *const Env,
+    /// `rt.rt_queued` of each run queue.
+    rt_queued: *const Cell<i32>,
 }
 
 /// Where the clock begins: 0 stands for "never" in schedulers, and machines have run for a while.
@@ -188,8 +229,8 @@ pub fn local_dsq(cpu: usize) -> u64 {
 }
 
 impl Kernel {
-    /// All CPUs idle. `env` and `ops` are those of a scheduler that stays loaded for longer than this lives.
-    pub fn new(machine: Machine, costs: Costs, env: *const Env, ops: Ops) -> Self {
+    /// All CPUs idle. `native` has a scheduler with `ops`, which stays loaded for longer than this lives.
+    pub fn new(machine: Machine, costs: Costs, native: &Native, ops: Ops) -> Result<Self> {
         let cpu = |cpu: usize| {
             let idle_task = TaskStruct::new(0, "swapper", u32::MAX);
             idle_task.flags.set(PF_IDLE);
@@ -205,6 +246,8 @@ impl Kernel {
                 ticks: false,
                 idle_since_ns: START_NS,
                 idle_ns: 0,
+                above: None,
+                above_waits_ns: None,
             }
         };
         let mut dsqs = Dsqs::default();
@@ -212,7 +255,7 @@ impl Kernel {
         for cpu in 0..machine.nr_cpus() {
             dsqs.create(local_dsq(cpu));
         }
-        Self {
+        Ok(Self {
             costs,
             now_ns: START_NS,
             cpus: (0..machine.nr_cpus()).map(cpu).collect(),
@@ -226,9 +269,11 @@ impl Kernel {
             failure: None,
             waits: Vec::new(),
             ops,
-            env,
+            meter: None,
+            env: native.env()?,
+            rt_queued: native.symbol("runqueues")?,
             machine,
-        }
+        })
     }
 
     /// The simulation ends with this, unless it has ended already.
@@ -243,12 +288,20 @@ impl Kernel {
         Rc::as_ptr(&self.tasks[task].body)
     }
 
-    /// Who runs on `cpu`: a task or its idle task.
+    /// Who runs on `cpu`: a task, one of a class above or its idle task.
     pub fn current(&self, cpu: usize) -> *const TaskStruct {
-        match self.cpus[cpu].curr {
-            Some(task) => self.body(task),
-            None => Rc::as_ptr(&self.cpus[cpu].idle_task),
+        let run = &self.cpus[cpu];
+        match (run.curr, &run.above) {
+            (Some(task), _) => self.body(task),
+            (None, Some(above)) => Rc::as_ptr(above),
+            (None, None) => Rc::as_ptr(&run.idle_task),
         }
+    }
+
+    /// A real-time task is on the run queue of `cpu`, or is no more.
+    pub fn set_rt_queued(&mut self, cpu: usize, on: bool) {
+        // SAFETY: an array of the loaded scheduler, for MAX_CPUS, whose size was compared.
+        unsafe { (*self.rt_queued.add(cpu)).set(i32::from(on)) };
     }
 
     /// The CPU that runs the scheduler's code right now.
@@ -278,6 +331,9 @@ impl Kernel {
 
     /// `cpu` is to look for the next task, as CPU `by` says.
     pub fn resched(&mut self, cpu: usize, by: usize) {
+        if self.cpus[cpu].above.is_some() {
+            return;
+        }
         let ipi_ns = if cpu == by { 0 } else { self.costs.ipi_ns };
         let exit_ns = match self.cpus[cpu].curr {
             None => self.costs.idle_exit_ns,
@@ -297,13 +353,19 @@ impl Kernel {
 
 /// Calls one of the scheduler's callbacks, if it has it: `call!(kernel, cpu, context, op(arguments))`.
 macro_rules! call {
-    ($kernel:expr, $cpu:expr, $context:expr, $op:ident($($argument:expr),*)) => {{
+    ($kernel:expr, $cpu:expr, $context:expr, $op:ident($($first:expr $(, $rest:expr)*)?)) => {{
         let op = $kernel.ops.$op;
         op.map(|op| {
+            if let Some(meter) = &mut $kernel.meter {
+                meter.begin(None $(.or($crate::meter::Subject::task(&$first)))?);
+            }
             $kernel.enter($cpu, $context);
             // SAFETY: a callback of the loaded scheduler, with arguments that live in the kernel.
-            let result = unsafe { op($($argument),*) };
+            let result = unsafe { op($($first $(, $rest)*)?) };
             $kernel.leave();
+            if let Some(meter) = &mut $kernel.meter {
+                meter.end(stringify!($op), $cpu);
+            }
             result
         })
     }};

@@ -28,6 +28,9 @@ impl Kernel {
         };
         self.tasks[task].place = Place::Queued(dsq, key);
         self.events.note(&[9, dsq, task as u64]);
+        if let Some(meter) = &mut self.meter {
+            meter.locks_queue(dsq, 0);
+        }
         let cpu = (dsq & 0xffff_ffff) as usize;
         if dsq != local_dsq(cpu) {
             return;
@@ -73,6 +76,9 @@ impl Kernel {
             return;
         }
         task.cpu_ns += ran_ns;
+        if task.gpu_node == Some(self.machine.cpus[cpu].node) {
+            task.near_ns += ran_ns;
+        }
         let slice = task.body.slice.get();
         if slice != SLICE_INFINITE {
             task.body.slice.set(slice.saturating_sub(ran_ns));
@@ -89,8 +95,10 @@ impl Kernel {
         run.worked_ns = self.now_ns;
         if let Some(curr) = run.curr {
             let done = (self.now_ns - from) * run.speed_percent / 100;
-            let work = &mut self.tasks[curr].work_ns;
-            *work = work.saturating_sub(done);
+            let task = &mut self.tasks[curr];
+            let done = done.min(task.work_ns);
+            task.work_ns -= done;
+            task.work_done_ns += done;
         }
     }
 
@@ -106,19 +114,37 @@ impl Kernel {
         self.events.push(at, Event::Done(cpu, run.runs));
     }
 
+    /// Who runs on `cpu` may be far from its GPU.
+    fn reach_percent(&self, cpu: usize) -> u64 {
+        let curr = self.cpus[cpu].curr;
+        match curr.and_then(|curr| self.tasks[curr].gpu_node) {
+            Some(node) if node != self.machine.cpus[cpu].node => self.costs.remote_percent,
+            _ => 100,
+        }
+    }
+
+    /// What `task` needs is in the cache where it ran last.
+    fn cold_ns(&self, task: TaskId, cpu: usize) -> u64 {
+        let cpus = &self.machine.cpus;
+        match self.tasks[task].last_cpu {
+            Some(last) if cpus[last].node != cpus[cpu].node => self.costs.node_ns,
+            Some(last) if cpus[last].llc != cpus[cpu].llc => self.costs.llc_ns,
+            _ => 0,
+        }
+    }
+
     /// Threads of a core take from each other what they share.
-    fn set_speeds(&mut self, cpu: usize) {
+    pub fn set_speeds(&mut self, cpu: usize) {
         for at in 0..self.machine.cpus[cpu].core.len() {
             let thread = self.machine.cpus[cpu].core[at];
             let core = &self.machine.cpus[thread].core;
-            let busy = core
-                .iter()
-                .filter(|&&other| self.cpus[other].curr.is_some());
-            let speed = if busy.count() > 1 {
+            let busy = core.iter().filter(|&&other| !self.cpus[other].is_idle());
+            let shared = if busy.count() > 1 {
                 self.costs.smt_percent
             } else {
                 100
             };
+            let speed = shared * self.reach_percent(thread) / 100;
             if self.cpus[thread].speed_percent != speed {
                 self.settle(thread);
                 self.cpus[thread].speed_percent = speed;
@@ -139,7 +165,15 @@ impl Kernel {
             let task = &self.tasks[task];
             task.cpu() == cpu || (task.mask.has(cpu) && task.body.migration_disabled.get() == 0)
         };
-        let Some((key, task)) = queue.tasks().find(|&(_, task)| may_run(task)) else {
+        let mut walked = 0;
+        let found = queue.tasks().find(|&(_, task)| {
+            walked += 1;
+            may_run(task)
+        });
+        if let Some(meter) = self.meter.as_mut().filter(|_| walked > 0) {
+            meter.locks_queue(dsq, walked);
+        }
+        let Some((key, task)) = found else {
             return false;
         };
         self.dsqs.remove(dsq, key);
@@ -154,7 +188,7 @@ impl Kernel {
     }
 
     /// Who runs next on `cpu`: the kernel's balance_one() and pick_task_scx().
-    fn pick_next(&mut self, cpu: usize, prev: Option<TaskId>) -> Option<TaskId> {
+    pub fn pick_next(&mut self, cpu: usize, prev: Option<TaskId>) -> Option<TaskId> {
         self.update_curr(cpu);
         let on_queue = prev.filter(|&prev| self.tasks[prev].is_queued());
         let has_slice = |kernel: &Self, task: &TaskId| kernel.tasks[*task].body.slice.get() > 0;
@@ -183,9 +217,19 @@ impl Kernel {
     pub fn schedule(&mut self, cpu: usize) {
         let prev = self.cpus[cpu].curr;
         self.settle(cpu);
+        self.cpus[cpu].resched_at = None;
+        if let Some(lasts_ns) = self.cpus[cpu].above_waits_ns.take() {
+            return self.give_way(cpu, lasts_ns);
+        }
+        if self.cpus[cpu].above.is_some() {
+            return;
+        }
         let next = self.pick_next(cpu, prev);
         self.cpus[cpu].resched_at = None;
         if prev == next {
+            if let Some(meter) = &mut self.meter {
+                meter.chose(cpu, next, false);
+            }
             if next.is_none() {
                 self.idle.set(cpu, true);
             }
@@ -193,20 +237,25 @@ impl Kernel {
         }
         match prev {
             Some(prev) => self.put_prev(cpu, prev, next),
-            None => {
-                self.cpus[cpu].idle_ns += self.now_ns - self.cpus[cpu].idle_since_ns;
-                self.idle.set(cpu, false);
-                call!(self, cpu, Context::Locked, update_idle(cpu as i32, false));
-            }
+            None => self.leave_idle(cpu),
         }
         self.switch_to(cpu, next);
     }
 
-    /// Who ran on `cpu` was driven off by a task of a class above that is done already.
+    pub fn leave_idle(&mut self, cpu: usize) {
+        self.cpus[cpu].idle_ns += self.now_ns - self.cpus[cpu].idle_since_ns;
+        self.idle.set(cpu, false);
+        call!(self, cpu, Context::Locked, update_idle(cpu as i32, false));
+    }
+
+    /// A task of a class above had `cpu` and is done.
     pub fn after_stopper(&mut self, cpu: usize) {
         self.cpus[cpu].curr = None;
         let next = self.pick_next(cpu, None);
         self.switch_to(cpu, next);
+        if self.cpus[cpu].above_waits_ns.is_some() {
+            self.resched(cpu, cpu);
+        }
     }
 
     fn switch_to(&mut self, cpu: usize, next: Option<TaskId>) {
@@ -214,6 +263,9 @@ impl Kernel {
         match next {
             Some(next) => self.set_next(cpu, next),
             None => self.set_idle(cpu),
+        }
+        if let Some(meter) = &mut self.meter {
+            meter.chose(cpu, next, true);
         }
         self.set_speeds(cpu);
         self.plan_done(cpu);
@@ -253,9 +305,11 @@ impl Kernel {
             task.woken_ns = 0;
         }
         self.events.note(&[10, cpu as u64, next as u64]);
+        let lost_ns = self.costs.switch_ns + self.cold_ns(next, cpu);
+        self.tasks[next].last_cpu = Some(cpu);
         let run = &mut self.cpus[cpu];
         run.curr = Some(next);
-        run.worked_ns = self.now_ns + self.costs.switch_ns;
+        run.worked_ns = self.now_ns + lost_ns;
         if !run.ticks {
             run.ticks = true;
             let tick_ns = self.costs.tick_ns;

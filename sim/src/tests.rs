@@ -2,9 +2,11 @@
 //! What the simulator must show: that it repeats itself, that it is the scheduler that runs in it, and that it finds
 //! what is wrong. Counts, shares and order only.
 
-use std::process::Command;
+use std::path::Path;
 
+use crate::above::Above;
 use crate::cgroups::CgroupSpec;
+use crate::compile::{compile, gpuaware};
 use crate::machine::Machine;
 use crate::native::{Native, Scheduler};
 use crate::program::{Program, Sync};
@@ -119,12 +121,55 @@ fn a_cpu_is_held_while_its_launcher_sleeps_briefly() {
 
 #[test]
 fn weights_share_a_cpu() {
-    let mut heavy = task("loop", Program::Loop);
-    heavy.weight = 300;
-    let tasks = vec![task("loop", Program::Loop), heavy];
-    let outcome = held(&of("1", Scheduler::Gpuaware, 2000, tasks));
-    let ratio = outcome.tasks[1].cpu_ns as f64 / outcome.tasks[0].cpu_ns as f64;
-    assert!((2.7..3.3).contains(&ratio), "{ratio}");
+    for scheduler in [Scheduler::Gpuaware, Scheduler::Eevdf] {
+        let mut heavy = task("loop", Program::Loop);
+        heavy.weight = 300;
+        let tasks = vec![task("loop", Program::Loop), heavy];
+        let outcome = held(&of("1", scheduler, 2000, tasks));
+        let ratio = outcome.tasks[1].cpu_ns as f64 / outcome.tasks[0].cpu_ns as f64;
+        assert!((2.7..3.3).contains(&ratio), "{scheduler:?}: {ratio}");
+    }
+}
+
+#[test]
+fn eevdf_fills_idle_cpus_and_shares_the_others_alike() {
+    // All begin on CPU 0, where their affinity leaves them for the first 20 ms.
+    let all: Vec<usize> = (0..4).collect();
+    let crowded = TaskSpec {
+        cpus: Some(vec![0]),
+        changes: vec![(20_000_000, all)],
+        ..task("loop", Program::Loop)
+    };
+    let outcome = held(&of("4x2", Scheduler::Eevdf, 3000, vec![crowded; 8]));
+    assert!(outcome.idle_ns < 200_000_000, "{}", outcome.idle_ns);
+    let times: Vec<u64> = outcome.tasks.iter().map(|task| task.cpu_ns).collect();
+    let (least, most) = (times.iter().min().unwrap(), times.iter().max().unwrap());
+    assert!(most - least < 400_000_000, "{times:?}");
+}
+
+#[test]
+fn under_eevdf_who_sleeps_much_waits_less_than_a_slice_of_who_does_not() {
+    let short = Program::Periodic {
+        run_ns: 100_000,
+        sleep_ns: 5_000_000,
+        runs: 0,
+    };
+    let mut scenario = of(
+        "1",
+        Scheduler::Eevdf,
+        2000,
+        vec![
+            task("loop", Program::Loop),
+            task("loop", Program::Loop),
+            task("io", short),
+        ],
+    );
+    scenario.costs.tick_ns = 1_000_000;
+    let outcome = held(&scenario);
+    let waits = &outcome.tasks[2].waits_ns;
+    assert!(waits.len() > 200, "{}", waits.len());
+    let late = waits.iter().filter(|&&ns| ns > 4_000_000).count();
+    assert!(late * 20 < waits.len(), "{late} of {}", waits.len());
 }
 
 #[test]
@@ -213,6 +258,54 @@ fn a_task_that_waits_for_longer_than_promised_is_found() {
     assert!(failure.text.contains("has waited for"), "{failure}");
 }
 
+/// A loop that may run anywhere, and a real-time task that takes CPU 0 for half of the time.
+fn beside_real_time(scheduler: Scheduler) -> Scenario {
+    let mut scenario = of("2", scheduler, 1000, vec![task("loop", Program::Loop)]);
+    scenario.above = vec![Above {
+        cpu: 0,
+        start_ns: 10_000_000,
+        period_ns: 100_000_000,
+        lasts_ns: 50_000_000,
+    }];
+    // It begins on CPU 0, and stays there without a reason to leave.
+    scenario.policy.preferred = vec![1];
+    scenario
+}
+
+#[test]
+fn who_is_driven_off_by_a_real_time_task_runs_elsewhere() {
+    let outcome = held(&beside_real_time(Scheduler::Gpuaware));
+    let ran_ns = outcome.tasks[0].cpu_ns;
+    assert!(ran_ns > 990_000_000, "{ran_ns}");
+    // Two CPUs, one loop and half of the other CPU for the real-time task.
+    let idle = outcome.idle_ns as f64 / 1e9;
+    assert!((0.45..0.56).contains(&idle), "{idle}");
+}
+
+#[test]
+fn who_is_left_behind_a_real_time_task_is_found() {
+    // FIFO is not told, and leaves the task in the local queue of the CPU that was taken.
+    let mut simulation = Simulation::new(beside_real_time(Scheduler::Fifo)).unwrap();
+    simulation.watch.promises.idle_ns = Some(30_000_000);
+    let failure = simulation.run().unwrap().failure.unwrap();
+    assert!(failure.text.contains("CPU 1 is idle"), "{failure}");
+}
+
+#[test]
+fn a_scheduler_that_leaves_tasks_behind_real_time_ones_is_found() {
+    let scenario = beside_real_time(Scheduler::Gpuaware);
+    let simulation = Simulation::with_object(scenario, &mutant("left_behind")).unwrap();
+    let failure = simulation.run().unwrap().failure.unwrap();
+    assert!(failure.text.contains("CPU 1 is idle"), "{failure}");
+}
+
+#[test]
+fn random_scenarios_with_real_time_tasks_hold() {
+    for seed in 0..25 {
+        held(&Scenario::random(seed).with_real_time());
+    }
+}
+
 #[test]
 fn a_scheduler_that_calls_what_the_simulator_lacks_is_refused() {
     let error = Native::load(Scheduler::Gpuaware.object(), &[])
@@ -242,18 +335,8 @@ fn preferred_cpus_that_the_machine_does_not_have_are_refused() {
 
 /// scx_gpuaware with a fault: `schedulers/mutants/`.
 fn mutant(name: &str) -> Vec<u8> {
-    let object = std::env::temp_dir().join(format!("sim-{name}-{}.so", std::process::id()));
-    let compiled = Command::new(env!("SIM_CLANG"))
-        .args(env!("SIM_CFLAGS").split(' '))
-        .args(["-Ishim", "-I../bpf", "shim/runtime.c", "-o"])
-        .arg(&object)
-        .arg(format!("schedulers/mutants/{name}.bpf.c"))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status();
-    assert!(compiled.unwrap().success(), "{name}");
-    let bytes = std::fs::read(&object).unwrap();
-    std::fs::remove_file(&object).unwrap();
-    bytes
+    let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf");
+    compile(&format!("schedulers/mutants/{name}.bpf.c"), &bpf, false).unwrap()
 }
 
 /// Does one of 300 random scenarios, which hold as the scheduler is, fail with `object` for that reason?
@@ -275,6 +358,12 @@ fn a_scheduler_that_forgets_to_wake_idle_cpus_is_found() {
 #[test]
 fn a_scheduler_that_lets_the_light_starve_is_found() {
     assert!(is_found(&mutant("no_overdue"), "has waited for"));
+}
+
+#[test]
+fn a_folder_without_the_scheduler_is_refused() {
+    assert!(gpuaware(Path::new("/nowhere"), false).is_err());
+    assert!(gpuaware(&std::env::temp_dir(), false).is_err());
 }
 
 #[test]

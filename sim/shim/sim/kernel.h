@@ -192,8 +192,8 @@ struct sched_ext_ops {
 	s32 (*init)(void);
 	u64 flags;
 	u32 timeout_ms;
-	/* cgroups change and other classes take CPUs: not modelled. */
 	void (*cpu_release)(s32 cpu, struct scx_cpu_release_args *args);
+	/* Cgroups do not change. */
 	void (*cgroup_exit)(struct cgroup *cgrp);
 	void (*cgroup_set_weight)(struct cgroup *cgrp, u32 weight);
 	void (*cgroup_set_idle)(struct cgroup *cgrp, bool idle);

@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The reference: the fair class after Documentation/scheduler/sched-eevdf.rst and kernel/sched/
+ * fair.c of Linux 6.18, as a scheduler of this model: a queue for each CPU, ordered by virtual
+ * deadline; the eligible task with the earliest one runs; who runs is protected up to its own. What
+ * is left out is in docs/simulator.md. Not for BPF: it has plain variables.
+ */
+#include <scx/common.bpf.h>
+
+#define MAX_LLCS 128
+/* sysctl_sched_base_slice of eight CPUs and more; nice 0 weighs 100 here. */
+#define BASE_SLICE_NS	  2800000ULL
+#define MIGRATION_COST_NS 500000LL
+#define BUSY_FACTOR	  16
+#define NR_LEVELS	  3 /* cache, node, machine */
+
+const volatile u32 nr_cpu_ids = 1;
+const volatile u32 cpu_llc[SIM_MAX_CPUS];
+const volatile u32 cpu_node[SIM_MAX_CPUS];
+
+struct entity {
+	s64 vruntime;
+	s64 deadline;
+	s64 vlag;
+	u64 exec_start; /* up to when its time is counted */
+	u64 stopped_ns;
+	s32 cpu;     /* whose clock vruntime is of */
+	bool queued; /* in that CPU's queue */
+	bool placed; /* has a vruntime there */
+	bool is_protected;
+	bool is_new;
+};
+
+/* A CPU's queue; who runs is not in it. */
+struct fair_rq {
+	s64 zero; /* near the average vruntime */
+	s64 sum;  /* of weight * (vruntime - zero) */
+	s64 load;
+	u32 nr;
+	struct task_struct *curr;
+	s64 avg_idle;
+	u64 idle_since;
+	u64 next_balance;
+	bool nohz_kicked;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct entity);
+} entities SEC(".maps");
+
+static struct fair_rq rqs[SIM_MAX_CPUS];
+static struct bpf_cpumask llc_masks[MAX_LLCS];
+static struct bpf_cpumask scratch;
+static u32 llc_sizes[MAX_LLCS];
+
+static struct entity *entity(struct task_struct *p)
+{
+	return bpf_task_storage_get(&entities, p, NULL, 0);
+}
+
+static s64 scaled(s64 ns, const struct task_struct *p)
+{
+	return ns * 100 / (s64)p->scx.weight;
+}
+
+/* The weighted average of vruntimes, of who runs too: where everybody would be if it were ideal. */
+static s64 avg_vruntime(const struct fair_rq *rq)
+{
+	s64 sum = rq->sum, load = rq->load;
+
+	if (rq->curr) {
+		sum += (s64)rq->curr->scx.weight * (entity(rq->curr)->vruntime - rq->zero);
+		load += rq->curr->scx.weight;
+	}
+	/* Rounded down, for who is at the average is eligible. */
+	if (sum < 0)
+		sum -= load - 1;
+	return rq->zero + (load ? sum / load : 0);
+}
+
+static void rebase(struct fair_rq *rq)
+{
+	s64 delta = avg_vruntime(rq) - rq->zero;
+
+	rq->zero += delta;
+	rq->sum -= delta * rq->load;
+}
+
+static s64 rq_load(const struct fair_rq *rq)
+{
+	return rq->load + (rq->curr ? rq->curr->scx.weight : 0);
+}
+
+static void update_curr(struct fair_rq *rq, struct task_struct *p, u64 now)
+{
+	struct entity *se = entity(p);
+
+	se->vruntime += scaled(time_delta(now, se->exec_start), p);
+	se->exec_start = now;
+	if (se->vruntime >= se->deadline) {
+		se->deadline = se->vruntime + scaled(BASE_SLICE_NS, p);
+		se->is_protected = false;
+	}
+}
+
+static s64 lag_within(s64 lag, const struct task_struct *p)
+{
+	s64 limit = scaled(2 * BASE_SLICE_NS, p);
+
+	return lag > limit ? limit : lag < -limit ? -limit : lag;
+}
+
+/* @p leaves the clock of its CPU, which it was on. */
+static void keep_lag(struct fair_rq *rq, struct entity *se, const struct task_struct *p)
+{
+	se->vlag = lag_within(avg_vruntime(rq) - se->vruntime, p);
+	se->placed = false;
+}
+
+/*
+ * Who sleeps with negative lag stays on its queue until it would have been chosen: what it wakes up
+ * with is what is left by then.
+ */
+static s64 lag_after_sleep(const struct entity *se)
+{
+	const struct fair_rq *rq = &rqs[se->cpu];
+	s64 lag;
+
+	if (se->vlag >= 0)
+		return se->vlag;
+	if (!rq->nr && !rq->curr)
+		return 0;
+	lag = avg_vruntime(rq) - se->vruntime;
+	return lag > 0 ? 0 : lag > se->vlag ? lag : se->vlag;
+}
+
+static void place(s32 cpu, struct entity *se, struct task_struct *p, s64 lag)
+{
+	struct fair_rq *rq = &rqs[cpu];
+	s64 load = rq_load(rq), slice = scaled(BASE_SLICE_NS, p);
+
+	rebase(rq);
+	if (load)
+		lag = lag * (load + (s64)p->scx.weight) / load;
+	else
+		lag = 0;
+	se->vruntime = rq->zero - lag;
+	se->deadline = se->vruntime + (se->is_new ? slice / 2 : slice);
+	se->is_new = false;
+	se->placed = true;
+	se->cpu = cpu;
+}
+
+static void account_queued(struct task_struct *p, struct entity *se)
+{
+	struct fair_rq *rq = &rqs[se->cpu];
+
+	rq->sum += (s64)p->scx.weight * (se->vruntime - rq->zero);
+	rq->load += p->scx.weight;
+	rq->nr++;
+	se->queued = true;
+}
+
+static void account_dequeued(struct task_struct *p, struct entity *se)
+{
+	struct fair_rq *rq = &rqs[se->cpu];
+
+	if (!se->queued)
+		return;
+	rq->sum -= (s64)p->scx.weight * (se->vruntime - rq->zero);
+	rq->load -= p->scx.weight;
+	rq->nr--;
+	se->queued = false;
+}
+
+/* Of those who wait in @cpu's queue, the eligible one with the earliest deadline. */
+static struct task_struct *pick_waiting(s32 cpu)
+{
+	s64 avg = avg_vruntime(&rqs[cpu]);
+	struct task_struct *p, *found = NULL;
+
+	bpf_for_each (scx_dsq, p, cpu, 0) {
+		if (entity(p)->vruntime <= avg) {
+			found = p;
+			break;
+		}
+	}
+	return found;
+}
+
+/* Does @p, which runs, go on though @other waits? */
+static bool goes_on(struct fair_rq *rq, struct task_struct *p, struct task_struct *other)
+{
+	struct entity *se = entity(p);
+
+	if (!other)
+		return true;
+	if (se->vruntime > avg_vruntime(rq))
+		return false;
+	return se->is_protected || se->deadline <= entity(other)->deadline;
+}
+
+static bool take_idle(s32 cpu, const struct task_struct *p)
+{
+	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && scx_bpf_test_and_clear_cpu_idle(cpu);
+}
+
+static bool is_idle(s32 cpu)
+{
+	return bpf_cpumask_test_cpu(cpu, scx_bpf_get_idle_cpumask());
+}
+
+/* wake_affine(): near the waker or where it ran. */
+static s32 affine_cpu(const struct task_struct *p, s32 this, s32 prev, u64 wake_flags)
+{
+	const struct fair_rq *own = &rqs[this];
+
+	if (this == prev || !bpf_cpumask_test_cpu(this, p->cpus_ptr))
+		return prev;
+	if (is_idle(this) && cpu_llc[this] == cpu_llc[prev])
+		return is_idle(prev) ? prev : this;
+	if ((wake_flags & SCX_WAKE_SYNC) && own->curr && !own->nr)
+		return this;
+	if (is_idle(prev))
+		return prev;
+	return rq_load(own) + (s64)p->scx.weight < rq_load(&rqs[prev]) ? this : prev;
+}
+
+/* select_idle_sibling(): an idle CPU of the cache of @target, whole cores first. */
+static s32 idle_sibling(struct task_struct *p, s32 target, s32 prev)
+{
+	const struct cpumask *near = &llc_masks[cpu_llc[target]].cpumask;
+	s32 cpu;
+
+	if (take_idle(target, p))
+		return target;
+	if (prev != target && cpu_llc[prev] == cpu_llc[target] && take_idle(prev, p))
+		return prev;
+	bpf_cpumask_and(&scratch, near, p->cpus_ptr);
+	cpu = scx_bpf_pick_idle_cpu(&scratch.cpumask, 0);
+	return cpu >= 0 ? cpu : target;
+}
+
+/* Where a new task begins: an idle CPU of the machine, or the one with the least to do. */
+static s32 idlest_cpu(struct task_struct *p, s32 prev)
+{
+	s32 cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0), best = prev;
+
+	if (cpu >= 0)
+		return cpu;
+	bpf_for (cpu, 0, nr_cpu_ids) {
+		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
+		    (!bpf_cpumask_test_cpu(best, p->cpus_ptr) ||
+		     rq_load(&rqs[cpu]) < rq_load(&rqs[best])))
+			best = cpu;
+	}
+	return best;
+}
+
+s32 BPF_STRUCT_OPS(eevdf_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	s32 this = bpf_get_smp_processor_id(), target;
+
+	if (wake_flags & SCX_WAKE_FORK)
+		return idlest_cpu(p, prev_cpu);
+	target = affine_cpu(p, this, prev_cpu, wake_flags);
+	if (!bpf_cpumask_test_cpu(target, p->cpus_ptr))
+		return idlest_cpu(p, target);
+	return idle_sibling(p, target, prev_cpu);
+}
+
+void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
+{
+	struct entity *se = entity(p);
+	s32 cpu = scx_bpf_task_cpu(p);
+	struct fair_rq *rq = &rqs[cpu];
+
+	account_dequeued(p, se);
+	if (se->placed && se->cpu != cpu)
+		keep_lag(&rqs[se->cpu], se, p);
+	if (rq->curr)
+		update_curr(rq, rq->curr, scx_bpf_now());
+	if (!se->placed)
+		place(cpu, se, p, (enq_flags & SCX_ENQ_WAKEUP) ? lag_after_sleep(se) : se->vlag);
+	account_queued(p, se);
+	scx_bpf_dsq_insert_vtime(p, cpu, SCX_SLICE_INF, se->deadline, enq_flags);
+	/* wakeup_preempt() */
+	if ((enq_flags & SCX_ENQ_WAKEUP) && rq->curr && se->vruntime <= avg_vruntime(rq) &&
+	    !goes_on(rq, rq->curr, p))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+}
+
+static bool is_at_level(s32 cpu, s32 other, u32 level)
+{
+	if (level == 0)
+		return cpu_llc[cpu] == cpu_llc[other];
+	return level > 1 || cpu_node[cpu] == cpu_node[other];
+}
+
+/* The CPU of that level that has most to do and somebody who waits; -1: none. */
+static s32 busiest_cpu(s32 cpu, u32 level)
+{
+	s32 other, busiest = -1;
+
+	bpf_for (other, 0, nr_cpu_ids) {
+		if (other != cpu && rqs[other].nr && is_at_level(cpu, other, level) &&
+		    (busiest < 0 || rq_load(&rqs[other]) > rq_load(&rqs[busiest])))
+			busiest = other;
+	}
+	return busiest;
+}
+
+/* Would the loads of both be nearer to each other with @p on @cpu? By more than a sixth. */
+static bool balances(s32 cpu, s32 from, const struct task_struct *p)
+{
+	s64 here = rq_load(&rqs[cpu]), there = rq_load(&rqs[from]);
+
+	return !here || (there * 100 > here * 117 && here + (s64)p->scx.weight < there);
+}
+
+/* Moves a task that waits on @from to @cpu, where it runs next or waits. */
+static bool pull_from(s32 cpu, s32 from, bool to_run, u64 now)
+{
+	struct task_struct *p;
+
+	bpf_for_each (scx_dsq, p, from, 0) {
+		struct entity *se = entity(p);
+
+		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || !balances(cpu, from, p) ||
+		    time_before(now, se->stopped_ns + MIGRATION_COST_NS))
+			continue;
+		account_dequeued(p, se);
+		keep_lag(&rqs[from], se, p);
+		place(cpu, se, p, se->vlag);
+		if (to_run)
+			return scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0);
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, se->deadline);
+		account_queued(p, se);
+		return scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, cpu, 0);
+	}
+	return false;
+}
+
+static bool balance(s32 cpu, bool to_run, u64 now)
+{
+	u32 level;
+
+	bpf_for (level, 0, NR_LEVELS) {
+		s32 from = busiest_cpu(cpu, level);
+
+		if (from >= 0 && pull_from(cpu, from, to_run, now))
+			return true;
+	}
+	return false;
+}
+
+void BPF_STRUCT_OPS(eevdf_dispatch, s32 cpu, struct task_struct *prev)
+{
+	struct fair_rq *rq = &rqs[cpu];
+	u64 now = scx_bpf_now();
+	struct task_struct *p, *best;
+	bool on_queue = prev && (prev->scx.flags & SCX_TASK_QUEUED);
+
+	if (on_queue) {
+		update_curr(rq, prev, now);
+		if (time_after_eq(now, rq->next_balance)) {
+			/* Domains of busy CPUs are looked at the more seldom the larger they are. */
+			rq->next_balance = now + BUSY_FACTOR * 1000000ULL * llc_sizes[cpu_llc[cpu]];
+			balance(cpu, false, now);
+		}
+	}
+	best = pick_waiting(cpu);
+	if (on_queue && goes_on(rq, prev, best)) {
+		scx_bpf_task_set_slice(prev, SCX_SLICE_INF);
+		return;
+	}
+	bpf_for_each (scx_dsq, p, cpu, 0) {
+		/* Rounding may leave nobody eligible: the first, then. */
+		if (best && p != best)
+			continue;
+		account_dequeued(p, entity(p));
+		scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0);
+		return;
+	}
+	if (rq->nohz_kicked || rq->avg_idle >= MIGRATION_COST_NS)
+		balance(cpu, true, now);
+	rq->nohz_kicked = false;
+}
+
+void BPF_STRUCT_OPS(eevdf_running, struct task_struct *p)
+{
+	struct entity *se = entity(p);
+	s32 cpu = scx_bpf_task_cpu(p);
+
+	account_dequeued(p, se);
+	if (!se->placed || se->cpu != cpu)
+		place(cpu, se, p, 0);
+	se->exec_start = scx_bpf_now();
+	se->is_protected = true;
+	rqs[cpu].curr = p;
+}
+
+void BPF_STRUCT_OPS(eevdf_stopping, struct task_struct *p, bool runnable)
+{
+	struct entity *se = entity(p);
+	struct fair_rq *rq = &rqs[scx_bpf_task_cpu(p)];
+	u64 now = scx_bpf_now();
+
+	update_curr(rq, p, now);
+	se->stopped_ns = now;
+	if (!runnable)
+		keep_lag(rq, se, p);
+	rebase(rq);
+	rq->curr = NULL;
+}
+
+/* A task that waits is taken out: its affinity changes. */
+void BPF_STRUCT_OPS(eevdf_quiescent, struct task_struct *p, u64 deq_flags)
+{
+	struct entity *se = entity(p);
+
+	if (!se->queued)
+		return;
+	account_dequeued(p, se);
+	keep_lag(&rqs[se->cpu], se, p);
+}
+
+/* Somebody waits here and a CPU is idle: that one looks whom it can take (nohz balancing). */
+static void kick_idle_balancer(s32 cpu)
+{
+	struct task_struct *p;
+	s32 idle = -1;
+
+	bpf_for_each (scx_dsq, p, cpu, 0) {
+		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		break;
+	}
+	if (idle < 0)
+		return;
+	rqs[idle].nohz_kicked = true;
+	scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+}
+
+void BPF_STRUCT_OPS(eevdf_tick, struct task_struct *p)
+{
+	s32 cpu = scx_bpf_task_cpu(p);
+	struct fair_rq *rq = &rqs[cpu];
+	u64 now = scx_bpf_now();
+
+	update_curr(rq, p, now);
+	/* Balancing is dispatch's. */
+	if (time_after_eq(now, rq->next_balance))
+		scx_bpf_task_set_slice(p, 0);
+	if (!rq->nr)
+		return;
+	kick_idle_balancer(cpu);
+	if (!goes_on(rq, p, pick_waiting(cpu)))
+		scx_bpf_task_set_slice(p, 0);
+}
+
+bool BPF_STRUCT_OPS(eevdf_yield, struct task_struct *from, struct task_struct *to)
+{
+	struct entity *se = entity(from);
+
+	update_curr(&rqs[scx_bpf_task_cpu(from)], from, scx_bpf_now());
+	se->deadline += scaled(BASE_SLICE_NS, from);
+	se->is_protected = false;
+	scx_bpf_task_set_slice(from, 0);
+	return false;
+}
+
+void BPF_STRUCT_OPS(eevdf_update_idle, s32 cpu, bool idle)
+{
+	struct fair_rq *rq = &rqs[cpu];
+	u64 now = scx_bpf_now();
+	s64 most = 2 * MIGRATION_COST_NS;
+
+	if (idle) {
+		rq->idle_since = now;
+		return;
+	}
+	rq->avg_idle += ((s64)time_delta(now, rq->idle_since) - rq->avg_idle) / 8;
+	if (rq->avg_idle > most)
+		rq->avg_idle = most;
+}
+
+s32 BPF_STRUCT_OPS(eevdf_init_task, struct task_struct *p, struct scx_init_task_args *args)
+{
+	struct entity *se =
+		bpf_task_storage_get(&entities, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	se->is_new = true;
+	return 0;
+}
+
+s32 BPF_STRUCT_OPS_SLEEPABLE(eevdf_init)
+{
+	s32 cpu;
+
+	bpf_for (cpu, 0, nr_cpu_ids) {
+		bpf_cpumask_set_cpu(cpu, &llc_masks[cpu_llc[cpu]]);
+		llc_sizes[cpu_llc[cpu]]++;
+		rqs[cpu].avg_idle = 2 * MIGRATION_COST_NS;
+		if (scx_bpf_create_dsq(cpu, -1))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+SCX_OPS_DEFINE(eevdf_ops, .select_cpu = (void *)eevdf_select_cpu, .enqueue = (void *)eevdf_enqueue,
+	       .dispatch = (void *)eevdf_dispatch, .running = (void *)eevdf_running,
+	       .tick = (void *)eevdf_tick, .stopping = (void *)eevdf_stopping,
+	       .quiescent = (void *)eevdf_quiescent, .yield = (void *)eevdf_yield,
+	       .update_idle = (void *)eevdf_update_idle, .init_task = (void *)eevdf_init_task,
+	       .init = (void *)eevdf_init, .timeout_ms = 20000, .name = "eevdf");

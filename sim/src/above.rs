@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Real-time tasks, which are of a class above: they take a CPU when they wake up and keep it until they are done. What
+//! the scheduler is told of it is what Linux 6.18 tells: ops.cpu_release(), and nothing where the CPU was idle.
+
+use std::rc::Rc;
+
+use crate::abi::{ENQ_HEAD, ENQ_REENQ, ReleaseArgs, TaskStruct};
+use crate::dsq::TaskId;
+use crate::events::Event;
+use crate::state::{Context, Kernel, Place, call, local_dsq};
+
+/// A real-time task, pinned to a CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Above {
+    pub cpu: usize,
+    pub start_ns: u64,
+    /// From one wakeup to the next.
+    pub period_ns: u64,
+    /// How long it runs each time.
+    pub lasts_ns: u64,
+}
+
+/// `SCX_CPU_PREEMPT_RT`
+const PREEMPT_RT: u32 = 0;
+/// Of a real-time task, as the kernel counts: those below 100 are.
+const PRIO: i32 = 49;
+
+impl Kernel {
+    /// A real-time task wakes up on `cpu` and will run for so long. It waits if another one has the CPU: then it is
+    /// left out this time.
+    pub fn wake_above(&mut self, cpu: usize, lasts_ns: u64) {
+        let run = &mut self.cpus[cpu];
+        if run.above.is_some() || run.above_waits_ns.is_some() {
+            return;
+        }
+        run.above_waits_ns = Some(lasts_ns);
+        self.set_rt_queued(cpu, true);
+        self.resched(cpu, cpu);
+    }
+
+    /// The real-time task takes `cpu`.
+    pub fn give_way(&mut self, cpu: usize, lasts_ns: u64) {
+        let prev = self.cpus[cpu].curr;
+        // The kernel asks the scheduler for work all the same.
+        self.pick_next(cpu, prev);
+        let body = TaskStruct::new(0, "realtime", u32::MAX);
+        body.prio.set(PRIO);
+        body.cpu.set(cpu as i32);
+        let above = Rc::new(body);
+        match prev {
+            Some(prev) => self.drive_off(cpu, prev, &above),
+            None => self.leave_idle(cpu),
+        }
+        let run = &mut self.cpus[cpu];
+        run.curr = None;
+        run.runs += 1;
+        run.resched_at = None;
+        run.above = Some(above);
+        self.events.note(&[12, cpu as u64]);
+        self.events
+            .push(self.now_ns + lasts_ns, Event::AboveEnds(cpu));
+        self.set_speeds(cpu);
+    }
+
+    fn drive_off(&mut self, cpu: usize, prev: TaskId, above: &Rc<TaskStruct>) {
+        if self.tasks[prev].is_queued() {
+            let body = self.body(prev);
+            call!(self, cpu, Context::Locked, stopping(body, true));
+            let task = &mut self.tasks[prev];
+            task.place = Place::Moving;
+            task.waits_since_ns = self.now_ns;
+            if task.body.slice.get() > 0 {
+                self.dispatch_enqueue(local_dsq(cpu), prev, ENQ_HEAD);
+            } else {
+                self.do_enqueue(prev, 0, cpu);
+            }
+        }
+        let args = ReleaseArgs {
+            reason: PREEMPT_RT,
+            task: Rc::as_ptr(above),
+        };
+        call!(
+            self,
+            cpu,
+            Context::Release(cpu),
+            cpu_release(cpu as i32, &raw const args)
+        );
+    }
+
+    /// The real-time task on `cpu` is done.
+    pub fn above_ends(&mut self, cpu: usize) {
+        self.cpus[cpu].above = None;
+        self.set_rt_queued(cpu, false);
+        self.after_stopper(cpu);
+    }
+
+    /// `scx_bpf_reenqueue_local()`: whoever waits in the CPU's local queue is enqueued anew.
+    pub fn reenqueue_local(&mut self) -> u32 {
+        let Context::Release(cpu) = self.context else {
+            self.fail("scx_bpf_reenqueue_local() outside of cpu_release: the kernel refuses that");
+            return 0;
+        };
+        let dsq = local_dsq(cpu);
+        let waiting: Vec<_> = self
+            .dsqs
+            .get(dsq)
+            .map(|queue| queue.tasks().collect())
+            .unwrap_or_default();
+        for &(key, task) in &waiting {
+            self.dsqs.remove(dsq, key);
+            self.tasks[task].place = Place::Moving;
+        }
+        for &(_, task) in &waiting {
+            self.do_enqueue(task, ENQ_REENQ, cpu);
+        }
+        // The callback that called goes on.
+        self.enter(cpu, Context::Release(cpu));
+        waiting.len() as u32
+    }
+}

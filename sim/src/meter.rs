@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the scheduler's code costs, counted and not timed: basic blocks that it enters, kernel functions that it calls,
+//! queues that it locks. By callback and by whom it was for. Only in the variant that `shim/meter.c` is part of.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+
+use crate::abi::TaskStruct;
+use crate::dsq::TaskId;
+use crate::native::Native;
+use crate::scenario::TaskSpec;
+use crate::setup::Class;
+
+/// Whom a callback is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    Launch,
+    Handoff,
+    Background,
+    /// The kernel's own threads.
+    Kthread,
+    /// Not known while it runs: dispatch and update_idle.
+    Cpu,
+}
+
+impl Group {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Launch => "launch",
+            Self::Handoff => "handoff",
+            Self::Background => "background",
+            Self::Kthread => "kthread",
+            Self::Cpu => "CPU",
+        }
+    }
+
+    fn of(spec: &TaskSpec) -> Self {
+        match spec.class {
+            _ if spec.is_kthread => Self::Kthread,
+            Some(Class::Launch) => Self::Launch,
+            Some(Class::Handoff) => Self::Handoff,
+            _ => Self::Background,
+        }
+    }
+}
+
+/// The task that a callback's first argument stands for.
+pub trait Subject {
+    fn task(&self) -> Option<TaskId>;
+}
+
+impl Subject for *const TaskStruct {
+    fn task(&self) -> Option<TaskId> {
+        // SAFETY: callbacks get tasks of the kernel, or none.
+        unsafe { self.as_ref() }.map(|task| task.index.get() as usize)
+    }
+}
+
+impl Subject for i32 {
+    fn task(&self) -> Option<TaskId> {
+        None
+    }
+}
+
+impl Subject for *const crate::abi::Cgroup {
+    fn task(&self) -> Option<TaskId> {
+        None
+    }
+}
+
+/// How often, and how many basic blocks in all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    pub calls: u64,
+    pub blocks: u64,
+}
+
+impl Count {
+    fn add(&mut self, calls: u64, blocks: u64) {
+        self.calls += calls;
+        self.blocks += blocks;
+    }
+}
+
+/// What was counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Callbacks by whom they were for. What a CPU does to find its next task is for that one; what it does on finding
+    /// none is for who ran last.
+    pub callbacks: BTreeMap<(Group, &'static str), Count>,
+    /// Times that somebody got a CPU.
+    pub turns: BTreeMap<Group, u64>,
+    pub kfuncs: BTreeMap<&'static str, u64>,
+    /// Tasks that the kernel came past in queues.
+    pub walked: u64,
+    /// How often each queue was locked.
+    pub locks: BTreeMap<u64, u64>,
+    /// Blocks by where they are in the object, and for whom.
+    pub places: BTreeMap<(Group, u64), u64>,
+}
+
+impl Counts {
+    /// Blocks of callback `name` for each turn of `group`; of all callbacks if `None`.
+    pub fn per_turn(&self, group: Group, name: Option<&str>) -> f64 {
+        let ours = self.callbacks.iter().filter(|((of, callback), _)| {
+            *of == group && name.is_none_or(|name| name == *callback)
+        });
+        let blocks: u64 = ours.map(|(_, count)| count.blocks).sum();
+        blocks as f64 / self.turns.get(&group).copied().unwrap_or(0).max(1) as f64
+    }
+
+    pub fn all_turns(&self) -> u64 {
+        self.turns.values().sum()
+    }
+}
+
+/// What a CPU did since somebody was chosen to run there.
+#[derive(Debug, Default)]
+struct Pending {
+    counts: Vec<(&'static str, u64)>,
+    last: Option<TaskId>,
+}
+
+/// Counts while a simulation runs.
+#[derive(Debug)]
+pub struct Meter {
+    blocks: *const Cell<u64>,
+    group: *const Cell<u32>,
+    groups: Vec<Group>,
+    pending: Vec<Pending>,
+    began: u64,
+    subject: Option<TaskId>,
+    pub counts: Counts,
+}
+
+const GROUPS: [Group; 5] = [
+    Group::Launch,
+    Group::Handoff,
+    Group::Background,
+    Group::Kthread,
+    Group::Cpu,
+];
+/// `MAX_BLOCKS`
+const MAX_BLOCKS: usize = 8192;
+
+impl Meter {
+    /// `None`: of this scheduler nothing is counted.
+    pub fn of(native: &Native, tasks: &[TaskSpec], nr_cpus: usize) -> Result<Option<Box<Self>>> {
+        let Ok(blocks) = native.symbol::<*const Cell<u64>>("sim_blocks") else {
+            return Ok(None);
+        };
+        let nr: *const u32 = native.symbol("sim_nr_blocks")?;
+        // SAFETY: a variable of the loaded scheduler.
+        let nr = unsafe { *nr } as usize;
+        ensure!(
+            nr < MAX_BLOCKS,
+            "{nr} basic blocks: shim/meter.c has room for {MAX_BLOCKS}"
+        );
+        let hits: *mut u64 = native.symbol("sim_hits")?;
+        // SAFETY: an array of the loaded scheduler, of that length. What init did is not counted.
+        unsafe { hits.write_bytes(0, GROUPS.len() * MAX_BLOCKS) };
+        Ok(Some(Box::new(Self {
+            blocks,
+            group: native.symbol("sim_group")?,
+            groups: tasks.iter().map(Group::of).collect(),
+            pending: (0..nr_cpus).map(|_| Pending::default()).collect(),
+            began: 0,
+            subject: None,
+            counts: Counts::default(),
+        })))
+    }
+
+    fn blocks(&self) -> u64 {
+        // SAFETY: a variable of the loaded scheduler, which lives as long as the kernel that has this.
+        unsafe { (*self.blocks).get() }
+    }
+
+    fn group(&self, task: Option<TaskId>) -> Group {
+        task.and_then(|task| self.groups.get(task).copied())
+            .unwrap_or(Group::Cpu)
+    }
+
+    /// A callback for `subject` is about to be called.
+    pub fn begin(&mut self, subject: Option<TaskId>) {
+        self.subject = subject;
+        self.began = self.blocks();
+        // SAFETY: as in blocks().
+        unsafe { (*self.group).set(self.group(subject) as u32) };
+    }
+
+    /// It has returned.
+    pub fn end(&mut self, callback: &'static str, cpu: usize) {
+        let blocks = self.blocks() - self.began;
+        match (callback, self.subject) {
+            ("dispatch" | "update_idle", _) => self.pending[cpu].counts.push((callback, blocks)),
+            (_, None) => {}
+            (_, subject) => {
+                let group = self.group(subject);
+                let count = self.counts.callbacks.entry((group, callback)).or_default();
+                count.add(1, blocks);
+            }
+        }
+    }
+
+    /// `cpu` has found `next`, or nobody; did the task change?
+    pub fn chose(&mut self, cpu: usize, next: Option<TaskId>, switches: bool) {
+        let pending = &mut self.pending[cpu];
+        let counts = std::mem::take(&mut pending.counts);
+        let task = next.or(pending.last);
+        pending.last = task;
+        let Some(task) = task else {
+            return;
+        };
+        let group = self.group(Some(task));
+        for (callback, blocks) in counts {
+            let count = self.counts.callbacks.entry((group, callback)).or_default();
+            count.add(1, blocks);
+        }
+        if next.is_some() && switches {
+            *self.counts.turns.entry(group).or_default() += 1;
+        }
+    }
+
+    pub fn kfunc(&mut self, name: &'static str) {
+        *self.counts.kfuncs.entry(name).or_default() += 1;
+    }
+
+    /// A queue is locked, and so many tasks in it are looked at.
+    pub fn locks_queue(&mut self, dsq: u64, walked: usize) {
+        self.counts.walked += walked as u64;
+        *self.counts.locks.entry(dsq).or_default() += 1;
+    }
+
+    /// What was counted up to now, with where.
+    pub fn finish(&mut self, native: &Native) -> Result<Counts> {
+        let hits: *const u64 = native.symbol("sim_hits")?;
+        let places: *const u64 = native.symbol("sim_places")?;
+        for (row, group) in GROUPS.into_iter().enumerate() {
+            for block in 0..MAX_BLOCKS {
+                // SAFETY: arrays of the loaded scheduler, of these lengths.
+                let (hits, place) =
+                    unsafe { (*hits.add(row * MAX_BLOCKS + block), *places.add(block)) };
+                if hits > 0 {
+                    *self.counts.places.entry((group, place)).or_default() += hits;
+                }
+            }
+        }
+        Ok(std::mem::take(&mut self.counts))
+    }
+}
