@@ -11,6 +11,10 @@ use super::served::{Client, Launches, Requests, Served, Server};
 use super::workload::{
     CalledServer, GpuLaunch, LlmServer, Pipeline, Program, Sync, Trace, Workload,
 };
+use crate::record::neighbour::Neighbour;
+
+/// Of the emulated driver.
+const MAX_KERNELS: u32 = 128;
 
 /// Every key optional but the name; a program that lacks one says so.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -23,6 +27,10 @@ struct Keys {
     profile: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trace: Option<Trace>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    arms: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    neighbours: Vec<Neighbour>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sync: Option<Sync>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,6 +69,8 @@ struct Keys {
     set: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gpus: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    concurrent_kernels: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,7 +107,7 @@ impl Keys {
     fn stray(&self) -> Option<&'static str> {
         let serving: &[ProgramName] = &[Llm, Vllm, LlamaServer, Endpoint];
         let genuine: &[ProgramName] = &[Vllm, LlamaServer, Endpoint];
-        let keys: [(&'static str, bool, &[ProgramName]); 20] = [
+        let keys: [(&'static str, bool, &[ProgramName]); 21] = [
             (
                 "profile",
                 self.profile.is_some(),
@@ -130,6 +140,11 @@ impl Keys {
             ("graph", self.graph.is_some(), &[Pipe]),
             ("set", !self.set.is_empty(), &[Pipe]),
             ("gpus", self.gpus.is_some(), &[Pipe]),
+            (
+                "concurrent_kernels",
+                self.concurrent_kernels.is_some(),
+                &[Pipe],
+            ),
         ];
         let stray = keys
             .into_iter()
@@ -197,12 +212,19 @@ impl Keys {
                     .to_owned(),
             );
         }
+        let kernels = self.concurrent_kernels;
+        if let Some(kernels) = kernels.filter(|kernels| !(1..=MAX_KERNELS).contains(kernels)) {
+            return Err(format!(
+                "concurrent_kernels: expected 1 to {MAX_KERNELS}, got {kernels}"
+            ));
+        }
         Ok(Pipeline {
             graph: self.graph.ok_or_else(|| {
                 "graph: expected the name of one, or the path of a file, got nothing".to_owned()
             })?,
             set: self.set,
             gpus: self.gpus.unwrap_or(1),
+            concurrent_kernels: kernels,
             driver: self.driver.unwrap_or_default(),
             server: self.profile.map(|profile| CalledServer {
                 profile,
@@ -273,6 +295,8 @@ impl TryFrom<Keys> for Workload {
             ));
         }
         let (name, trace) = (keys.name.clone(), keys.trace);
+        let arms = std::mem::take(&mut keys.arms);
+        let neighbours = std::mem::take(&mut keys.neighbours);
         let program = match keys.program {
             Llm => Program::LlmServer(keys.llm_server()?),
             Vllm | LlamaServer | Endpoint => Program::Served(keys.served()?),
@@ -288,6 +312,8 @@ impl TryFrom<Keys> for Workload {
         Ok(Self {
             name,
             trace,
+            arms,
+            neighbours,
             program,
         })
     }
@@ -329,6 +355,8 @@ impl From<Workload> for Keys {
         Self {
             name: workload.name,
             trace: workload.trace,
+            arms: workload.arms,
+            neighbours: workload.neighbours,
             ..keys
         }
     }
@@ -345,6 +373,7 @@ impl From<Pipeline> for Keys {
             graph: Some(pipeline.graph),
             set: pipeline.set,
             gpus: Some(pipeline.gpus),
+            concurrent_kernels: pipeline.concurrent_kernels,
             driver: given(pipeline.driver),
             args: pipeline.args,
             ..Self::default()

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::driver::Driver;
 use super::served::{Served, Server};
+use crate::record::neighbour::Neighbour;
 
 /// One workload of a matrix.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +15,9 @@ pub struct Workload {
     pub name: String,
     /// How its cells are traced; absent: not at all.
     pub trace: Option<Trace>,
+    /// The arms and the neighbours of the matrix that it is measured with; empty: all of them.
+    pub arms: Vec<String>,
+    pub neighbours: Vec<Neighbour>,
     pub program: Program,
 }
 
@@ -81,6 +85,8 @@ pub struct Pipeline {
     pub set: Vec<String>,
     /// GPUs that the emulated driver has.
     pub gpus: u32,
+    /// Kernels that run side by side on each of them; absent: as many as that driver allows.
+    pub concurrent_kernels: Option<u32>,
     pub driver: Driver,
     /// Whom the stages with http call; absent: whoever is at the URL that the graph names.
     pub server: Option<CalledServer>,
@@ -117,6 +123,12 @@ impl Sync {
 }
 
 impl Workload {
+    /// Whether there is a cell of it.
+    pub fn is_measured(&self, neighbour: Neighbour, arm: &str) -> bool {
+        let beside = self.neighbours.is_empty() || self.neighbours.contains(&neighbour);
+        beside && (self.arms.is_empty() || self.arms.iter().any(|own| own == arm))
+    }
+
     /// The command, shortened, for `list`.
     pub fn describe(&self) -> String {
         let sync = |sync: Option<Sync>| {
@@ -172,7 +184,14 @@ impl Workload {
                 )
             }
         };
-        format!("{traced}{program}")
+        let own = |what: &str, names: Vec<&str>| match names.len() {
+            0 => String::new(),
+            _ => format!("; {what} {}", names.join(", ")),
+        };
+        let arms = own("only under", self.arms.iter().map(String::as_str).collect());
+        let neighbours = self.neighbours.iter().map(|neighbour| neighbour.name());
+        let neighbours = own("only beside", neighbours.collect());
+        format!("{traced}{program}{arms}{neighbours}")
     }
 }
 
@@ -213,7 +232,7 @@ mod tests {
             "name = \"e\"\nprogram = \"endpoint\"\nmodel = \"m\"\nbase_url = \"http://h:1\"\nrequest_rate = 1\n\
              client = \"aiperf\"\ntokenizer = \"/t\"\noutput_tokens = 64\nslo_tpot_ms = 20",
             "name = \"f\"\nprogram = \"pipeline\"\ngraph = \"windflow\"\nset = [\"stage.sink.cpu.us=5\"]\ngpus = 4\n\
-             args = [\"--slo-ms\", \"200\"]",
+             concurrent_kernels = 1\narms = [\"eevdf\"]\nneighbours = [\"none\"]\nargs = [\"--slo-ms\", \"200\"]",
             "name = \"g\"\nprogram = \"pipeline\"\ngraph = \"vectraflow-p1\"\nprofile = \"chat\"\n\
              gpu_memory_utilization = 0.6\ndriver = \"emulated\"",
         ] {
@@ -252,6 +271,10 @@ mod tests {
         assert!(
             error("graph = \"windflow\"\nsync = \"spin\"")
                 .starts_with("sync: expected keys of pipeline")
+        );
+        assert!(
+            error("graph = \"windflow\"\nconcurrent_kernels = 0")
+                .starts_with("concurrent_kernels: expected 1 to 128, got 0")
         );
         assert!(
             error("graph = \"windflow\"\ngpu_memory_utilization = 0.6")

@@ -4,7 +4,7 @@
 use super::format::Detail;
 use super::model::Report;
 use super::sections;
-use super::{bpf, checks, dominance, reference, tables, traced};
+use super::{bpf, checks, dominance, kept, published, reference, tables, traced};
 
 pub fn render(report: &Report) -> String {
     let matrix = &report.plan.matrix;
@@ -38,6 +38,18 @@ pub fn render(report: &Report) -> String {
     }
     if let Some((heading, sentence, table)) = reference::section(report) {
         text += &format!("\n## {heading}\n\n{sentence}\n\n{}", table.to_markdown());
+    }
+    for (heading, table) in kept::tables(report) {
+        text += &format!("\n## {heading}\n\n{}", table.to_markdown());
+    }
+    if let Some((sentence, sections)) = published::sections(report) {
+        text += &format!("\n## Beside the published study\n\n{sentence}\n");
+        for section in sections {
+            text += &format!("\n### {}\n\n{}\n\n", section.heading, section.note);
+            if !section.table.rows.is_empty() {
+                text += &section.table.to_markdown();
+            }
+        }
     }
     text += &format!(
         "\n## What the neighbours got done, % of {}\n\n",

@@ -108,16 +108,23 @@ impl BlockRun<'_> {
             if missing(arm, &self.plan.preferred).is_some() {
                 continue;
             }
-            let workloads = &self.plan.matrix.workloads;
+            // The last neighbour is the noisiest one: once is enough to warm its programs.
+            let neighbour = match self.plan.matrix.neighbours.last() {
+                Some(&noisiest) if at == 0 => noisiest,
+                _ => Neighbour::None,
+            };
+            let rows = || {
+                let rows = self.plan.matrix.each_row();
+                rows.filter(|(_, beside, arm)| (*beside, *arm) == (neighbour, name))
+            };
+            let Some((workload, ..)) = rows().nth(at % rows().count().max(1)) else {
+                continue;
+            };
             let key = CellKey {
                 round: 0,
                 arm: name.to_owned(),
-                // The last neighbour is the noisiest one: once is enough to warm its programs.
-                neighbour: match self.plan.matrix.neighbours.last() {
-                    Some(&noisiest) if at == 0 => noisiest,
-                    _ => Neighbour::None,
-                },
-                workload: workloads[at % workloads.len()].name.clone(),
+                neighbour,
+                workload: workload.to_owned(),
             };
             let result = self.attach(arm, &key).and_then(|mut attached| {
                 let mut phases = Phases::begin();

@@ -75,6 +75,9 @@ pub(super) fn command(
     line.extend(workload.args.iter().map(OsString::from));
     let mut command = with_driver(&line, &place.target.join("lab"), workload.driver)?;
     command.env("FAKECUDA_DEVICES", workload.gpus.to_string());
+    if let Some(kernels) = workload.concurrent_kernels {
+        command.env("FAKECUDA_CONCURRENT", kernels.to_string());
+    }
     Ok(command)
 }
 
