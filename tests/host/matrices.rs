@@ -37,8 +37,8 @@ fn a_dry_run_says_how_long_a_study_takes_and_leaves_nothing() {
             command.args(["--cpus", "2"]);
         }
         let output = command.output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success(), "{name}: {output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
         let (_, about) = text.rsplit_once(": about ").unwrap();
         let (minutes, _) = about.split_once(" min").unwrap();
         assert!(minutes.parse::<u32>().unwrap() < LONGEST_MINUTES, "{text}");

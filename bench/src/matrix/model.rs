@@ -105,11 +105,7 @@ impl Matrix {
         }
         let workloads: Vec<&str> = self.workloads.iter().map(|w| w.name.as_str()).collect();
         let mistake = |reference: &Reference| reference.mistake(&self.arms, &workloads);
-        let swept = self.sweeps.iter().flat_map(|sweep| &sweep.workloads);
-        let all: Vec<&str> = (workloads.iter().copied())
-            .chain(swept.map(String::as_str))
-            .collect();
-        let misplaced = |study: &Published| study.mistake(&self.arms, &self.neighbours, &all);
+        let misplaced = |study: &Published| study.mistake(&self.arms, &self.neighbours, &workloads);
         let mistake = (self.reference.as_ref().and_then(mistake))
             .or_else(|| self.published.as_ref().and_then(misplaced));
         match mistake {

@@ -57,7 +57,7 @@ pub struct PublishedRow {
     pub name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub x: Option<f64>,
-    /// Ours: a workload of the matrix, of `best_items_per_s` one that a sweep repeats.
+    /// Ours: a workload of the matrix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<String>,
     /// Ours are ratios, over this workload's.
@@ -86,8 +86,6 @@ pub enum Value {
 #[serde(try_from = "String", into = "String")]
 pub enum Measure {
     ItemsPerS,
-    /// The largest along a sweep.
-    BestItemsPerS,
     /// Of speed, over the baseline's beside the same neighbour.
     GainPercent,
     MeanMs,
@@ -108,9 +106,8 @@ pub enum Measure {
 
 impl Measure {
     /// As in files, and above a column.
-    const NAMES: [(Self, &str, &str); 12] = [
+    const NAMES: [(Self, &str, &str); 11] = [
         (Self::ItemsPerS, "items_per_s", "items/s"),
-        (Self::BestItemsPerS, "best_items_per_s", "best items/s"),
         (Self::GainPercent, "gain_percent", "gain %"),
         (Self::MeanMs, "mean_ms", "mean ms"),
         (Self::P50Ms, "p50_ms", "p50 ms"),

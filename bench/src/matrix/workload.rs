@@ -131,32 +131,46 @@ impl Workload {
 
     /// The command, shortened, for `list`.
     pub fn describe(&self) -> String {
-        let sync = |sync: Option<Sync>| {
-            sync.map(|sync| format!(" --sync {}", sync.name()))
-                .unwrap_or_default()
-        };
         let traced = match self.trace {
             None => "",
             Some(Trace::Summary) => "traced, summary: ",
             Some(Trace::Events) => "traced, events: ",
             Some(Trace::AllLaunches) => "traced, events and all launches: ",
         };
-        let program = match &self.program {
-            Program::GpuLaunch(launch) => {
+        let program = self.program.describe();
+        let own = |what: &str, names: Vec<&str>| match names.len() {
+            0 => String::new(),
+            _ => format!("; {what} {}", names.join(", ")),
+        };
+        let arms = own("only under", self.arms.iter().map(String::as_str).collect());
+        let neighbours = self.neighbours.iter().map(|neighbour| neighbour.name());
+        let neighbours = own("only beside", neighbours.collect());
+        format!("{traced}{program}{arms}{neighbours}")
+    }
+}
+
+impl Program {
+    fn describe(&self) -> String {
+        let sync = |sync: Option<Sync>| {
+            sync.map(|sync| format!(" --sync {}", sync.name()))
+                .unwrap_or_default()
+        };
+        match self {
+            Self::GpuLaunch(launch) => {
                 format!(
                     "gpu_launch --profile {}{}",
                     launch.profile,
                     sync(launch.sync)
                 )
             }
-            Program::LlmServer(server) => format!(
+            Self::LlmServer(server) => format!(
                 "llm_server --profile {}{} --gpu-memory-utilization {}, llm_client --request-rate {}",
                 server.profile,
                 sync(server.sync),
                 server.gpu_memory_utilization,
                 server.request_rate
             ),
-            Program::Pipeline(pipeline) => {
+            Self::Pipeline(pipeline) => {
                 let changes = pipeline.set.iter().map(|change| format!(" --set {change}"));
                 let server = pipeline.server.as_ref().map(|server| {
                     let CalledServer {
@@ -168,7 +182,7 @@ impl Workload {
                 let changes: String = changes.chain(server).collect();
                 format!("pipeline {}{changes}", pipeline.graph)
             }
-            Program::Served(served) => {
+            Self::Served(served) => {
                 let what = match &served.server {
                     Server::Endpoint { base_url } => base_url.clone(),
                     Server::Vllm {
@@ -183,15 +197,7 @@ impl Workload {
                     served.requests.request_rate
                 )
             }
-        };
-        let own = |what: &str, names: Vec<&str>| match names.len() {
-            0 => String::new(),
-            _ => format!("; {what} {}", names.join(", ")),
-        };
-        let arms = own("only under", self.arms.iter().map(String::as_str).collect());
-        let neighbours = self.neighbours.iter().map(|neighbour| neighbour.name());
-        let neighbours = own("only beside", neighbours.collect());
-        format!("{traced}{program}{arms}{neighbours}")
+        }
     }
 }
 

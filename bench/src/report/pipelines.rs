@@ -128,8 +128,8 @@ mod tests {
     use crate::report::table::TERMINAL_COLUMNS;
     use crate::study::{HandOver, Missed};
 
-    #[test]
-    fn a_terminal_shows_the_hand_over_to_who_calls_and_what_fits_of_the_others() {
+    /// Six stages, of which one calls a server.
+    fn report() -> Report {
         let mut report = samples::report();
         let times = |ms: f64| PartTimes {
             mean_ms: Some(Estimate::new(ms, Some([ms / 2.0, ms * 2.0]))),
@@ -172,27 +172,34 @@ mod tests {
             end_to_end: times(100.0),
             course: Vec::new(),
         }];
+        report
+    }
+
+    fn names(columns: &[(String, crate::report::table::Align)]) -> String {
+        let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
+        names.join("|")
+    }
+
+    #[test]
+    fn a_terminal_shows_the_hand_over_to_who_calls_and_what_fits_of_the_others() {
+        let report = report();
         let shown = table(&report, "qwen3", Detail::Terminal).unwrap();
         assert!(shown.width() <= TERMINAL_COLUMNS, "{}", shown.to_text());
-        let names: Vec<&str> = shown
-            .columns
-            .iter()
-            .map(|(name, _)| name.as_str())
-            .collect();
         let expected = "neighbour|arm|source → filter ms|format → handoff ms|handoff calls ms|over 200 ms %|lost";
-        assert_eq!(names.join("|"), expected);
+        assert_eq!(names(&shown.columns), expected);
         assert_eq!(shown.rows[0][3..].join(" "), "0.50 80.0 12.5 6 of 20");
         let full = table(&report, "qwen3", Detail::Full).unwrap();
         assert_eq!(full.columns.len(), 2 + 1 + 6 + 1 + 1);
         assert_eq!(full.rows[0][2], "0.50 [0.25–1.00]");
+    }
+
+    #[test]
+    fn where_there_is_room_stages_have_their_batches_and_times() {
+        let report = report();
         assert!(of_stages(&report, "qwen3", Detail::Terminal).is_none());
         let parts = of_stages(&report, "qwen3", Detail::Full).unwrap();
-        let names: Vec<&str> = parts.columns[2..6]
-            .iter()
-            .map(|(name, _)| name.as_str())
-            .collect();
         let expected = "end to end, mean ms|filter ms|handoff: items in a batch|handoff ms";
-        assert_eq!(names.join("|"), expected);
+        assert_eq!(names(&parts.columns[2..6]), expected);
         assert_eq!(parts.columns.len(), 2 + 4 + 5);
         assert_eq!(parts.rows[0][4], "4.0");
     }

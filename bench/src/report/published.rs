@@ -8,7 +8,7 @@ use super::format::figure;
 use super::lines::Picture;
 use super::model::Report;
 use super::table::{Align, Table};
-use crate::matrix::{Figure, Measure, Published, PublishedRow, Sweep, Value};
+use crate::matrix::{Figure, Measure, Published, PublishedRow, Value};
 use crate::record::neighbour::Neighbour;
 use crate::stats::Estimate;
 use crate::study::{Parts, Row};
@@ -121,9 +121,6 @@ fn value(
     arm: &str,
     measure: Measure,
 ) -> Option<Estimate> {
-    if measure == Measure::BestItemsPerS {
-        return best(report, workload, neighbour, arm);
-    }
     let row = find(report, workload, neighbour, arm)?;
     let parts = || report.parts(row);
     let percent = |share: Estimate| share.scaled(100.0);
@@ -139,7 +136,6 @@ fn value(
         Measure::Over200MsPercent => missed(parts()?, 200.0).map(percent),
         Measure::Over500MsPercent => missed(parts()?, 500.0).map(percent),
         Measure::GainPercent => gain(report, row),
-        Measure::BestItemsPerS => None,
     }
 }
 
@@ -153,15 +149,6 @@ fn find<'a>(
     rows.find(|row| {
         (row.workload.as_str(), row.neighbour, row.arm.as_str()) == (workload, neighbour, arm)
     })
-}
-
-fn best(report: &Report, workload: &str, neighbour: Neighbour, arm: &str) -> Option<Estimate> {
-    let mut sweeps = report.plan.matrix.sweeps.iter();
-    let sweep = sweeps.find(|sweep| sweep.workloads.iter().any(|own| own == workload))?;
-    let speeds = sweep.values.iter().filter_map(|&value| {
-        find(report, &Sweep::name(workload, value), neighbour, arm)?.tokens_per_s
-    });
-    speeds.max_by(|a, b| a.value.total_cmp(&b.value))
 }
 
 /// Beside a neighbour it has no interval: shares are of quiet cells.
@@ -272,7 +259,7 @@ mod tests {
     use super::*;
     use crate::report::samples;
 
-    /// The sample's workload as two of a sweep.
+    /// The sample's workload, and one twice as fast.
     fn report(figures: &str) -> Report {
         let mut report = samples::report();
         let text = format!("source = \"a paper\"\nsetting = \"a GPU\"\n{figures}");
@@ -283,12 +270,6 @@ mod tests {
             row.tokens_per_s = row.tokens_per_s.map(|speed| speed.scaled(2.0));
         }
         report.summary.rows.extend(rows);
-        report.plan.matrix.sweeps.push(Sweep {
-            workloads: vec!["qwen3".to_owned()],
-            set: vec!["k".to_owned()],
-            values: vec![1.0, 2.0],
-            label: "k".to_owned(),
-        });
         report
     }
 
@@ -348,8 +329,7 @@ mod tests {
             "[[figure]]\nname = \"Figure 3\"\ntitle = \"speed\"\nx = \"k\"\nrow = [\n\
              { name = \"L0\", x = 1, workload = \"qwen3\", values = { items_per_s = 2.65 } },\n\
              { name = \"L0\", x = 2, workload = \"qwen3-2\", values = { items_per_s = 2.74 } },\n\
-             ]\n[[figure]]\nname = \"Figure 4\"\ntitle = \"best\"\nrow = [\n\
-             { name = \"best\", workload = \"qwen3\", values = { best_items_per_s = 3 } },\n]\n",
+             ]\n",
         );
         let (_, sections) = sections(&report).unwrap();
         let pictures = &sections[0].pictures;
@@ -363,7 +343,5 @@ mod tests {
             "EEVDF and the subject"
         );
         assert!(ours.contains(">L0, gpuaware</text>"));
-        let best = sections[1].table.rows[0].join("|");
-        assert!(best.contains("|3|199.9"), "{best}");
     }
 }
