@@ -2,6 +2,8 @@
 //! The `[[workload]]` table as it stands in a file: the keys of all programs in one, so that a mistake has
 //! its line, and which program has which.
 
+use std::num::NonZeroU32;
+
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -43,6 +45,8 @@ struct Keys {
     gpu_memory_utilization: Option<Positive>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request_rate: Option<Positive>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_concurrency: Option<NonZeroU32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     length_scale: Option<Positive>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,7 +111,7 @@ impl Keys {
     fn stray(&self) -> Option<&'static str> {
         let serving: &[ProgramName] = &[Llm, Vllm, LlamaServer, Endpoint];
         let genuine: &[ProgramName] = &[Vllm, LlamaServer, Endpoint];
-        let keys: [(&'static str, bool, &[ProgramName]); 21] = [
+        let keys: [(&'static str, bool, &[ProgramName]); 22] = [
             (
                 "profile",
                 self.profile.is_some(),
@@ -127,6 +131,7 @@ impl Keys {
                 &[Llm, Vllm, Pipe],
             ),
             ("request_rate", self.request_rate.is_some(), serving),
+            ("max_concurrency", self.max_concurrency.is_some(), &[Llm]),
             ("length_scale", self.length_scale.is_some(), serving),
             ("warmup_requests", self.warmup_requests.is_some(), serving),
             ("slo_ttft_ms", self.slo_ttft_ms.is_some(), serving),
@@ -181,6 +186,7 @@ impl Keys {
             sync: self.sync,
             gpu_memory_utilization: self.utilization()?,
             request_rate: self.rate()?,
+            max_concurrency: self.max_concurrency,
             length_scale: self.length_scale.map_or(1.0, |scale| scale.0),
             warmup_requests: self.warmup_requests.unwrap_or(4),
             slo_ttft_ms: self.slo_ttft_ms.map(|slo| slo.0),
@@ -343,6 +349,7 @@ impl From<Workload> for Keys {
                 args: server.args,
                 gpu_memory_utilization: Some(Positive(server.gpu_memory_utilization)),
                 request_rate: Some(Positive(server.request_rate)),
+                max_concurrency: server.max_concurrency,
                 length_scale: Some(Positive(server.length_scale)),
                 warmup_requests: Some(server.warmup_requests),
                 slo_ttft_ms: server.slo_ttft_ms.map(Positive),

@@ -2,6 +2,7 @@
 //! A workload of a matrix as data: which program, and how it is set. `crate::workload` runs it.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +66,8 @@ pub struct LlmServer {
     pub gpu_memory_utilization: f64,
     /// Requests a second, Poisson arrivals.
     pub request_rate: f64,
+    /// Requests under way at most; absent: none waits for another.
+    pub max_concurrency: Option<NonZeroU32>,
     /// Factor on the lengths of prompts and answers.
     pub length_scale: f64,
     /// Requests before the measured window begins.
@@ -230,7 +233,7 @@ mod tests {
     fn a_plan_carries_what_the_file_said() {
         for text in [
             "name = \"a\"\nprofile = \"qwen3\"\nsync = \"spin\"\ndriver = \"real\"\ntrace = \"all_launches\"\nwarmup_tokens = 9\nargs = [\"x\"]",
-            "name = \"b\"\nprogram = \"llm_server\"\nprofile = \"chat\"\nrequest_rate = 4\n\
+            "name = \"b\"\nprogram = \"llm_server\"\nprofile = \"chat\"\nrequest_rate = 4\nmax_concurrency = 1\n\
              gpu_memory_utilization = 0.6\nslo_ttft_ms = 200",
             "name = \"c\"\nprogram = \"vllm\"\nmodel = \"m\"\nrequest_rate = 4\nclient = \"vllm_bench\"",
             "name = \"f\"\nprogram = \"vllm\"\nmodel = \"made\"\nprofile = \"eager\"\ndriver = \"emulated\"\nrequest_rate = 4",
