@@ -86,7 +86,7 @@ pub struct Pipeline {
     #[serde(default)]
     pub latency_request: Vec<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub end_to_end_ms: Option<Times>,
+    pub end_to_end_ms: Option<Box<Times>>,
     #[serde(default)]
     pub edges: Vec<Edge>,
     #[serde(default)]

@@ -133,7 +133,7 @@ fn sweeps(page: &mut String, report: &Report) {
     }
     let courses = lines::courses(report);
     if !courses.is_empty() {
-        *page += "<h2>By the number of the request</h2>\n<p>Requests in the order of their arrival, as many in each point, warm-up left out; a line an arm.</p>\n<div class=\"pair\">";
+        *page += "<h2>By the number of the request</h2>\n<p>Requests in the order of their arrival, as many in each point, warm-up left out; of these the slowest. A line an arm.</p>\n<div class=\"pair\">";
         cards(page, &courses);
     }
 }

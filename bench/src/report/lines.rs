@@ -113,7 +113,7 @@ fn lines<'a>(
     lines.filter(|line| !line.points.is_empty()).collect()
 }
 
-/// Of every workload whose arrivals change on the way: latency in the order of the requests.
+/// Of every workload whose arrivals change on the way: the slowest of some requests that follow one another.
 pub fn courses(report: &Report) -> Vec<Picture> {
     let matrix = &report.plan.matrix;
     let workloads = matrix.workloads.iter();
@@ -134,7 +134,7 @@ fn course(report: &Report, workload: &str, neighbour: Neighbour) -> Option<Pictu
         name: &parts.arm,
         colour: colour(report, &parts.arm),
         points: (parts.course.iter())
-            .map(|moment| (moment.request as f64, moment.p50_ms))
+            .map(|moment| (moment.request as f64, moment.max_ms))
             .collect(),
     });
     let lines: Vec<Line> = lines.filter(|line| !line.points.is_empty()).collect();
@@ -142,7 +142,7 @@ fn course(report: &Report, workload: &str, neighbour: Neighbour) -> Option<Pictu
     let mut requests: Vec<f64> = requests.map(|(request, _)| *request).collect();
     requests.sort_by(f64::total_cmp);
     requests.dedup();
-    let what = "median latency, ms";
+    let what = "latency of the slowest, ms";
     let axis = Axis {
         label: "number of the request",
         values: &requests,

@@ -17,7 +17,8 @@ const MOMENTS: u64 = 24;
 pub struct Moment {
     /// The number of the first.
     pub request: u64,
-    pub p50_ms: Estimate,
+    /// Of the slowest of them: a stall is of few.
+    pub max_ms: Estimate,
 }
 
 pub(super) fn course(cells: &Cells, rounds: &Rounds) -> Vec<Moment> {
@@ -40,7 +41,7 @@ pub(super) fn course(cells: &Cells, rounds: &Rounds) -> Vec<Moment> {
     let moments = moments.into_iter().filter_map(|(place, rounds)| {
         Some(Moment {
             request: low + place * width,
-            p50_ms: cells.percentile(&rounds, 50.0)?,
+            max_ms: cells.percentile(&rounds, 100.0)?,
         })
     });
     moments.collect()
@@ -79,7 +80,7 @@ mod tests {
         let course: Vec<(u64, f64)> = found[0]
             .course
             .iter()
-            .map(|moment| (moment.request, moment.p50_ms.value))
+            .map(|moment| (moment.request, moment.max_ms.value))
             .collect();
         assert_eq!(course.len(), 24, "{course:?}");
         assert_eq!(course[0].0, 100);

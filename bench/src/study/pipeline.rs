@@ -130,7 +130,7 @@ fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str) -> Option
         stages: stages(cells, &rounds, first),
         calls: calls.collect(),
         objectives: objectives.collect(),
-        end_to_end: times(cells, &rounds, |p| p.end_to_end_ms.as_ref()),
+        end_to_end: times(cells, &rounds, |p| p.end_to_end_ms.as_deref()),
         course: if first.has_phases() {
             course::course(cells, &rounds)
         } else {
