@@ -161,8 +161,10 @@ fn beside_study(page: &mut String, report: &Report) {
         escape(&sentence)
     );
     for section in sections {
-        let (heading, note) = (escape(&section.heading), escape(&section.note));
-        let _ = writeln!(page, "<h3>{heading}</h3>\n<p>{note}</p>");
+        let _ = writeln!(page, "<h3>{}</h3>", escape(&section.heading));
+        if !section.note.is_empty() {
+            let _ = writeln!(page, "<p>{}</p>", escape(&section.note));
+        }
         if !section.table.rows.is_empty() {
             *page += &section.table.to_html();
         }

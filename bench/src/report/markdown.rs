@@ -72,7 +72,10 @@ fn beside_study(text: &mut String, report: &Report) {
     if let Some((sentence, sections)) = published::sections(report) {
         *text += &format!("\n## Beside the published study\n\n{sentence}\n");
         for section in sections {
-            *text += &format!("\n### {}\n\n{}\n\n", section.heading, section.note);
+            *text += &format!("\n### {}\n\n", section.heading);
+            if !section.note.is_empty() {
+                *text += &format!("{}\n\n", section.note);
+            }
             if !section.table.rows.is_empty() {
                 *text += &section.table.to_markdown();
             }
