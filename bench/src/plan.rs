@@ -197,9 +197,9 @@ fn shuffled_round(matrix: &Matrix, members: &[&str], round: u32, rng: &mut Pcg64
                 .neighbours
                 .iter()
                 .flat_map(|&neighbour| {
-                    matrix
-                        .workloads
-                        .iter()
+                    let workloads = matrix.workloads.iter();
+                    workloads
+                        .filter(move |workload| workload.is_measured(neighbour, arm))
                         .map(move |workload| (neighbour, workload.name.clone()))
                 })
                 .collect();

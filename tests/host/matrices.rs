@@ -20,6 +20,34 @@ fn stems(folder: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// What a study's command may take on two cores.
+const LONGEST_MINUTES: u32 = 45;
+
+#[test]
+fn a_dry_run_says_how_long_a_study_takes_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let studies = stems("bench/matrices");
+    let studies = studies.iter().filter(|name| name.starts_with("seed-"));
+    let mut seen = 0;
+    for name in studies {
+        let mut command = Command::new(repository().join("target/release/gpuaware-bench"));
+        command.args(["run", name, "--dry-run"]).current_dir(&dir);
+        // As on a machine with two cores; one that says how many CPUs it wants has them.
+        if name != "seed-windflow" {
+            command.args(["--cpus", "2"]);
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{name}: {output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (_, about) = text.rsplit_once(": about ").unwrap();
+        let (minutes, _) = about.split_once(" min").unwrap();
+        assert!(minutes.parse::<u32>().unwrap() < LONGEST_MINUTES, "{text}");
+        seen += 1;
+    }
+    assert_eq!(seen, 6);
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+}
+
 #[test]
 fn list_explains_every_matrix_and_every_arm_is_in_one() {
     let program = repository().join("target/release/gpuaware-bench");

@@ -232,6 +232,7 @@ fn quoting() -> Vec<PathBuf> {
         "docs",
         "scheds",
         "bench/matrices",
+        "bench/studies",
         "bench/workloads",
         "bench/fakecuda",
     ]

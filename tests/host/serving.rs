@@ -44,16 +44,15 @@ pub fn server(share: &str) -> (Process, String) {
 
 /// Ten short requests a second for so long.
 fn client(url: &str, seconds: &str) -> Process {
+    client_with(&["--request-rate", "10"], url, seconds)
+}
+
+/// The same with other words about the requests.
+fn client_with(words: &[&str], url: &str, seconds: &str) -> Process {
     let mut command = program("llm_client");
     command
-        .args([
-            "--base-url",
-            url,
-            "--request-rate",
-            "10",
-            "--length-scale",
-            "0.1",
-        ])
+        .args(["--base-url", url, "--length-scale", "0.1"])
+        .args(words)
         .args([
             "--warmup-requests",
             "1",
@@ -114,6 +113,21 @@ fn what_is_served_is_what_is_received() {
     assert_eq!(served["launches"].as_u64().unwrap(), steps * per_step);
     assert_eq!(served["failures"], 0);
     assert_eq!(served["threads_detail"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn with_one_place_no_request_is_under_way_beside_another() {
+    let _alone = alone_with_cuda();
+    let (mut server, url) = server("0.9");
+    let words = ["--request-rate", "40", "--max-concurrency", "1"];
+    let got = report(&mut client_with(&words, &url, "0.5"));
+    server.signal(Signal::SIGINT);
+    report(&mut server);
+    assert_eq!(got["completed"], 20, "{}", got["errors"]);
+    let seconds = |list: Vec<Value>| -> f64 { list.iter().filter_map(Value::as_f64).sum() };
+    let all = seconds(list(&got, "e2els"));
+    let duration = got["duration"].as_f64().unwrap();
+    assert!(all <= duration, "{all} s in {duration} s");
 }
 
 #[test]

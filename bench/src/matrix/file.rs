@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::model::{Cgroups, LabSettings, Matrix};
+use super::published::PublishedFile;
 use super::reference::Reference;
 use super::scalar::{Count, CpuList, DiskMib, Names, Neighbours, Seconds, SecondsOrZero};
 use super::sweep::Sweep;
@@ -40,6 +41,7 @@ pub struct MatrixFile {
     #[serde(rename = "sweep")]
     sweeps: Option<Vec<Sweep>>,
     reference: Option<Reference>,
+    published: Option<PublishedFile>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -54,7 +56,10 @@ struct LabFile {
 impl Matrix {
     pub fn read(file: &Path) -> Result<Self, DataError> {
         let name = file.display().to_string();
-        let matrix = MatrixFile::read(file)?.settle(&name)?;
+        let mut written = MatrixFile::read(file)?;
+        let published = written.published.take();
+        let mut matrix = written.settle(&name)?;
+        matrix.published = published.map(|study| study.read(file)).transpose()?;
         matrix.check(&name)?;
         Ok(matrix)
     }
@@ -107,6 +112,7 @@ impl MatrixFile {
             sweeps: self.sweeps.or(base.sweeps.filter(|_| inherits_workloads)),
             // It is the answer to one file's question, not to those of all that include it.
             reference: self.reference,
+            published: self.published,
         }
     }
 
@@ -145,6 +151,7 @@ impl MatrixFile {
             workloads: self.workloads.ok_or_else(|| missing("[[workload]]"))?.0,
             sweeps: self.sweeps.unwrap_or_default(),
             reference: self.reference,
+            published: None,
         };
         for sweep in &matrix.sweeps {
             let mistake = |mistake| DataError::Usage(format!("{file}: [[sweep]]: {mistake}"));

@@ -2,6 +2,8 @@
 //! The `[[workload]]` table as it stands in a file: the keys of all programs in one, so that a mistake has
 //! its line, and which program has which.
 
+use std::num::NonZeroU32;
+
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -11,6 +13,10 @@ use super::served::{Client, Launches, Requests, Served, Server};
 use super::workload::{
     CalledServer, GpuLaunch, LlmServer, Pipeline, Program, Sync, Trace, Workload,
 };
+use crate::record::neighbour::Neighbour;
+
+/// Of the emulated driver.
+const MAX_KERNELS: u32 = 128;
 
 /// Every key optional but the name; a program that lacks one says so.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -23,6 +29,10 @@ struct Keys {
     profile: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trace: Option<Trace>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    arms: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    neighbours: Vec<Neighbour>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sync: Option<Sync>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,6 +45,8 @@ struct Keys {
     gpu_memory_utilization: Option<Positive>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request_rate: Option<Positive>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_concurrency: Option<NonZeroU32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     length_scale: Option<Positive>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,6 +73,8 @@ struct Keys {
     set: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gpus: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    concurrent_kernels: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,7 +111,7 @@ impl Keys {
     fn stray(&self) -> Option<&'static str> {
         let serving: &[ProgramName] = &[Llm, Vllm, LlamaServer, Endpoint];
         let genuine: &[ProgramName] = &[Vllm, LlamaServer, Endpoint];
-        let keys: [(&'static str, bool, &[ProgramName]); 20] = [
+        let keys: [(&'static str, bool, &[ProgramName]); 22] = [
             (
                 "profile",
                 self.profile.is_some(),
@@ -117,6 +131,7 @@ impl Keys {
                 &[Llm, Vllm, Pipe],
             ),
             ("request_rate", self.request_rate.is_some(), serving),
+            ("max_concurrency", self.max_concurrency.is_some(), &[Llm]),
             ("length_scale", self.length_scale.is_some(), serving),
             ("warmup_requests", self.warmup_requests.is_some(), serving),
             ("slo_ttft_ms", self.slo_ttft_ms.is_some(), serving),
@@ -130,6 +145,11 @@ impl Keys {
             ("graph", self.graph.is_some(), &[Pipe]),
             ("set", !self.set.is_empty(), &[Pipe]),
             ("gpus", self.gpus.is_some(), &[Pipe]),
+            (
+                "concurrent_kernels",
+                self.concurrent_kernels.is_some(),
+                &[Pipe],
+            ),
         ];
         let stray = keys
             .into_iter()
@@ -166,6 +186,7 @@ impl Keys {
             sync: self.sync,
             gpu_memory_utilization: self.utilization()?,
             request_rate: self.rate()?,
+            max_concurrency: self.max_concurrency,
             length_scale: self.length_scale.map_or(1.0, |scale| scale.0),
             warmup_requests: self.warmup_requests.unwrap_or(4),
             slo_ttft_ms: self.slo_ttft_ms.map(|slo| slo.0),
@@ -197,12 +218,19 @@ impl Keys {
                     .to_owned(),
             );
         }
+        let kernels = self.concurrent_kernels;
+        if let Some(kernels) = kernels.filter(|kernels| !(1..=MAX_KERNELS).contains(kernels)) {
+            return Err(format!(
+                "concurrent_kernels: expected 1 to {MAX_KERNELS}, got {kernels}"
+            ));
+        }
         Ok(Pipeline {
             graph: self.graph.ok_or_else(|| {
                 "graph: expected the name of one, or the path of a file, got nothing".to_owned()
             })?,
             set: self.set,
             gpus: self.gpus.unwrap_or(1),
+            concurrent_kernels: kernels,
             driver: self.driver.unwrap_or_default(),
             server: self.profile.map(|profile| CalledServer {
                 profile,
@@ -273,6 +301,8 @@ impl TryFrom<Keys> for Workload {
             ));
         }
         let (name, trace) = (keys.name.clone(), keys.trace);
+        let arms = std::mem::take(&mut keys.arms);
+        let neighbours = std::mem::take(&mut keys.neighbours);
         let program = match keys.program {
             Llm => Program::LlmServer(keys.llm_server()?),
             Vllm | LlamaServer | Endpoint => Program::Served(keys.served()?),
@@ -288,6 +318,8 @@ impl TryFrom<Keys> for Workload {
         Ok(Self {
             name,
             trace,
+            arms,
+            neighbours,
             program,
         })
     }
@@ -317,6 +349,7 @@ impl From<Workload> for Keys {
                 args: server.args,
                 gpu_memory_utilization: Some(Positive(server.gpu_memory_utilization)),
                 request_rate: Some(Positive(server.request_rate)),
+                max_concurrency: server.max_concurrency,
                 length_scale: Some(Positive(server.length_scale)),
                 warmup_requests: Some(server.warmup_requests),
                 slo_ttft_ms: server.slo_ttft_ms.map(Positive),
@@ -329,6 +362,8 @@ impl From<Workload> for Keys {
         Self {
             name: workload.name,
             trace: workload.trace,
+            arms: workload.arms,
+            neighbours: workload.neighbours,
             ..keys
         }
     }
@@ -345,6 +380,7 @@ impl From<Pipeline> for Keys {
             graph: Some(pipeline.graph),
             set: pipeline.set,
             gpus: Some(pipeline.gpus),
+            concurrent_kernels: pipeline.concurrent_kernels,
             driver: given(pipeline.driver),
             args: pipeline.args,
             ..Self::default()

@@ -6,6 +6,7 @@ mod driver;
 mod file;
 mod keys;
 mod model;
+mod published;
 mod reference;
 mod scalar;
 mod served;
@@ -14,6 +15,7 @@ mod workload;
 
 pub use driver::Driver;
 pub use model::{Cgroups, Matrix};
+pub use published::{Figure, Measure, Published, PublishedRow, Value};
 pub use reference::{Reference, ReferenceRow};
 pub use scalar::check_seconds;
 pub use served::{Client, Launches, Requests, Served, Server};

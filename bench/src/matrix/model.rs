@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::published::Published;
 use super::reference::Reference;
 use super::sweep::Sweep;
 use super::workload::{Program, Workload};
@@ -56,6 +57,9 @@ pub struct Matrix {
     /// A published table that the report shows beside ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<Reference>,
+    /// A published study's tables and figures, of pipelines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<Published>,
 }
 
 /// The cgroups of workload and neighbours.
@@ -96,12 +100,41 @@ impl Matrix {
                 )));
             }
         }
+        if let Some(mistake) = self.workloads.iter().find_map(|w| self.limit_mistake(w)) {
+            return Err(DataError::Usage(format!("{file}: {mistake}")));
+        }
         let workloads: Vec<&str> = self.workloads.iter().map(|w| w.name.as_str()).collect();
         let mistake = |reference: &Reference| reference.mistake(&self.arms, &workloads);
-        match self.reference.as_ref().and_then(mistake) {
+        let misplaced = |study: &Published| study.mistake(&self.arms, &self.neighbours, &workloads);
+        let mistake = (self.reference.as_ref().and_then(mistake))
+            .or_else(|| self.published.as_ref().and_then(misplaced));
+        match mistake {
             Some(mistake) => Err(DataError::Usage(format!("{file}: {mistake}"))),
             None => Ok(()),
         }
+    }
+
+    /// Shares of clean need the baseline's quiet cells of every workload.
+    fn limit_mistake(&self, workload: &Workload) -> Option<String> {
+        let limit = |key: &str, own: Vec<&str>, all: Vec<&str>, needed: &str| {
+            let stray = own.iter().find(|name| !all.contains(name));
+            let lacks = !own.is_empty() && !own.contains(&needed);
+            (stray.is_some() || lacks).then(|| {
+                format!(
+                    "workload {:?}: {key}: expected some of the matrix's ({}), {needed:?} among them, got {}",
+                    workload.name,
+                    all.join(", "),
+                    own.join(", ")
+                )
+            })
+        };
+        let names = |names: &[Neighbour]| names.iter().map(|n| n.name()).collect::<Vec<_>>();
+        let arms = workload.arms.iter().map(String::as_str).collect();
+        let all = self.arms.iter().map(String::as_str).collect();
+        limit("arms", arms, all, &self.baseline).or_else(|| {
+            let own = names(&workload.neighbours);
+            limit("neighbours", own, names(&self.neighbours), "none")
+        })
     }
 
     /// Narrows to the named arms and neighbours; the baseline and the quiet cells always stay,
@@ -148,7 +181,19 @@ impl Matrix {
 
     /// Cells that one run measures.
     pub fn cells(&self) -> usize {
-        self.rounds as usize * self.arms.len() * self.neighbours.len() * self.workloads.len()
+        self.rounds as usize * self.each_row().count()
+    }
+
+    /// Every (workload, neighbour, arm) that is measured, in the report's order.
+    pub fn each_row(&self) -> impl Iterator<Item = (&str, Neighbour, &str)> {
+        self.workloads.iter().flat_map(move |workload| {
+            let neighbours = self.neighbours.iter();
+            neighbours.flat_map(move |&neighbour| {
+                let arms = self.arms.iter();
+                arms.filter(move |arm| workload.is_measured(neighbour, arm))
+                    .map(move |arm| (workload.name.as_str(), neighbour, arm.as_str()))
+            })
+        })
     }
 
     pub fn seconds(&self) -> Duration {
@@ -246,6 +291,31 @@ profile = "qwen3"
         );
         let text = error("profile = \"qwen3\"", "");
         assert!(text.contains("profile: expected the name of one"), "{text}");
+    }
+
+    #[test]
+    fn a_workload_may_leave_arms_and_neighbours_out_but_no_reference() {
+        let with = |keys: &str| parse(&format!("{GOOD}{keys}\n")).unwrap();
+        let less = with("arms = [\"eevdf\"]\nneighbours = [\"none\"]");
+        less.check("m.toml").unwrap();
+        assert_eq!(less.cells(), 2);
+        let rows: Vec<_> = less.each_row().collect();
+        assert_eq!(rows, [("qwen3", Neighbour::None, "eevdf")]);
+        for (keys, words) in [
+            (
+                "arms = [\"gpuaware\"]",
+                "arms: expected some of the matrix's (eevdf, gpuaware), \"eevdf\" among them, got gpuaware",
+            ),
+            ("arms = [\"eevdf\", \"lavd\"]", "got eevdf, lavd"),
+            (
+                "neighbours = [\"cpu\"]",
+                "neighbours: expected some of the matrix's (none, cpu), \"none\" among them, got cpu",
+            ),
+        ] {
+            let text = with(keys).check("m.toml").unwrap_err().to_string();
+            assert!(text.starts_with("m.toml: workload \"qwen3\": "), "{text}");
+            assert!(text.contains(words), "{text}");
+        }
     }
 
     #[test]

@@ -15,6 +15,12 @@ pub struct Reference {
     pub setting: String,
     /// The workload of the matrix that stands for theirs.
     pub workload: String,
+    /// The one with enough requests for a p99; absent: the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_workload: Option<String>,
+    /// The same workload traced, for what a tracer finds and costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traced_workload: Option<String>,
     #[serde(rename = "row")]
     pub rows: Vec<ReferenceRow>,
 }
@@ -33,14 +39,18 @@ pub struct ReferenceRow {
     pub ttft_mean_ms: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tpot_mean_ms: Option<f64>,
-    /// Of a pipeline's items, from end to end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p50_ms: Option<f64>,
+    pub ttft_p99_ms: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p99_ms: Option<f64>,
-    /// Until whoever calls the server has taken an item.
+    pub tpot_p99_ms: Option<f64>,
+    /// Per 1,000 launches, by a tracer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hand_over_ms: Option<f64>,
+    pub soft_irqs_per_1000_launches: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hard_irqs_per_1000_launches: Option<f64>,
+    /// Tokens/s that the tracer costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracer_cost_percent: Option<f64>,
 }
 
 impl Reference {
@@ -59,11 +69,19 @@ impl Reference {
 
     /// What is wrong with it in a matrix of these arms and workloads.
     pub fn mistake(&self, arms: &[String], workloads: &[&str]) -> Option<String> {
-        if !workloads.contains(&self.workload.as_str()) {
+        let named = [
+            ("workload", Some(&self.workload)),
+            ("p99_workload", self.p99_workload.as_ref()),
+            ("traced_workload", self.traced_workload.as_ref()),
+        ];
+        let unknown = |name: &&String| !workloads.contains(&name.as_str());
+        let stray = named
+            .into_iter()
+            .find_map(|(key, name)| Some((key, name.filter(unknown)?)));
+        if let Some((key, name)) = stray {
+            let all = workloads.join(", ");
             return Some(format!(
-                "reference.workload: expected one of {}, got {:?}",
-                workloads.join(", "),
-                self.workload
+                "reference.{key}: expected one of {all}, got {name:?}"
             ));
         }
         if self.clean().is_none() {
@@ -106,6 +124,13 @@ mod tests {
         let mistake = |arms: &[String], workload| reference.mistake(arms, &[workload]).unwrap();
         assert!(mistake(&arms[..1], "qwen3").contains("got \"taskset-nice\""));
         assert!(mistake(&arms, "eager").contains("expected one of eager, got \"qwen3\""));
+        let traced = TEXT.replacen("\n[[row]]", "\ntraced_workload = \"t\"\n[[row]]", 1);
+        let reference: Reference = toml::from_str(&traced).unwrap();
+        let mistake = reference.mistake(&arms, &["qwen3"]).unwrap();
+        assert_eq!(
+            mistake,
+            "reference.traced_workload: expected one of qwen3, got \"t\""
+        );
     }
 
     #[test]

@@ -2,11 +2,13 @@
 //! A workload of a matrix as data: which program, and how it is set. `crate::workload` runs it.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
 use super::driver::Driver;
 use super::served::{Served, Server};
+use crate::record::neighbour::Neighbour;
 
 /// One workload of a matrix.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +16,9 @@ pub struct Workload {
     pub name: String,
     /// How its cells are traced; absent: not at all.
     pub trace: Option<Trace>,
+    /// The arms and the neighbours of the matrix that it is measured with; empty: all of them.
+    pub arms: Vec<String>,
+    pub neighbours: Vec<Neighbour>,
     pub program: Program,
 }
 
@@ -61,6 +66,8 @@ pub struct LlmServer {
     pub gpu_memory_utilization: f64,
     /// Requests a second, Poisson arrivals.
     pub request_rate: f64,
+    /// Requests under way at most; absent: none waits for another.
+    pub max_concurrency: Option<NonZeroU32>,
     /// Factor on the lengths of prompts and answers.
     pub length_scale: f64,
     /// Requests before the measured window begins.
@@ -81,6 +88,8 @@ pub struct Pipeline {
     pub set: Vec<String>,
     /// GPUs that the emulated driver has.
     pub gpus: u32,
+    /// Kernels that run side by side on each of them; absent: as many as that driver allows.
+    pub concurrent_kernels: Option<u32>,
     pub driver: Driver,
     /// Whom the stages with http call; absent: whoever is at the URL that the graph names.
     pub server: Option<CalledServer>,
@@ -117,34 +126,54 @@ impl Sync {
 }
 
 impl Workload {
+    /// Whether there is a cell of it.
+    pub fn is_measured(&self, neighbour: Neighbour, arm: &str) -> bool {
+        let beside = self.neighbours.is_empty() || self.neighbours.contains(&neighbour);
+        beside && (self.arms.is_empty() || self.arms.iter().any(|own| own == arm))
+    }
+
     /// The command, shortened, for `list`.
     pub fn describe(&self) -> String {
-        let sync = |sync: Option<Sync>| {
-            sync.map(|sync| format!(" --sync {}", sync.name()))
-                .unwrap_or_default()
-        };
         let traced = match self.trace {
             None => "",
             Some(Trace::Summary) => "traced, summary: ",
             Some(Trace::Events) => "traced, events: ",
             Some(Trace::AllLaunches) => "traced, events and all launches: ",
         };
-        let program = match &self.program {
-            Program::GpuLaunch(launch) => {
+        let program = self.program.describe();
+        let own = |what: &str, names: Vec<&str>| match names.len() {
+            0 => String::new(),
+            _ => format!("; {what} {}", names.join(", ")),
+        };
+        let arms = own("only under", self.arms.iter().map(String::as_str).collect());
+        let neighbours = self.neighbours.iter().map(|neighbour| neighbour.name());
+        let neighbours = own("only beside", neighbours.collect());
+        format!("{traced}{program}{arms}{neighbours}")
+    }
+}
+
+impl Program {
+    fn describe(&self) -> String {
+        let sync = |sync: Option<Sync>| {
+            sync.map(|sync| format!(" --sync {}", sync.name()))
+                .unwrap_or_default()
+        };
+        match self {
+            Self::GpuLaunch(launch) => {
                 format!(
                     "gpu_launch --profile {}{}",
                     launch.profile,
                     sync(launch.sync)
                 )
             }
-            Program::LlmServer(server) => format!(
+            Self::LlmServer(server) => format!(
                 "llm_server --profile {}{} --gpu-memory-utilization {}, llm_client --request-rate {}",
                 server.profile,
                 sync(server.sync),
                 server.gpu_memory_utilization,
                 server.request_rate
             ),
-            Program::Pipeline(pipeline) => {
+            Self::Pipeline(pipeline) => {
                 let changes = pipeline.set.iter().map(|change| format!(" --set {change}"));
                 let server = pipeline.server.as_ref().map(|server| {
                     let CalledServer {
@@ -156,7 +185,7 @@ impl Workload {
                 let changes: String = changes.chain(server).collect();
                 format!("pipeline {}{changes}", pipeline.graph)
             }
-            Program::Served(served) => {
+            Self::Served(served) => {
                 let what = match &served.server {
                     Server::Endpoint { base_url } => base_url.clone(),
                     Server::Vllm {
@@ -171,8 +200,7 @@ impl Workload {
                     served.requests.request_rate
                 )
             }
-        };
-        format!("{traced}{program}")
+        }
     }
 }
 
@@ -205,7 +233,7 @@ mod tests {
     fn a_plan_carries_what_the_file_said() {
         for text in [
             "name = \"a\"\nprofile = \"qwen3\"\nsync = \"spin\"\ndriver = \"real\"\ntrace = \"all_launches\"\nwarmup_tokens = 9\nargs = [\"x\"]",
-            "name = \"b\"\nprogram = \"llm_server\"\nprofile = \"chat\"\nrequest_rate = 4\n\
+            "name = \"b\"\nprogram = \"llm_server\"\nprofile = \"chat\"\nrequest_rate = 4\nmax_concurrency = 1\n\
              gpu_memory_utilization = 0.6\nslo_ttft_ms = 200",
             "name = \"c\"\nprogram = \"vllm\"\nmodel = \"m\"\nrequest_rate = 4\nclient = \"vllm_bench\"",
             "name = \"f\"\nprogram = \"vllm\"\nmodel = \"made\"\nprofile = \"eager\"\ndriver = \"emulated\"\nrequest_rate = 4",
@@ -213,7 +241,7 @@ mod tests {
             "name = \"e\"\nprogram = \"endpoint\"\nmodel = \"m\"\nbase_url = \"http://h:1\"\nrequest_rate = 1\n\
              client = \"aiperf\"\ntokenizer = \"/t\"\noutput_tokens = 64\nslo_tpot_ms = 20",
             "name = \"f\"\nprogram = \"pipeline\"\ngraph = \"windflow\"\nset = [\"stage.sink.cpu.us=5\"]\ngpus = 4\n\
-             args = [\"--slo-ms\", \"200\"]",
+             concurrent_kernels = 1\narms = [\"eevdf\"]\nneighbours = [\"none\"]\nargs = [\"--slo-ms\", \"200\"]",
             "name = \"g\"\nprogram = \"pipeline\"\ngraph = \"vectraflow-p1\"\nprofile = \"chat\"\n\
              gpu_memory_utilization = 0.6\ndriver = \"emulated\"",
         ] {
@@ -252,6 +280,10 @@ mod tests {
         assert!(
             error("graph = \"windflow\"\nsync = \"spin\"")
                 .starts_with("sync: expected keys of pipeline")
+        );
+        assert!(
+            error("graph = \"windflow\"\nconcurrent_kernels = 0")
+                .starts_with("concurrent_kernels: expected 1 to 128, got 0")
         );
         assert!(
             error("graph = \"windflow\"\ngpu_memory_utilization = 0.6")

@@ -7,9 +7,12 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// What shares the machine with the workload during a cell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Neighbour {
+    #[default]
     None,
     Cpu,
     Network,

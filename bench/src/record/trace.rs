@@ -38,6 +38,10 @@ pub struct Launchers {
     pub hard_irq_ns: u64,
     pub soft_irq_ns: u64,
     pub vector_irq_ns: u64,
+    #[serde(default)]
+    pub hard_irqs: u64,
+    #[serde(default)]
+    pub soft_irqs: u64,
     /// Switches away.
     pub preempted: u64,
     pub yielded: u64,
@@ -49,6 +53,15 @@ pub struct Launchers {
     pub launches: u64,
     #[serde(default)]
     pub graph_launches: u64,
+    /// In the windows, too: launches that follow one another without a switch in between, and with one.
+    #[serde(default)]
+    pub intervals_calm: u64,
+    #[serde(default)]
+    pub intervals_calm_ns: u64,
+    #[serde(default)]
+    pub intervals_disturbed: u64,
+    #[serde(default)]
+    pub intervals_disturbed_ns: u64,
 }
 
 impl Launchers {
@@ -76,11 +89,17 @@ impl AddAssign for Launchers {
         self.hard_irq_ns += other.hard_irq_ns;
         self.soft_irq_ns += other.soft_irq_ns;
         self.vector_irq_ns += other.vector_irq_ns;
+        self.hard_irqs += other.hard_irqs;
+        self.soft_irqs += other.soft_irqs;
         self.preempted += other.preempted;
         self.yielded += other.yielded;
         self.blocked += other.blocked;
         self.window_switches += other.window_switches;
         self.launches += other.launches;
         self.graph_launches += other.graph_launches;
+        self.intervals_calm += other.intervals_calm;
+        self.intervals_calm_ns += other.intervals_calm_ns;
+        self.intervals_disturbed += other.intervals_disturbed;
+        self.intervals_disturbed_ns += other.intervals_disturbed_ns;
     }
 }

@@ -81,8 +81,12 @@ pub struct Pipeline {
     pub unfinished: u64,
     pub seconds: f64,
     pub items_per_s: f64,
-    /// From arrival to the end of the graph.
+    /// From arrival to the end of the graph, and whose.
     pub latency_us: Vec<f64>,
+    #[serde(default)]
+    pub latency_request: Vec<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_to_end_ms: Option<Box<Times>>,
     #[serde(default)]
     pub edges: Vec<Edge>,
     #[serde(default)]
@@ -116,6 +120,9 @@ pub struct Edge {
     pub delay_ms: Times,
     /// From the request's arrival until being ready to be handed over.
     pub age_ms: Times,
+    /// Of whoever takes a message, copying it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transfer_ms: Option<Times>,
     #[serde(flatten)]
     pub rest: Rest,
 }
@@ -124,6 +131,11 @@ pub struct Edge {
 pub struct Stage {
     /// Answers of the server that it calls.
     pub rpc_ms: Times,
+    /// Of batches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_ms: Option<Times>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_size: Option<Times>,
     #[serde(flatten)]
     pub rest: Rest,
 }
@@ -143,6 +155,8 @@ pub struct Objective {
 pub struct Times {
     pub count: u64,
     pub mean: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50: Option<f64>,
     pub p99: Option<f64>,
     #[serde(flatten)]
     pub rest: Rest,
@@ -162,6 +176,19 @@ pub struct LaunchThread {
     pub first_launch_monotonic_ns: u64,
     #[serde(flatten)]
     pub rest: Rest,
+}
+
+impl Pipeline {
+    /// Whether arrivals become more or fewer on the way, as in a surge.
+    pub fn has_phases(&self) -> bool {
+        let stages = self.rest.get("graph").map(|graph| &graph["stages"]);
+        let mut stages = stages.and_then(|all| all.as_array()).into_iter().flatten();
+        stages.any(|stage| {
+            stage["arrive"]["phases"]
+                .as_array()
+                .is_some_and(|all| all.len() > 1)
+        })
+    }
 }
 
 impl WorkloadReport {

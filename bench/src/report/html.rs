@@ -11,7 +11,9 @@ use super::look::STYLE;
 use super::model::Report;
 use super::sections;
 use super::table::{Table, escape};
-use super::{bars, bpf, cdf, checks, dominance, lines, reference, scatter, tables, traced};
+use super::{
+    bars, bpf, cdf, checks, dominance, kept, lines, published, reference, scatter, tables, traced,
+};
 use crate::record::neighbour::Neighbour;
 
 pub fn render(report: &Report) -> Result<String> {
@@ -44,6 +46,7 @@ pub fn render(report: &Report) -> Result<String> {
     if let Some((heading, sentence, table)) = reference::section(report) {
         explained(&mut page, &heading, &sentence, &table, "");
     }
+    beside_study(&mut page, report);
     bar_charts(&mut page, report);
     let _ = writeln!(
         page,
@@ -122,15 +125,51 @@ fn sweeps(page: &mut String, report: &Report) {
             "<h2>By {}</h2>\n<p>A line an arm; strokes are 95 % intervals, and one that ends at the upper edge goes on beyond it.</p>\n<div class=\"pair\">",
             escape(&sweep.label)
         );
-        for picture in lines::pictures(report, sweep) {
-            let heading = escape(&picture.heading);
-            let _ = writeln!(
-                page,
-                "<div class=\"card\"><h3>{heading}</h3>\n{}</div>",
-                picture.svg
-            );
+        cards(page, &lines::pictures(report, sweep));
+    }
+    for (heading, table) in kept::tables(report) {
+        let _ = writeln!(page, "<h2>{}</h2>", escape(&heading));
+        *page += &table.to_html();
+    }
+    let courses = lines::courses(report);
+    if !courses.is_empty() {
+        *page += "<h2>By the number of the request</h2>\n<p>Requests in the order of their arrival, as many in each point, warm-up left out; of these the slowest. A line an arm.</p>\n<div class=\"pair\">";
+        cards(page, &courses);
+    }
+}
+
+/// What stands in a `div` that is open, and its end.
+fn cards(page: &mut String, pictures: &[lines::Picture]) {
+    for picture in pictures {
+        let _ = writeln!(
+            page,
+            "<div class=\"card\"><h3>{}</h3>\n{}</div>",
+            escape(&picture.heading),
+            picture.svg
+        );
+    }
+    *page += "</div>\n";
+}
+
+fn beside_study(page: &mut String, report: &Report) {
+    let Some((sentence, sections)) = published::sections(report) else {
+        return;
+    };
+    let _ = writeln!(
+        page,
+        "<h2>Beside the published study</h2>\n<p>{}</p>",
+        escape(&sentence)
+    );
+    for section in sections {
+        let _ = writeln!(page, "<h3>{}</h3>", escape(&section.heading));
+        if !section.note.is_empty() {
+            let _ = writeln!(page, "<p>{}</p>", escape(&section.note));
         }
-        *page += "</div>\n";
+        if !section.table.rows.is_empty() {
+            *page += &section.table.to_html();
+        }
+        *page += "<div class=\"pair\">";
+        cards(page, &section.pictures);
     }
 }
 

@@ -4,7 +4,7 @@
 use super::model::Report;
 
 pub const STYLE: &str = include_str!("page.css");
-const COLOURS: usize = 10;
+pub const COLOURS: usize = 10;
 /// The subject's colour, which no other arm gets.
 const SUBJECT_COLOUR: usize = 3;
 

@@ -4,7 +4,7 @@
 use super::format::Detail;
 use super::model::Report;
 use super::sections;
-use super::{bpf, checks, dominance, reference, tables, traced};
+use super::{bpf, checks, dominance, kept, published, reference, tables, traced};
 
 pub fn render(report: &Report) -> String {
     let matrix = &report.plan.matrix;
@@ -39,6 +39,7 @@ pub fn render(report: &Report) -> String {
     if let Some((heading, sentence, table)) = reference::section(report) {
         text += &format!("\n## {heading}\n\n{sentence}\n\n{}", table.to_markdown());
     }
+    beside_study(&mut text, report);
     text += &format!(
         "\n## What the neighbours got done, % of {}\n\n",
         matrix.baseline
@@ -61,6 +62,25 @@ pub fn render(report: &Report) -> String {
     text += "\n## Machine\n\n";
     text += &sections::facts(report).to_markdown();
     text
+}
+
+/// Up to where objectives are kept, and what a study of pipelines published.
+fn beside_study(text: &mut String, report: &Report) {
+    for (heading, table) in kept::tables(report) {
+        *text += &format!("\n## {heading}\n\n{}", table.to_markdown());
+    }
+    if let Some((sentence, sections)) = published::sections(report) {
+        *text += &format!("\n## Beside the published study\n\n{sentence}\n");
+        for section in sections {
+            *text += &format!("\n### {}\n\n", section.heading);
+            if !section.note.is_empty() {
+                *text += &format!("{}\n\n", section.note);
+            }
+            if !section.table.rows.is_empty() {
+                *text += &section.table.to_markdown();
+            }
+        }
+    }
 }
 
 #[cfg(test)]

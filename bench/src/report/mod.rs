@@ -5,17 +5,20 @@
 mod bars;
 mod bpf;
 mod cdf;
+mod chart;
 pub mod checks;
 mod columns;
 pub mod dominance;
 pub mod format;
 mod html;
+mod kept;
 mod labels;
 mod lines;
 mod look;
 mod markdown;
 mod model;
 mod pipelines;
+mod published;
 mod quiet;
 mod reference;
 pub mod scatter;
@@ -81,16 +84,33 @@ pub fn write(dir: &Path, print: bool) -> Result<bool> {
     }
     let sweeps = report.plan.matrix.sweeps.iter();
     let along = sweeps.flat_map(|sweep| lines::pictures(&report, sweep));
-    for (at, picture) in along.enumerate() {
-        let file = dir.join(format!("lines-{}.svg", at + 1));
-        fs::write(&file, look::standalone(&picture.svg))
-            .with_context(|| format!("cannot write {}", file.display()))?;
-    }
+    write_pictures(dir, "lines", along.chain(lines::courses(&report)))?;
+    let studies = published::sections(&report).into_iter();
+    let beside = studies.flat_map(|(_, sections)| sections);
+    write_pictures(
+        dir,
+        "published",
+        beside.flat_map(|section| section.pictures),
+    )?;
     if print {
         print!("{}", text(&report));
         println!("{}", dir.join("report.html").display());
     }
     Ok(checks::passed(&report))
+}
+
+/// As files of their own: NAME-1.svg and so on.
+fn write_pictures(
+    dir: &Path,
+    name: &str,
+    pictures: impl Iterator<Item = lines::Picture>,
+) -> Result<()> {
+    for (at, picture) in pictures.enumerate() {
+        let file = dir.join(format!("{name}-{}.svg", at + 1));
+        fs::write(&file, look::standalone(&picture.svg))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(())
 }
 
 /// The kernels of arms that have one of their own, as the versions of what these arms are.

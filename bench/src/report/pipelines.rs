@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The table of a pipeline's parts: how long items wait at each hand-over, and how long servers take to answer.
+//! The tables of a pipeline's parts: how long items wait at each hand-over and servers take to answer; what stages do
+//! with batches.
 
 use super::columns::{Column, Shown, by_arm};
-use super::format::{Detail, latency, percent};
+use super::format::{Detail, figure, latency, percent};
 use super::model::Report;
 use super::table::Table;
-use crate::study::{PartTimes, Parts};
+use crate::stats::Estimate;
+use crate::study::{PartTimes, Parts, StageTimes};
 
 /// `None`: it is no pipeline.
 pub fn table(report: &Report, workload: &str, detail: Detail) -> Option<Table> {
@@ -53,6 +55,52 @@ pub fn table(report: &Report, workload: &str, detail: Detail) -> Option<Table> {
     ))
 }
 
+/// Batches of each stage, the time of one, and what copying messages takes: where there is room for it. `None`: there is
+/// none, or it is no pipeline.
+pub fn of_stages(report: &Report, workload: &str, detail: Detail) -> Option<Table> {
+    let rows = report.summary.pipelines.iter();
+    let rows: Vec<&Parts> = rows.filter(|row| row.workload == workload).collect();
+    let first = *rows.first()?;
+    if detail == Detail::Terminal || first.stages.is_empty() {
+        return None;
+    }
+    let mut columns = vec![Column::full("end to end, mean ms", |row: &Parts| {
+        latency(row.end_to_end.mean_ms, true)
+    })];
+    for (place, stage) in first.stages.iter().enumerate() {
+        let of = move |row: &Parts| row.stages.get(place).cloned();
+        let batches = |row: &Parts| of(row).and_then(|stage: StageTimes| stage.batch);
+        if rows.iter().any(|row| above_one(batches(row))) {
+            let name = format!("{}: items in a batch", stage.name);
+            columns.push(Column::full(name, move |row: &Parts| {
+                figure(of(row).and_then(|stage| stage.batch), 1, true)
+            }));
+        }
+        let name = format!("{} ms", stage.name);
+        columns.push(Column::full(name, move |row: &Parts| {
+            latency(of(row).and_then(|stage| stage.service.mean_ms), true)
+        }));
+    }
+    for (place, hand_over) in first.hand_overs.iter().enumerate() {
+        let of = move |row: &Parts| row.hand_overs.get(place)?.transfer.mean_ms;
+        if rows.iter().any(|&row| of(row).is_some()) {
+            let name = format!("{} → {}: copying ms", hand_over.from, hand_over.to);
+            columns.push(Column::full(name, move |row| latency(of(row), true)));
+        }
+    }
+    Some(by_arm(
+        report,
+        &rows,
+        |row| (row.neighbour, row.arm.as_str(), row.arm.clone()),
+        columns,
+        detail,
+    ))
+}
+
+fn above_one(batch: Option<Estimate>) -> bool {
+    batch.is_some_and(|items| items.value > 1.0)
+}
+
 /// The mean, and the p99 where anybody has one and there is room.
 fn add<'a>(
     columns: &mut Vec<Column<'a, Parts>>,
@@ -78,11 +126,10 @@ mod tests {
     use crate::record::neighbour::Neighbour;
     use crate::report::samples;
     use crate::report::table::TERMINAL_COLUMNS;
-    use crate::stats::Estimate;
     use crate::study::{HandOver, Missed};
 
-    #[test]
-    fn a_terminal_shows_the_hand_over_to_who_calls_and_what_fits_of_the_others() {
+    /// Six stages, of which one calls a server.
+    fn report() -> Report {
         let mut report = samples::report();
         let times = |ms: f64| PartTimes {
             mean_ms: Some(Estimate::new(ms, Some([ms / 2.0, ms * 2.0]))),
@@ -101,7 +148,13 @@ mod tests {
             to: pair[1].to_owned(),
             before: times(9.0),
             delay: times(0.5),
+            transfer: times(0.25),
         });
+        let stage = |name: &str, batch: f64| StageTimes {
+            name: name.to_owned(),
+            service: times(3.0),
+            batch: Some(Estimate::new(batch, None)),
+        };
         report.summary.pipelines = vec![Parts {
             workload: "qwen3".to_owned(),
             neighbour: Neighbour::Cpu,
@@ -115,19 +168,39 @@ mod tests {
                 ms: 200.0,
                 share: Some(Estimate::new(0.125, None)),
             }],
+            stages: vec![stage("filter", 1.0), stage("handoff", 4.0)],
+            end_to_end: times(100.0),
+            course: Vec::new(),
         }];
+        report
+    }
+
+    fn names(columns: &[(String, crate::report::table::Align)]) -> String {
+        let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
+        names.join("|")
+    }
+
+    #[test]
+    fn a_terminal_shows_the_hand_over_to_who_calls_and_what_fits_of_the_others() {
+        let report = report();
         let shown = table(&report, "qwen3", Detail::Terminal).unwrap();
         assert!(shown.width() <= TERMINAL_COLUMNS, "{}", shown.to_text());
-        let names: Vec<&str> = shown
-            .columns
-            .iter()
-            .map(|(name, _)| name.as_str())
-            .collect();
         let expected = "neighbour|arm|source → filter ms|format → handoff ms|handoff calls ms|over 200 ms %|lost";
-        assert_eq!(names.join("|"), expected);
+        assert_eq!(names(&shown.columns), expected);
         assert_eq!(shown.rows[0][3..].join(" "), "0.50 80.0 12.5 6 of 20");
         let full = table(&report, "qwen3", Detail::Full).unwrap();
         assert_eq!(full.columns.len(), 2 + 1 + 6 + 1 + 1);
         assert_eq!(full.rows[0][2], "0.50 [0.25–1.00]");
+    }
+
+    #[test]
+    fn where_there_is_room_stages_have_their_batches_and_times() {
+        let report = report();
+        assert!(of_stages(&report, "qwen3", Detail::Terminal).is_none());
+        let parts = of_stages(&report, "qwen3", Detail::Full).unwrap();
+        let expected = "end to end, mean ms|filter ms|handoff: items in a batch|handoff ms";
+        assert_eq!(names(&parts.columns[2..6]), expected);
+        assert_eq!(parts.columns.len(), 2 + 4 + 5);
+        assert_eq!(parts.rows[0][4], "4.0");
     }
 }

@@ -5,8 +5,9 @@ use super::format::figure;
 use super::model::Report;
 use super::table::{Align, Table};
 use crate::matrix::{Reference, ReferenceRow};
+use crate::record::neighbour::Neighbour;
 use crate::stats::Estimate;
-use crate::study::{Row, Serving};
+use crate::study::{Row, Serving, TracedRow, TracerCost};
 
 use Align::{Left, Right};
 
@@ -23,7 +24,7 @@ pub fn section(report: &Report) -> Option<(String, String, Table)> {
 }
 
 type Theirs = fn(&ReferenceRow) -> Option<f64>;
-type Ours = fn(&Report, &Row) -> Option<Estimate>;
+type Ours = fn(&Report, &Reference, &Row) -> Option<Estimate>;
 
 /// Two columns: theirs, and ours beside it.
 struct Pair {
@@ -65,7 +66,7 @@ impl Pair {
         } else {
             1.0
         };
-        let ours = (self.ours)(report, row).map(|ours| ours.scaled(scale));
+        let ours = (self.ours)(report, reference, row).map(|ours| ours.scaled(scale));
         let is_ratio = self.form != Form::Plain;
         [
             theirs_figure(theirs.map(|value| value * scale), self.decimals),
@@ -74,44 +75,39 @@ impl Pair {
     }
 }
 
-fn pairs(report: &Report, reference: &Reference) -> Vec<Pair> {
-    let mut pairs = speeds(report.unit(&reference.workload));
+fn pairs(reference: &Reference) -> Vec<Pair> {
+    let mut pairs = speeds();
     pairs.extend(latencies());
     pairs.push(Pair::new(
         "sw/1k",
         |row| row.switches_per_1000_launches,
-        |_, row| row.switches_per_1000_launches,
+        |_, _, row| row.switches_per_1000_launches,
         1,
         Form::Plain,
     ));
+    if reference.traced_workload.is_some() {
+        pairs.extend(by_tracer());
+    }
     let rows = &reference.rows;
     pairs.retain(|pair| rows.iter().any(|row| (pair.theirs)(row).is_some()));
     pairs
 }
 
-fn speeds(unit: &str) -> Vec<Pair> {
+fn speeds() -> Vec<Pair> {
     let theirs: Theirs = |row| Some(row.tokens_per_s);
-    // Items are few a second.
-    let decimals = if unit == "items/s" { 2 } else { 1 };
-    let unit = unit.replace("tokens", "tok");
-    let relative: Ours = |_, row| row.share_of_clean;
+    let relative: Ours = |_, _, row| row.share_of_clean;
+    let speed: Ours = |_, _, row| row.tokens_per_s;
     vec![
-        Pair::new(
-            &unit,
-            theirs,
-            |_, row| row.tokens_per_s,
-            decimals,
-            Form::Plain,
-        ),
+        Pair::new("tok/s", theirs, speed, 1, Form::Plain),
         Pair::new("% of clean", theirs, relative, 1, Form::Percent),
     ]
 }
 
 fn latencies() -> Vec<Pair> {
-    let tpot: Ours = |report, row| serving(report, row)?.tpot.mean_of_clean;
-    let ttft: Ours = |report, row| serving(report, row)?.ttft.mean_of_clean;
-    let p50: Ours = |_, row| row.token_p50_ms;
-    let p99: Ours = |_, row| row.token_p99_ms;
+    let tpot: Ours = |report, of, row| serving(report, &of.workload, row)?.tpot.mean_of_clean;
+    let ttft: Ours = |report, of, row| serving(report, &of.workload, row)?.ttft.mean_of_clean;
+    let tpot_p99: Ours = |report, of, row| many(report, of, row)?.tpot.p99_of_clean;
+    let ttft_p99: Ours = |report, of, row| many(report, of, row)?.ttft.p99_of_clean;
     vec![
         Pair::new(
             "mean TPOT × clean",
@@ -127,28 +123,48 @@ fn latencies() -> Vec<Pair> {
             2,
             Form::Ratio,
         ),
-        Pair::new("p50 ms", |row| row.p50_ms, p50, 1, Form::Plain),
-        Pair::new("p99 ms", |row| row.p99_ms, p99, 1, Form::Plain),
         Pair::new(
-            "hand-over ms",
-            |row| row.hand_over_ms,
-            hand_over,
+            "p99 TPOT × clean",
+            |row| row.tpot_p99_ms,
+            tpot_p99,
             2,
-            Form::Plain,
+            Form::Ratio,
+        ),
+        Pair::new(
+            "p99 TTFT × clean",
+            |row| row.ttft_p99_ms,
+            ttft_p99,
+            2,
+            Form::Ratio,
         ),
     ]
 }
 
-/// The mean delay at the hand-over to whoever calls the server.
-fn hand_over(report: &Report, row: &Row) -> Option<Estimate> {
-    let parts = report.parts(row)?;
-    let mut hand_overs = parts.hand_overs.iter();
-    let to_caller = hand_overs.find(|h| parts.calls.contains_key(&h.to))?;
-    to_caller.delay.mean_ms
+/// Of the traced workload; the studies' tracer counts a switch off and a switch on as two, as ours does.
+fn by_tracer() -> Vec<Pair> {
+    let sched: Ours = |report, of, row| traced(report, of, row)?.sched_per_1000;
+    let soft: Ours = |report, of, row| traced(report, of, row)?.soft_irqs_per_1000;
+    let hard: Ours = |report, of, row| traced(report, of, row)?.hard_irqs_per_1000;
+    let cost: Ours = |report, of, row| {
+        let share = tracer_cost(report, of, row)?.tokens_per_s?;
+        let lost = |share: f64| (1.0 - share) * 100.0;
+        let interval = share.interval.map(|[low, high]| [lost(high), lost(low)]);
+        Some(Estimate::new(lost(share.value), interval))
+    };
+    let switches: Theirs = |row| row.switches_per_1000_launches;
+    let soft_irqs: Theirs = |row| row.soft_irqs_per_1000_launches;
+    let hard_irqs: Theirs = |row| row.hard_irqs_per_1000_launches;
+    let theirs: Theirs = |row| row.tracer_cost_percent;
+    vec![
+        Pair::new("Sched/1K", switches, sched, 1, Form::Plain),
+        Pair::new("soft IRQ/1K", soft_irqs, soft, 1, Form::Plain),
+        Pair::new("hard IRQ/1K", hard_irqs, hard, 1, Form::Plain),
+        Pair::new("tracer's cost %", theirs, cost, 1, Form::Plain),
+    ]
 }
 
 fn table(report: &Report, reference: &Reference) -> Table {
-    let pairs = pairs(report, reference);
+    let pairs = pairs(reference);
     let mut table = Table::new(&[("neighbour", Left), ("arm", Left)]);
     for pair in &pairs {
         let names = [format!("{}, theirs", pair.name), "ours".to_owned()];
@@ -183,18 +199,40 @@ fn theirs_figure(value: Option<f64>, decimals: usize) -> String {
     figure(estimate, decimals, false)
 }
 
-fn serving<'a>(report: &'a Report, row: &Row) -> Option<&'a Serving> {
-    let same = |s: &&Serving| -> bool {
-        (s.workload.as_str(), s.neighbour, s.arm.as_str())
-            == (row.workload.as_str(), row.neighbour, row.arm.as_str())
-    };
-    report.summary.serving.iter().find(same)
+fn serving<'a>(report: &'a Report, workload: &str, row: &Row) -> Option<&'a Serving> {
+    let mut rows = report.summary.serving.iter();
+    rows.find(|s| is_of(&s.workload, s.neighbour, &s.arm, workload, row))
+}
+
+/// Where there are enough requests.
+fn many<'a>(report: &'a Report, of: &Reference, row: &Row) -> Option<&'a Serving> {
+    serving(
+        report,
+        of.p99_workload.as_ref().unwrap_or(&of.workload),
+        row,
+    )
+}
+
+fn traced<'a>(report: &'a Report, of: &Reference, row: &Row) -> Option<&'a TracedRow> {
+    let workload = of.traced_workload.as_ref()?;
+    let mut rows = report.summary.traced.iter();
+    rows.find(|t| is_of(&t.workload, t.neighbour, &t.arm, workload, row))
+}
+
+fn tracer_cost<'a>(report: &'a Report, of: &Reference, row: &Row) -> Option<&'a TracerCost> {
+    let workload = of.traced_workload.as_ref()?;
+    let mut rows = report.summary.tracer_costs.iter();
+    rows.find(|t| is_of(&t.workload, t.neighbour, &t.arm, workload, row))
+}
+
+/// Whether this is of that workload, beside the neighbour and under the arm of `row`.
+fn is_of(own: &str, neighbour: Neighbour, arm: &str, workload: &str, row: &Row) -> bool {
+    (own, neighbour, arm) == (workload, row.neighbour, row.arm.as_str())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::neighbour::Neighbour;
     use crate::report::samples;
 
     #[test]
@@ -222,5 +260,43 @@ mod tests {
         // 49.93 of 54.77.
         assert!(row(Neighbour::Cpu, "eevdf").starts_with("49.9 | 60.0 | 91.2 | 60.0"));
         assert!(row(Neighbour::Cpu, "gpuaware").starts_with("– | 98.0 | – | 98.0"));
+    }
+
+    #[test]
+    fn what_a_tracer_finds_and_costs_is_of_the_traced_workload() {
+        let mut report = samples::report();
+        let text = "source = \"a post\"\nsetting = \"a GPU\"\nworkload = \"qwen3\"\n\
+             [[row]]\nneighbour = \"none\"\narm = \"eevdf\"\ntokens_per_s = 54.77\nswitches_per_1000_launches = 22.8\n\
+             soft_irqs_per_1000_launches = 5.8\ntracer_cost_percent = 0.1\n";
+        let traced = text.replacen("[[row]]", "traced_workload = \"traced\"\n[[row]]", 1);
+        let value = |value| Some(Estimate::new(value, None));
+        let key = || ("traced".to_owned(), Neighbour::None, "eevdf".to_owned());
+        let (workload, neighbour, arm) = key();
+        report.summary.traced.push(TracedRow {
+            workload,
+            neighbour,
+            arm,
+            sched_per_1000: value(30.0),
+            soft_irqs_per_1000: value(7.0),
+            ..TracedRow::default()
+        });
+        let (workload, neighbour, arm) = key();
+        report.summary.tracer_costs.push(TracerCost {
+            workload,
+            neighbour,
+            arm,
+            tokens_per_s: Some(Estimate::new(0.98, Some([0.97, 0.99]))),
+            ..TracerCost::default()
+        });
+        let mut row = |text: &str| {
+            report.plan.matrix.reference = Some(toml::from_str(text).unwrap());
+            let (.., table) = section(&report).unwrap();
+            table.rows[0][6..].join(" | ")
+        };
+        assert_eq!(row(text), "22.8 | 110.0", "nobody traced");
+        assert_eq!(
+            row(&traced),
+            "22.8 | 110.0 | 22.8 | 30.0 | 5.8 | 7.0 | 0.1 | 2.0"
+        );
     }
 }

@@ -115,10 +115,14 @@ fn p99(row: &Row, detail: Detail) -> String {
 
 /// What stands below the headline table: of servers and of pipelines.
 pub fn of_parts(report: &Report, workload: &str, detail: Detail) -> Vec<Table> {
-    [serving, super::pipelines::table]
-        .iter()
-        .filter_map(|table| table(report, workload, detail))
-        .collect()
+    [
+        serving,
+        super::pipelines::table,
+        super::pipelines::of_stages,
+    ]
+    .iter()
+    .filter_map(|table| table(report, workload, detail))
+    .collect()
 }
 
 type LatencyOf = fn(&Serving) -> &Latency;

@@ -28,24 +28,34 @@ pub fn tables(report: &Report, detail: Detail) -> Vec<(&'static str, Table)> {
 fn found(report: &Report, detail: Detail) -> Table {
     let mut table = table(&[
         "Sched/1K",
+        "soft IRQ/1K",
+        "hard IRQ/1K",
         "on CPU %",
         "preempted %",
         "yielded %",
         "waiting %",
         "asleep %",
         "interrupts %",
+        "pairs with a switch %",
+        "pair without µs",
+        "with µs",
         "lost",
     ]);
     let full = detail == Detail::Full;
     for row in &report.summary.traced {
         let cells = vec![
             figure(row.sched_per_1000, 1, full),
+            figure(row.soft_irqs_per_1000, 1, full),
+            figure(row.hard_irqs_per_1000, 1, full),
             figure(row.on_cpu_percent, 1, full),
             figure(row.preempted_percent, 2, full),
             figure(row.yielded_percent, 2, full),
             figure(row.waiting_percent, 2, full),
             figure(row.asleep_percent, 1, full),
             figure(row.irq_percent, 2, full),
+            figure(row.pairs_switched_percent, 2, full),
+            figure(row.pair_calm_us, 1, full),
+            figure(row.pair_switched_us, 1, full),
             row.lost.to_string(),
         ];
         push(
@@ -133,6 +143,7 @@ mod tests {
             asleep_percent: figure(47.7),
             irq_percent: None,
             lost: 3,
+            ..TracedRow::default()
         });
         report.summary.tracer_costs.push(TracerCost {
             workload: "summary".to_owned(),

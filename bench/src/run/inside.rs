@@ -96,6 +96,21 @@ pub fn block(run: &RunDir, index: usize, target_dir: &Path, disk: Option<&Path>)
 }
 
 impl BlockRun<'_> {
+    /// What an arm is warmed up with: its workloads in turn; the first arm beside the last neighbour, the noisiest, whose
+    /// programs are warm then.
+    fn warm_up_row(&self, at: usize, arm: &str) -> Option<(&str, Neighbour)> {
+        let matrix = &self.plan.matrix;
+        let noisiest = matrix.neighbours.last().filter(|_| at == 0).copied();
+        let mut wanted = noisiest.into_iter().chain([Neighbour::None]);
+        wanted.find_map(|neighbour| {
+            let rows = matrix.each_row();
+            let rows = rows.filter(|(_, beside, own)| (*beside, *own) == (neighbour, arm));
+            let workloads: Vec<&str> = rows.map(|(workload, ..)| workload).collect();
+            let turn = at.checked_rem(workloads.len())?;
+            Some((workloads[turn], neighbour))
+        })
+    }
+
     /// One short cell for every arm that is thrown away: programs and pages are warm after it.
     fn warm_up(&mut self) -> Result<()> {
         let seconds = self.plan.matrix.warmup_seconds;
@@ -108,16 +123,14 @@ impl BlockRun<'_> {
             if missing(arm, &self.plan.preferred).is_some() {
                 continue;
             }
-            let workloads = &self.plan.matrix.workloads;
+            let Some((workload, neighbour)) = self.warm_up_row(at, name) else {
+                continue;
+            };
             let key = CellKey {
                 round: 0,
                 arm: name.to_owned(),
-                // The last neighbour is the noisiest one: once is enough to warm its programs.
-                neighbour: match self.plan.matrix.neighbours.last() {
-                    Some(&noisiest) if at == 0 => noisiest,
-                    _ => Neighbour::None,
-                },
-                workload: workloads[at % workloads.len()].name.clone(),
+                neighbour,
+                workload: workload.to_owned(),
             };
             let result = self.attach(arm, &key).and_then(|mut attached| {
                 let mut phases = Phases::begin();

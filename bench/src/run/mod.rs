@@ -46,7 +46,7 @@ pub struct Done {
     pub complete: bool,
 }
 
-/// `gpuaware-bench run`; `None`: it was a part of a run, which reports nothing.
+/// `gpuaware-bench run`; `None`: it was a part of a run, or a dry one, which reports nothing.
 pub fn main(options: &RunOptions) -> Result<Option<Done>> {
     watchdog::start()?;
     interrupt::watch()?;
@@ -56,6 +56,11 @@ pub fn main(options: &RunOptions) -> Result<Option<Done>> {
         let disk = std::env::var_os("GPUAWARE_LAB_DISK").map(PathBuf::from);
         let target = options.folders.target()?;
         inside::block(&RunDir::open(dir)?, index, &target, disk.as_deref())?;
+        return Ok(None);
+    }
+    if options.dry_run {
+        let plan = settle::settle(options)?;
+        print!("{}", outline(&plan));
         return Ok(None);
     }
     let (plan, run, _claim) = match &options.resume {
@@ -339,12 +344,18 @@ fn record_as_failed(
     Ok(())
 }
 
-fn announce(plan: &Plan, root: &Path) {
+/// What a plan is of, and about how long it takes.
+fn outline(plan: &Plan) -> String {
     let matrix = &plan.matrix;
-    let estimate = matrix.about() + progress::GUESSED_BOOT * plan.blocks.len() as u32;
-    eprintln!("{}: {}", plan.name, matrix.description);
-    eprintln!(
-        "{} rounds of {} cells of {} s, seed {}, launcher's CPUs {} of {}: about {}",
+    let boots = match plan.on {
+        Where::Lab => plan.blocks.len() as u32,
+        Where::Host => 0,
+    };
+    let estimate = matrix.about() + progress::GUESSED_BOOT * boots;
+    format!(
+        "{}: {}\n{} rounds of {} cells of {} s, {boots} boots, seed {}, launcher's CPUs {} of {}: about {}\n",
+        plan.name,
+        matrix.description,
         matrix.rounds,
         matrix.cells() / matrix.rounds as usize,
         matrix.seconds,
@@ -352,7 +363,11 @@ fn announce(plan: &Plan, root: &Path) {
         plan.preferred,
         plan.cpus,
         in_words(estimate)
-    );
+    )
+}
+
+fn announce(plan: &Plan, root: &Path) {
+    eprintln!("{}", outline(plan).trim_end());
     eprintln!("raw results: {}", root.display());
     if let Some(load) = facts::load_average().filter(|&load| load > BUSY_LOAD) {
         eprintln!(

@@ -146,25 +146,14 @@ impl<'a> Cells<'a> {
 
     /// Every (workload, neighbour, arm) of the matrix, in the report's order.
     pub fn each_row(&self) -> impl Iterator<Item = (&'a str, Neighbour, &'a str)> {
-        let matrix = &self.plan.matrix;
-        matrix.workloads.iter().flat_map(move |workload| {
-            matrix.neighbours.iter().flat_map(move |&neighbour| {
-                matrix
-                    .arms
-                    .iter()
-                    .map(move |arm| (workload.name.as_str(), neighbour, arm.as_str()))
-            })
-        })
+        self.plan.matrix.each_row()
     }
 
     pub fn each_workload_and_arm(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let matrix = &self.plan.matrix;
-        matrix.workloads.iter().flat_map(move |workload| {
-            matrix
-                .arms
-                .iter()
-                .map(move |arm| (workload.name.as_str(), arm.as_str()))
-        })
+        let quiet = self
+            .each_row()
+            .filter(|(_, beside, _)| *beside == Neighbour::None);
+        quiet.map(|(workload, _, arm)| (workload, arm))
     }
 }
 

@@ -5,6 +5,7 @@ mod bpf;
 mod cells;
 mod change;
 pub mod compare;
+mod course;
 mod distribution;
 mod dominance;
 mod limit;
@@ -33,11 +34,10 @@ pub use model::{DisturbedCell, FailedCell, Impossible, Marks, Overhead, Row, Sum
 use over::Yardsticks;
 #[cfg(test)]
 pub use pipeline::{HandOver, Missed};
-pub use pipeline::{PartTimes, Parts};
+pub use pipeline::{PartTimes, Parts, StageTimes};
 use possible::Possible;
 pub use serving::{Latency, Serving};
 pub use ticks::Ticks;
-#[cfg(test)]
 pub use traced::{TracedRow, TracerCost};
 
 pub use versus::Versus;

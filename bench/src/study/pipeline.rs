@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a pipeline says of its parts: how long items wait at each hand-over, how long servers take to answer.
+//! What a pipeline says of its parts: how long items wait at each hand-over, how long stages and servers take.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::cells::{Cells, Rounds};
+use super::course::{self, Moment};
 use crate::record::neighbour::Neighbour;
 use crate::record::{Measurement, Pipeline, Times};
 use crate::stats::{Estimate, Scale};
@@ -21,10 +22,17 @@ pub struct Parts {
     pub unfinished: u64,
     /// In the graph's order.
     pub hand_overs: Vec<HandOver>,
+    #[serde(default)]
+    pub stages: Vec<StageTimes>,
     /// Of each stage that calls a server, by name.
     pub calls: BTreeMap<String, PartTimes>,
     #[serde(default)]
     pub objectives: Vec<Missed>,
+    #[serde(default)]
+    pub end_to_end: PartTimes,
+    /// Latency request by request, where arrivals change on the way.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub course: Vec<Moment>,
 }
 
 /// Share of the requests that did not keep an objective: too late, failed, or never there.
@@ -42,14 +50,34 @@ pub struct HandOver {
     /// From the arrival of the request until being ready.
     pub before: PartTimes,
     pub delay: PartTimes,
+    /// Of copying the message, which follows.
+    #[serde(default)]
+    pub transfer: PartTimes,
+}
+
+/// What a stage does with a batch.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StageTimes {
+    pub name: String,
+    pub service: PartTimes,
+    /// Median of the items in one.
+    pub batch: Option<Estimate>,
 }
 
 /// Means over boots of what each cell found.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PartTimes {
     pub mean_ms: Option<Estimate>,
     /// Absent where a cell has fewer than 459 samples.
     pub p99_ms: Option<Estimate>,
+}
+
+impl Parts {
+    /// The hand-over to whoever calls a server.
+    pub fn call(&self) -> Option<&HandOver> {
+        let mut hand_overs = self.hand_overs.iter();
+        hand_overs.find(|hand_over| self.calls.contains_key(&hand_over.to))
+    }
 }
 
 pub(super) fn parts(cells: &Cells) -> Vec<Parts> {
@@ -73,6 +101,7 @@ fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str) -> Option
             to: edge.to.clone(),
             before: times(cells, &rounds, |p| Some(&p.edges.get(place)?.age_ms)),
             delay: times(cells, &rounds, |p| Some(&p.edges.get(place)?.delay_ms)),
+            transfer: times(cells, &rounds, |p| p.edges.get(place)?.transfer_ms.as_ref()),
         });
     let calling = (first.stages.iter()).filter(|(_, stage)| stage.rpc_ms.count > 0);
     let calls = calling.map(|(name, _)| {
@@ -98,24 +127,57 @@ fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str) -> Option
         failed: sum(|p| p.failed),
         unfinished: sum(|p| p.unfinished),
         hand_overs: hand_overs.collect(),
+        stages: stages(cells, &rounds, first),
         calls: calls.collect(),
         objectives: objectives.collect(),
+        end_to_end: times(cells, &rounds, |p| p.end_to_end_ms.as_deref()),
+        course: if first.has_phases() {
+            course::course(cells, &rounds)
+        } else {
+            Vec::new()
+        },
     })
 }
 
-fn times(cells: &Cells, rounds: &Rounds, of: impl Fn(&Pipeline) -> Option<&Times>) -> PartTimes {
-    let mean = |figure: fn(&Times) -> Option<f64>| {
-        let of_cell = |m| figure(of(pipeline(m)?)?);
-        let values: Option<Vec<(u32, f64)>> = rounds
-            .iter()
-            .map(|(round, m)| Some((*round, of_cell(m)?)))
-            .collect();
-        cells.mean(values?, Scale::Log)
-    };
-    PartTimes {
-        mean_ms: mean(|times| times.mean),
-        p99_ms: mean(|times| times.p99),
+/// In the order in which items come to them.
+fn stages(cells: &Cells, rounds: &Rounds, first: &Pipeline) -> Vec<StageTimes> {
+    let mut names: Vec<&str> = Vec::new();
+    for edge in &first.edges {
+        for name in [&edge.from, &edge.to] {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
     }
+    let stages = names.into_iter().map(|name| StageTimes {
+        name: name.to_owned(),
+        service: times(cells, rounds, |p| p.stages.get(name)?.service_ms.as_ref()),
+        batch: figure(cells, rounds, Scale::Plain, |p| {
+            p.stages.get(name)?.batch_size.as_ref()?.p50
+        }),
+    });
+    stages.collect()
+}
+
+fn times(cells: &Cells, rounds: &Rounds, of: impl Fn(&Pipeline) -> Option<&Times>) -> PartTimes {
+    PartTimes {
+        mean_ms: figure(cells, rounds, Scale::Log, |p| of(p)?.mean),
+        p99_ms: figure(cells, rounds, Scale::Log, |p| of(p)?.p99),
+    }
+}
+
+/// The mean over boots; `None` where a cell has no such figure.
+fn figure(
+    cells: &Cells,
+    rounds: &Rounds,
+    scale: Scale,
+    of: impl Fn(&Pipeline) -> Option<f64>,
+) -> Option<Estimate> {
+    let values: Option<Vec<(u32, f64)>> = rounds
+        .iter()
+        .map(|(round, m)| Some((*round, of(pipeline(m)?)?)))
+        .collect();
+    cells.mean(values?, scale)
 }
 
 fn pipeline(m: &Measurement) -> Option<&Pipeline> {
@@ -136,9 +198,11 @@ mod tests {
             |count: u64, mean: f64| serde_json::json!({"count": count, "mean": mean, "p99": p99});
         let report = serde_json::json!({"workload": "pipeline", "offered": 10, "completed": 7, "failed": 1,
             "unfinished": 2, "seconds": 1.0, "items_per_s": 7.0, "latency_us": [5], "errors": [],
+            "end_to_end_ms": times(9, mean * 10.0),
             "edges": [{"from": "a", "to": "b", "age_ms": times(9, 1.0), "delay_ms": times(9, 1.0)},
-                {"from": "b", "to": "c", "age_ms": times(9, 6.0), "delay_ms": times(9, mean)}],
-            "stages": {"a": {"rpc_ms": {"count": 0, "mean": null, "p99": null}}, "c": {"rpc_ms": times(9, 20.0)}},
+                {"from": "b", "to": "c", "age_ms": times(9, 6.0), "delay_ms": times(9, mean), "transfer_ms": times(9, 3.0)}],
+            "stages": {"a": {"rpc_ms": {"count": 0, "mean": null, "p99": null}}, "c": {"rpc_ms": times(9, 20.0),
+                "service_ms": times(9, 21.0), "batch_size": {"count": 9, "mean": 5.0, "p50": mean, "p99": p99}}},
             "slo": [{"ms": 200.0, "missed": 4, "miss_rate": mean / 10.0}],
             "launches": 0, "launches_in_all": 0, "context_switches": {"voluntary": 0, "involuntary": 0},
             "threads_detail": [], "calling_detail": [{"tid": 7, "first_call_monotonic_ns": 1}]});
@@ -166,6 +230,15 @@ mod tests {
         assert!((value(second.before.mean_ms).unwrap() - 6.0).abs() < 1e-9);
         let mean = value(second.delay.mean_ms).unwrap();
         assert!((mean - 4.0).abs() < 1e-9, "geometric: {mean}");
+        assert_eq!(value(first.transfer.mean_ms), None, "no message");
+        assert!((value(second.transfer.mean_ms).unwrap() - 3.0).abs() < 1e-9);
+        let [_, b, c] = parts.stages.as_slice() else {
+            panic!("{:?}", parts.stages)
+        };
+        assert_eq!((b.name.as_str(), value(b.batch)), ("b", None));
+        assert!((value(c.service.mean_ms).unwrap() - 21.0).abs() < 1e-9);
+        assert_eq!(value(c.batch), Some(5.0), "medians of 2 and 8");
+        assert!((value(parts.end_to_end.mean_ms).unwrap() - 40.0).abs() < 1e-9);
         assert_eq!(parts.objectives[0].ms, 200.0);
         let missed = value(parts.objectives[0].share).unwrap();
         assert!((missed - 0.5).abs() < 1e-9, "arithmetic: {missed}");

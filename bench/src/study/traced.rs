@@ -10,7 +10,7 @@ use crate::record::{Launchers, Measurement, TraceSeen};
 use crate::stats::{self, Estimate, Scale};
 
 /// The launching threads of one row, from the program's start to its end.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct TracedRow {
     pub workload: String,
     pub neighbour: Neighbour,
@@ -19,6 +19,19 @@ pub struct TracedRow {
     /// launches, both from its start on; both as the tracer's windows have them where the program
     /// does not count. The studies' figure: an off and an on are two.
     pub sched_per_1000: Option<Estimate>,
+    /// Interrupts on top of the threads in 1,000 launches; absent where the program counts no launches.
+    #[serde(default)]
+    pub soft_irqs_per_1000: Option<Estimate>,
+    #[serde(default)]
+    pub hard_irqs_per_1000: Option<Estimate>,
+    /// In the tracer's windows: pairs of launches with a switch in between, percent of all, and the mean time between
+    /// the two, with and without one.
+    #[serde(default)]
+    pub pairs_switched_percent: Option<Estimate>,
+    #[serde(default)]
+    pub pair_calm_us: Option<Estimate>,
+    #[serde(default)]
+    pub pair_switched_us: Option<Estimate>,
     /// Shares of the threads' time, percent; interrupts are on top of them.
     pub on_cpu_percent: Option<Estimate>,
     pub preempted_percent: Option<Estimate>,
@@ -31,7 +44,7 @@ pub struct TracedRow {
 }
 
 /// Ratios of a traced row over the same untraced; below 1 tokens/s are lost.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct TracerCost {
     pub workload: String,
     pub untraced: String,
@@ -54,41 +67,66 @@ fn lost(traces: &[&TraceSeen]) -> u64 {
 
 /// Traced cells of a summary.
 pub(super) fn rows(cells: &Cells) -> Vec<TracedRow> {
-    cells
-        .each_row()
-        .filter_map(|(workload, neighbour, arm)| {
-            let rounds = cells.rounds(workload, neighbour, arm);
-            let seen: Vec<(u32, &Measurement, &TraceSeen, &Launchers)> = rounds
-                .iter()
-                .filter_map(|(round, m)| {
-                    let trace = m.trace.as_ref()?;
-                    Some((*round, *m, trace, trace.launchers.as_ref()?))
-                })
-                .collect();
-            let share = |part: &dyn Fn(&Launchers) -> u64| {
-                let share = |l: &Launchers| part(l) as f64 * 100.0 / l.traced_ns.max(1) as f64;
-                let values = seen.iter().map(|(round, .., l)| (*round, share(l)));
-                let mean = cells.mean(values, Scale::Plain);
-                mean.map(|percent| percent.within(0.0, f64::INFINITY))
-            };
-            let per_1000 = seen.iter().filter_map(|(round, m, _, launchers)| {
-                Some((*round, sched_per_1000(m, launchers)?))
-            });
-            (!seen.is_empty()).then(|| TracedRow {
-                workload: workload.to_owned(),
-                neighbour,
-                arm: arm.to_owned(),
-                sched_per_1000: cells.mean(per_1000, Scale::Log),
-                on_cpu_percent: share(&|l| l.on_cpu_ns),
-                preempted_percent: share(&|l| l.preempted_ns),
-                yielded_percent: share(&|l| l.yielded_ns),
-                waiting_percent: share(&|l| l.wakeup_wait_ns),
-                asleep_percent: share(&|l| l.asleep_ns),
-                irq_percent: share(&Launchers::irq_ns),
-                lost: lost(&seen.iter().map(|(.., trace, _)| *trace).collect::<Vec<_>>()),
-            })
-        })
+    let rows = cells.each_row();
+    rows.filter_map(|(workload, neighbour, arm)| row(cells, workload, neighbour, arm))
         .collect()
+}
+
+/// One cell: its round, what it measured, and what the tracer found.
+type Seen<'a> = (u32, &'a Measurement, &'a TraceSeen, &'a Launchers);
+
+fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str) -> Option<TracedRow> {
+    let rounds = cells.rounds(workload, neighbour, arm);
+    let seen = rounds.iter().filter_map(|(round, m)| {
+        let trace = m.trace.as_ref()?;
+        Some((*round, *m, trace, trace.launchers.as_ref()?))
+    });
+    let seen: Vec<Seen> = seen.collect();
+    let share = |part: &dyn Fn(&Launchers) -> u64| {
+        let of = |l: &Launchers| part(l) as f64 * 100.0 / l.traced_ns.max(1) as f64;
+        let percent = mean(cells, &seen, |(.., l)| Some(of(l)));
+        percent.map(|percent| percent.within(0.0, f64::INFINITY))
+    };
+    let irqs = |count: &dyn Fn(&Launchers) -> u64| {
+        mean(cells, &seen, |(_, m, _, l)| {
+            over(count(l) * 1000, m.workload.launches_in_all()?)
+        })
+    };
+    let pairs = |of: &dyn Fn(&Launchers) -> Option<f64>| mean(cells, &seen, |(.., l)| of(l));
+    let per_1000 = (seen.iter())
+        .filter_map(|(round, m, _, launchers)| Some((*round, sched_per_1000(m, launchers)?)));
+    (!seen.is_empty()).then(|| TracedRow {
+        workload: workload.to_owned(),
+        neighbour,
+        arm: arm.to_owned(),
+        sched_per_1000: cells.mean(per_1000, Scale::Log),
+        soft_irqs_per_1000: irqs(&|l| l.soft_irqs),
+        hard_irqs_per_1000: irqs(&|l| l.hard_irqs),
+        pairs_switched_percent: pairs(&|l| {
+            let all = l.intervals_calm + l.intervals_disturbed;
+            over(l.intervals_disturbed * 100, all)
+        }),
+        pair_calm_us: pairs(&|l| over(l.intervals_calm_ns, l.intervals_calm * 1000)),
+        pair_switched_us: pairs(&|l| over(l.intervals_disturbed_ns, l.intervals_disturbed * 1000)),
+        on_cpu_percent: share(&|l| l.on_cpu_ns),
+        preempted_percent: share(&|l| l.preempted_ns),
+        yielded_percent: share(&|l| l.yielded_ns),
+        waiting_percent: share(&|l| l.wakeup_wait_ns),
+        asleep_percent: share(&|l| l.asleep_ns),
+        irq_percent: share(&Launchers::irq_ns),
+        lost: lost(&seen.iter().map(|(.., trace, _)| *trace).collect::<Vec<_>>()),
+    })
+}
+
+/// Over boots, of the cells that have such a figure.
+fn mean(cells: &Cells, seen: &[Seen], of: impl Fn(&Seen) -> Option<f64>) -> Option<Estimate> {
+    let values = seen.iter().filter_map(|cell| Some((cell.0, of(cell)?)));
+    cells.mean(values, Scale::Plain)
+}
+
+/// `None`: of nothing.
+fn over(above: u64, below: u64) -> Option<f64> {
+    (below > 0).then(|| above as f64 / below as f64)
 }
 
 fn sched_per_1000(m: &Measurement, launchers: &Launchers) -> Option<f64> {
@@ -230,6 +268,11 @@ mod tests {
             wakeup_wait_ns: 150,
             asleep_ns: 250,
             soft_irq_ns: 20,
+            soft_irqs: 12,
+            intervals_calm: 3,
+            intervals_calm_ns: 6000,
+            intervals_disturbed: 1,
+            intervals_disturbed_ns: 50_000,
             preempted: 4,
             blocked: 6,
             ..Launchers::default()
@@ -249,6 +292,11 @@ mod tests {
         assert_eq!(value(row.waiting_percent), 15.0);
         assert_eq!(value(row.asleep_percent), 25.0);
         assert_eq!(value(row.irq_percent), 2.0);
+        assert_eq!(value(row.soft_irqs_per_1000), 3.0);
+        assert_eq!(value(row.hard_irqs_per_1000), 0.0);
+        assert_eq!(value(row.pairs_switched_percent), 25.0);
+        assert_eq!(value(row.pair_calm_us), 2.0);
+        assert_eq!(value(row.pair_switched_us), 50.0);
         assert_eq!(row.lost, 9);
         // A server that counts no launches: 3 switches with 1,000 launches in the windows.
         let mut cell = traced(1, 100.0, None);

@@ -59,6 +59,9 @@ pub(super) fn client(
         .args(["--duration", &seconds.to_string()])
         .args(["--drain", &DRAIN_S.to_string()])
         .args(["--seed", &seed.to_string()]);
+    if let Some(places) = workload.max_concurrency {
+        command.args(["--max-concurrency", &places.to_string()]);
+    }
     let objectives = [
         ("ttft", workload.slo_ttft_ms),
         ("tpot", workload.slo_tpot_ms),
@@ -94,7 +97,7 @@ mod tests {
     #[test]
     fn the_arm_is_put_before_the_server_and_not_before_the_client() {
         let text = "name = \"c\"\nprogram = \"llm_server\"\nprofile = \"chat\"\nrequest_rate = 8\n\
-                    gpu_memory_utilization = 0.75\nsync = \"yield\"\nslo_tpot_ms = 20\nlength_scale = 0.2";
+                    max_concurrency = 1\ngpu_memory_utilization = 0.75\nsync = \"yield\"\nslo_tpot_ms = 20\nlength_scale = 0.2";
         let workload: Workload = toml::from_str(text).unwrap();
         let Program::LlmServer(llm) = workload.program else {
             panic!("not llm_server")
@@ -113,7 +116,7 @@ mod tests {
         assert!(
             client.ends_with(
                 "chrt --fifo 1 /t/release/llm_client --base-url http://127.0.0.1:5 --request-rate 8 \
-                 --length-scale 0.2 --warmup-requests 4 --duration 2.5 --drain 20 --seed 3 --goodput tpot:20"
+                 --length-scale 0.2 --warmup-requests 4 --duration 2.5 --drain 20 --seed 3 --max-concurrency 1 --goodput tpot:20"
             ),
             "{client}"
         );

@@ -75,6 +75,9 @@ pub(super) fn command(
     line.extend(workload.args.iter().map(OsString::from));
     let mut command = with_driver(&line, &place.target.join("lab"), workload.driver)?;
     command.env("FAKECUDA_DEVICES", workload.gpus.to_string());
+    if let Some(kernels) = workload.concurrent_kernels {
+        command.env("FAKECUDA_CONCURRENT", kernels.to_string());
+    }
     Ok(command)
 }
 
@@ -125,7 +128,7 @@ mod tests {
     #[test]
     fn the_arm_is_put_before_the_pipeline_and_the_server_is_elsewhere() {
         let text = "name = \"p1\"\nprogram = \"pipeline\"\ngraph = \"vectraflow-p1\"\nprofile = \"chat\"\n\
-                    gpu_memory_utilization = 0.6\nset = [\"stage.stress.cpu.us=2000\"]\nargs = [\"--slo-ms\", \"200\"]";
+                    gpu_memory_utilization = 0.6\nset = [\"stage.stress.cpu.us=2000\"]\ngpus = 4\nconcurrent_kernels = 1\nargs = [\"--slo-ms\", \"200\"]";
         let workload: Workload = toml::from_str(text).unwrap();
         let Program::Pipeline(pipeline) = workload.program else {
             panic!("not pipeline")
@@ -141,6 +144,13 @@ mod tests {
             "nice -n -5 /t/release/pipeline vectraflow-p1 --set stage.stress.cpu.us=2000 \
              --base-url http://127.0.0.1:5 --duration 2.5 --warmup 1 --drain 20 --seed 3 --until-eof --slo-ms 200"
         );
+        for (name, expected) in [("FAKECUDA_DEVICES", "4"), ("FAKECUDA_CONCURRENT", "1")] {
+            let mut set = command.get_envs();
+            let value = set
+                .find(|(known, _)| *known == name)
+                .and_then(|(_, value)| value);
+            assert_eq!(value, Some(expected.as_ref()), "{name}");
+        }
         let server = line(&server_command(&pipeline, place).unwrap().unwrap());
         assert!(server.starts_with("taskset -c 0"), "{server}");
         assert!(

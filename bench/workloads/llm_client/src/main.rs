@@ -4,11 +4,13 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use metrics::{Objectives, Outcome};
@@ -44,6 +46,10 @@ struct Options {
     /// Requests a second, whether earlier ones are answered or not.
     #[arg(long, value_name = "N", value_parser = positive)]
     request_rate: f64,
+
+    /// Requests under way at once at most: others wait, and are timed from when they are sent [default: no limit].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_concurrency: Option<u32>,
 
     /// Seconds in which requests are sent; their answers are waited for.
     #[arg(long, value_name = "S", value_parser = positive)]
@@ -141,6 +147,7 @@ async fn measure(options: &Options) -> Result<serde_json::Value> {
     };
     let mut document = json!({"schema": 1, "workload": "llm_client", "model_id": target.model(),
         "request_rate": options.request_rate, "burstiness": 1.0, "seed": options.seed,
+        "max_concurrency": options.max_concurrency,
         "length_scale": options.length_scale, "goodput_config": objectives});
     if let Some(map) = document.as_object_mut() {
         map.extend(metrics::figures(
@@ -160,11 +167,21 @@ async fn send_all(
 ) -> (Vec<Outcome>, Duration) {
     let began = Instant::now();
     let offered = requests.len();
+    let places = options
+        .max_concurrency
+        .map(|places| Arc::new(Semaphore::new(places as usize)));
     let mut open = JoinSet::new();
     for planned in requests {
         tokio::time::sleep_until((began + planned.at).into()).await;
-        let target = target.clone();
-        open.spawn(async move { target.send(&planned, began).await });
+        let (target, places) = (target.clone(), places.clone());
+        open.spawn(async move {
+            // Nobody closes it.
+            let _place = match &places {
+                Some(places) => places.acquire().await.ok(),
+                None => None,
+            };
+            target.send(&planned, began).await
+        });
     }
     let deadline = Instant::now() + Duration::from_secs_f64(options.drain);
     let mut outcomes = Vec::with_capacity(offered);

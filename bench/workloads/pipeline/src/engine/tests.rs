@@ -104,6 +104,47 @@ batch = { max = 4 }
     }
 }
 
+/// Batches of the stage `filter` of `FILTER` with these keys: how many there were, and the largest.
+fn batches(keys: &str) -> (u64, f64) {
+    let text = FILTER
+        .replace("threads = 2", keys)
+        .replace("emit = 0.5", "");
+    let (_, measured) = run(&text, &plan(100, 20_000));
+    assert_eq!(measured.outcomes.completed, measured.outcomes.offered);
+    let sizes = &measured.stages[1].batch_size;
+    (sizes.count(), sizes.numbers()["max"].as_f64().unwrap())
+}
+
+#[test]
+fn fixed_batches_wait_to_be_full_and_opportunistic_ones_take_what_there_is_up_to_their_cap() {
+    // 100 items; what is left at the end is a batch as well.
+    let (count, largest) = batches("batch = { max = 10, gather = \"fixed\", wait_ms = 10000 }");
+    assert!((9..=12).contains(&count), "{count}");
+    assert_eq!(largest, 10.0);
+    // Three times as much comes as it can do.
+    let cpu = "cpu = { us = 3000, clock = \"wall\" }\nbatch = { max = 4 }";
+    let (count, largest) = batches(cpu);
+    assert!(count >= 25, "{count}");
+    assert_eq!(largest, 4.0);
+}
+
+#[test]
+fn threads_that_join_later_are_loaded_before_their_first_item_or_hold_it_up() {
+    let unfinished = |preload: bool| {
+        let grow = format!(
+            "route = \"request\"\ngrow = {{ at_item = 100, threads = 1, load_ms = 1500, preload = {preload} }}"
+        );
+        let text = FILTER
+            .replace("threads = 2", &grow)
+            .replace("emit = 0.5", "");
+        let (_, measured) = run(&text, &plan(300, if preload { 20_000 } else { 100 }));
+        measured.outcomes.unfinished
+    };
+    // Every other of the last 250.
+    assert!(unfinished(false) > 50);
+    assert_eq!(unfinished(true), 0);
+}
+
 #[test]
 fn of_a_window_one_item_goes_on() {
     let text = FILTER.replace("emit = 0.5", "window = { by = \"all\", every_items = 5 }");
