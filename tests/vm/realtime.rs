@@ -140,10 +140,18 @@ fn a_launcher_comes_back_from_where_a_real_time_task_drove_it() {
         let at_home = || (cpu_that_runs(&launcher) == preferred_cpu()).then_some(());
         eventually(Duration::from_secs(5), at_home).expect("on a preferred CPU");
         let home = preferred_cpu();
-        let taken = Taken::new(home);
         let is_away = || (cpu_that_runs(&launcher) != home).then_some(());
-        let was_driven = eventually(LOOK, is_away).is_some();
-        assert!(was_driven, "on CPU {home}, preferred: {}", preferred_cpu());
+        // Before 6.19 nobody is told of a real-time task that comes while the kernel moves another one there. The way back
+        // is what is looked at here.
+        let taken = (0..3).find_map(|_| {
+            let taken = Taken::new(home);
+            eventually(LOOK, is_away).map(|()| taken)
+        });
+        assert!(
+            taken.is_some(),
+            "on CPU {home}, preferred: {}",
+            preferred_cpu()
+        );
         drop(taken);
         eventually(Duration::from_secs(5), at_home).expect("back on a preferred CPU");
     });
