@@ -5,6 +5,7 @@ use super::format::{Detail, figure};
 use super::model::Report;
 use super::table::{Align, Table};
 use crate::stats::Estimate;
+use crate::study::TracedRow;
 
 use Align::{Left, Right};
 
@@ -25,44 +26,43 @@ pub fn tables(report: &Report, detail: Detail) -> Vec<(&'static str, Table)> {
         .collect()
 }
 
+/// A figure of a row: its name, its decimals, and whether a terminal has room for it.
+type Found = (
+    &'static str,
+    usize,
+    bool,
+    fn(&TracedRow) -> Option<Estimate>,
+);
+
+const FOUND: [Found; 12] = [
+    ("Sched/1K", 1, true, |row| row.sched_per_1000),
+    ("soft IRQ/1K", 1, false, |row| row.soft_irqs_per_1000),
+    ("hard IRQ/1K", 1, false, |row| row.hard_irqs_per_1000),
+    ("on CPU %", 1, true, |row| row.on_cpu_percent),
+    ("preempted %", 2, true, |row| row.preempted_percent),
+    ("yielded %", 2, true, |row| row.yielded_percent),
+    ("waiting %", 2, true, |row| row.waiting_percent),
+    ("asleep %", 1, true, |row| row.asleep_percent),
+    ("interrupts %", 2, true, |row| row.irq_percent),
+    ("pairs with a switch %", 2, false, |row| {
+        row.pairs_switched_percent
+    }),
+    ("pair without µs", 1, false, |row| row.pair_calm_us),
+    ("with µs", 1, false, |row| row.pair_switched_us),
+];
+
 fn found(report: &Report, detail: Detail) -> Table {
-    let mut table = table(&[
-        "Sched/1K",
-        "soft IRQ/1K",
-        "hard IRQ/1K",
-        "on CPU %",
-        "preempted %",
-        "yielded %",
-        "waiting %",
-        "asleep %",
-        "interrupts %",
-        "pairs with a switch %",
-        "pair without µs",
-        "with µs",
-        "lost",
-    ]);
     let full = detail == Detail::Full;
+    let shown = || FOUND.iter().filter(|(_, _, always, _)| full || *always);
+    let names: Vec<&str> = shown().map(|(name, ..)| *name).chain(["lost"]).collect();
+    let mut table = table(&names);
     for row in &report.summary.traced {
-        let cells = vec![
-            figure(row.sched_per_1000, 1, full),
-            figure(row.soft_irqs_per_1000, 1, full),
-            figure(row.hard_irqs_per_1000, 1, full),
-            figure(row.on_cpu_percent, 1, full),
-            figure(row.preempted_percent, 2, full),
-            figure(row.yielded_percent, 2, full),
-            figure(row.waiting_percent, 2, full),
-            figure(row.asleep_percent, 1, full),
-            figure(row.irq_percent, 2, full),
-            figure(row.pairs_switched_percent, 2, full),
-            figure(row.pair_calm_us, 1, full),
-            figure(row.pair_switched_us, 1, full),
-            row.lost.to_string(),
-        ];
+        let cells = shown().map(|(_, decimals, _, of)| figure(of(row), *decimals, full));
         push(
             &mut table,
             report,
             [&row.workload, row.neighbour.name(), &row.arm],
-            cells,
+            cells.chain([row.lost.to_string()]).collect(),
         );
     }
     table
@@ -123,8 +123,9 @@ fn push(table: &mut Table, report: &Report, names: [&str; 3], cells: Vec<String>
 mod tests {
     use super::*;
     use crate::record::neighbour::Neighbour;
+    use crate::report::table::TERMINAL_COLUMNS;
     use crate::report::{html, markdown, samples};
-    use crate::study::{TracedRow, TracerCost};
+    use crate::study::TracerCost;
 
     #[test]
     fn every_form_has_the_tables_where_something_was_traced() {
@@ -158,6 +159,8 @@ mod tests {
             counted: 1000,
             lost: 3,
         });
+        let (_, in_a_terminal) = &tables(&report, Detail::Terminal)[0];
+        assert!(in_a_terminal.width() <= TERMINAL_COLUMNS);
         let (page, text) = (html::render(&report).unwrap(), markdown::render(&report));
         for part in ["2.8", "14.55", "99.5", "3 of 1000", "What the tracer costs"] {
             assert!(page.contains(part) && text.contains(part), "{part}");
