@@ -82,6 +82,7 @@ impl Watch {
 
     pub fn look(&mut self, kernel: &Kernel) -> Result<(), String> {
         let now_ns = kernel.now_ns;
+        no_time_twice(kernel)?;
         let mut waiting = Vec::new();
         for (id, task) in kernel.tasks.iter().enumerate() {
             let Place::Queued(dsq, _) = task.place else {
@@ -141,6 +142,23 @@ impl Watch {
         }
         Ok(())
     }
+}
+
+/// What tasks got done, what interrupts took and what was idle come to no more than the CPUs had.
+fn no_time_twice(kernel: &Kernel) -> Result<(), String> {
+    let ran_ns = kernel.now_ns - START_NS;
+    let done: u64 = kernel.tasks.iter().map(|task| task.work_done_ns).sum();
+    let interrupted = kernel.cpus.iter().map(|cpu| {
+        let ahead_ns = cpu.irq_until_ns.saturating_sub(kernel.now_ns);
+        // An interrupt that comes to an idle CPU is idle time already.
+        cpu.irq_ns.saturating_sub(ahead_ns + cpu.idle_ns)
+    });
+    let spent = done + interrupted.sum::<u64>();
+    let had = ran_ns * kernel.cpus.len() as u64;
+    if spent > had {
+        return Err(format!("{spent} ns were spent of {had} that all CPUs had"));
+    }
+    Ok(())
 }
 
 fn name(task: &Task) -> String {

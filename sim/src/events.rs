@@ -31,6 +31,10 @@ pub enum Event {
     Above(usize),
     /// The one that has the CPU is done.
     AboveEnds(usize),
+    /// An interrupt of the device of that number comes.
+    Interrupt(usize),
+    /// The handler that runs on the CPU is done.
+    InterruptEnds(usize),
     /// The invariants that are about time are looked at.
     Audit,
 }
@@ -49,6 +53,8 @@ impl Event {
             Self::Affinity(task, change) => [11, task as u64, change as u64],
             Self::Above(task) => [13, task as u64, 0],
             Self::AboveEnds(cpu) => [14, cpu as u64, 0],
+            Self::Interrupt(device) => [15, device as u64, 0],
+            Self::InterruptEnds(cpu) => [16, cpu as u64, 0],
             Self::Audit => [8, 0, 0],
         }
     }

@@ -13,6 +13,7 @@ pub mod costs;
 pub mod dsq;
 pub mod events;
 pub mod idle;
+pub mod interrupts;
 pub mod kfuncs;
 pub mod machine;
 pub mod memory;

@@ -6,6 +6,7 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::above::Above;
 use crate::cgroups::CgroupSpec;
+use crate::interrupts::Interrupts;
 use crate::machine::Machine;
 use crate::native::Scheduler;
 use crate::program::{Program, Sync};
@@ -65,6 +66,7 @@ pub struct Scenario {
     pub cgroups: Vec<CgroupSpec>,
     /// Real-time tasks.
     pub above: Vec<Above>,
+    pub interrupts: Vec<Interrupts>,
 }
 
 /// Tasks by name.
@@ -128,6 +130,7 @@ impl Scenario {
             tasks,
             cgroups: Vec::new(),
             above: Vec::new(),
+            interrupts: Vec::new(),
         };
         match scheduler {
             Scheduler::Nice => scenario.weigh_launchers(NICE_MINUS_10),
@@ -219,6 +222,7 @@ impl Scenario {
             tasks,
             cgroups,
             above: Vec::new(),
+            interrupts: Vec::new(),
         }
     }
 

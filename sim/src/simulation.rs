@@ -9,6 +9,7 @@ use crate::abi::{PF_KTHREAD, WAKE_SYNC};
 use crate::audit::{self, Promises, Watch};
 use crate::cgroups::Cgroups;
 use crate::events::Event;
+use crate::interrupts::Handlers;
 use crate::kfuncs;
 use crate::meter::{Counts, Meter};
 use crate::native::{Native, Scheduler};
@@ -113,6 +114,9 @@ impl Simulation {
         };
         simulation.create_tasks()?;
         let scenario = &simulation.scenario;
+        if scenario.scheduler == Scheduler::Gpuaware {
+            simulation.kernel.handlers = Some(Handlers::of(&simulation.native)?);
+        }
         simulation.kernel.meter = Meter::of(
             &simulation.native,
             &scenario.tasks,
@@ -152,6 +156,10 @@ impl Simulation {
         for (at, above) in self.scenario.above.iter().enumerate() {
             let start_ns = START_NS + above.start_ns;
             self.kernel.events.push(start_ns, Event::Above(at));
+        }
+        for (at, device) in self.scenario.interrupts.iter().enumerate() {
+            let start_ns = START_NS + device.period_ns;
+            self.kernel.events.push(start_ns, Event::Interrupt(at));
         }
         self.kernel.events.push(START_NS + AUDIT_NS, Event::Audit);
         Ok(())
@@ -221,6 +229,12 @@ impl Simulation {
                 self.kernel.events.push(now_ns + above.period_ns, event);
                 self.kernel.wake_above(above.cpu, above.lasts_ns);
             }
+            Event::Interrupt(at) => {
+                let device = self.scenario.interrupts[at];
+                self.kernel.events.push(now_ns + device.period_ns, event);
+                self.kernel.interrupt(device.cpu, device.lasts_ns);
+            }
+            Event::InterruptEnds(cpu) => self.kernel.interrupt_ends(cpu),
             Event::AboveEnds(cpu) => self.kernel.above_ends(cpu),
             Event::Timer(timer, starts) => self.kernel.timer(timer, starts),
             Event::Audit => {

@@ -12,6 +12,7 @@ use crate::abi::{CpuMask, Css, CssSet, Env, Ops, PF_IDLE, TASK_QUEUED, TaskStruc
 use crate::dsq::{Dsqs, Key, TaskId};
 use crate::events::{Event, Events};
 use crate::idle::IdleMasks;
+use crate::interrupts::Handlers;
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::meter::Meter;
@@ -163,6 +164,10 @@ pub struct Cpu {
     pub above: Option<Rc<TaskStruct>>,
     /// One that will take it runs for so long.
     pub above_waits_ns: Option<u64>,
+    /// When its interrupt is over.
+    pub irq_until_ns: u64,
+    /// What interrupts took so far.
+    pub irq_ns: u64,
 }
 
 impl Cpu {
@@ -215,6 +220,8 @@ pub struct Kernel {
     pub ops: Ops,
     /// Of a scheduler whose basic blocks are counted.
     pub meter: Option<Box<Meter>>,
+    /// Of a scheduler that times interrupts.
+    pub handlers: Option<Handlers>,
     env: *const Env,
     /// `rt.rt_queued` of each run queue.
     rt_queued: *const Cell<i32>,
@@ -248,6 +255,8 @@ impl Kernel {
                 idle_ns: 0,
                 above: None,
                 above_waits_ns: None,
+                irq_until_ns: 0,
+                irq_ns: 0,
             }
         };
         let mut dsqs = Dsqs::default();
@@ -270,6 +279,7 @@ impl Kernel {
             waits: Vec::new(),
             ops,
             meter: None,
+            handlers: None,
             env: native.env()?,
             rt_queued: native.symbol("runqueues")?,
             machine,

@@ -216,6 +216,11 @@ impl Kernel {
     /// `cpu` looks for the next task and switches to it: the kernel's schedule().
     pub fn schedule(&mut self, cpu: usize) {
         let prev = self.cpus[cpu].curr;
+        let irq_until_ns = self.cpus[cpu].irq_until_ns;
+        if self.now_ns < irq_until_ns {
+            self.cpus[cpu].resched_at = Some(irq_until_ns);
+            return self.events.push(irq_until_ns, Event::Resched(cpu));
+        }
         self.settle(cpu);
         self.cpus[cpu].resched_at = None;
         if let Some(lasts_ns) = self.cpus[cpu].above_waits_ns.take() {

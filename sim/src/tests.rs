@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::above::Above;
 use crate::cgroups::CgroupSpec;
 use crate::compile::{compile, gpuaware};
+use crate::interrupts::Interrupts;
 use crate::machine::Machine;
 use crate::native::{Native, Scheduler};
 use crate::program::{Program, Sync};
@@ -289,6 +290,41 @@ fn who_is_left_behind_a_real_time_task_is_found() {
     simulation.watch.promises.idle_ns = Some(30_000_000);
     let failure = simulation.run().unwrap().failure.unwrap();
     assert!(failure.text.contains("CPU 1 is idle"), "{failure}");
+}
+
+#[test]
+fn a_launcher_leaves_a_cpu_that_drowns_in_interrupts() {
+    let launcher = TaskSpec {
+        class: Some(Class::Launch),
+        ..task(
+            "launcher",
+            Program::Launcher {
+                launch_ns: 2_000_000,
+                gpu_ns: 600_000,
+                sync: Sync::Block,
+            },
+        )
+    };
+    let tokens = |cpus: Option<Vec<usize>>, interrupts: Vec<Interrupts>| {
+        let launcher = TaskSpec {
+            cpus,
+            ..launcher.clone()
+        };
+        let mut scenario = of("4", Scheduler::Gpuaware, 1000, vec![launcher]);
+        scenario.policy.preferred = vec![0, 1];
+        scenario.interrupts = interrupts;
+        done(&held(&scenario), "launcher") as f64
+    };
+    let storm = vec![Interrupts {
+        cpu: 0,
+        period_ns: 500_000,
+        lasts_ns: 300_000,
+    }];
+    let calm = tokens(None, Vec::new());
+    let free = tokens(None, storm.clone());
+    let pinned = tokens(Some(vec![0]), storm);
+    assert!(free > 0.95 * calm, "{free} of {calm}");
+    assert!(pinned < 0.6 * calm, "{pinned} of {calm}");
 }
 
 #[test]
