@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Interrupts that take time from whoever runs on their CPU, and the scheduler's programs that time them.
 
-use anyhow::Result;
-
 use crate::events::Event;
-use crate::native::Native;
+use crate::native::{Handler, Handlers};
 use crate::state::{Context, Kernel};
 
 /// Of a device, on the CPU where they go.
@@ -15,25 +13,6 @@ pub struct Interrupts {
     pub period_ns: u64,
     /// How long the handler takes.
     pub lasts_ns: u64,
-}
-
-type Handler = unsafe extern "C" fn() -> i32;
-
-/// Programs at `irq_handler_entry` and `irq_handler_exit`.
-#[derive(Debug, Clone, Copy)]
-pub struct Handlers {
-    pub entry: Handler,
-    pub exit: Handler,
-}
-
-impl Handlers {
-    /// Those of scx_gpuaware.
-    pub fn of(native: &Native) -> Result<Self> {
-        Ok(Self {
-            entry: native.symbol("time_irq_entry")?,
-            exit: native.symbol("time_irq_exit")?,
-        })
-    }
 }
 
 impl Kernel {

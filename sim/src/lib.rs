@@ -8,7 +8,6 @@ pub mod affinity;
 pub mod audit;
 pub mod cgroups;
 pub mod compare;
-pub mod compile;
 pub mod costs;
 pub mod dsq;
 pub mod events;

@@ -30,7 +30,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// `cpus` in `llcs` caches of the same size on `nodes`, `threads` a core, and `gpus` that are spread over the nodes.
+    /// `cpus` in `llcs` caches of the same size on `nodes`, `threads` a core, and `gpus` spread over the nodes.
     /// The threads of a core have numbers that are half the machine apart, as on most x86 servers.
     pub fn generate([cpus, llcs, nodes, threads]: [usize; 4], gpus: usize) -> Result<Self> {
         ensure!(

@@ -11,10 +11,9 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use gpuaware_sim::compare;
-use gpuaware_sim::compile;
 use gpuaware_sim::costs::{self, Load, Names};
 use gpuaware_sim::machine::Machine;
-use gpuaware_sim::native::{METERED, Scheduler};
+use gpuaware_sim::native::{self, METERED, Scheduler};
 use gpuaware_sim::report;
 use gpuaware_sim::scenario::{Scenario, Workload};
 use gpuaware_sim::simulation::{Outcome, Simulation};
@@ -34,7 +33,7 @@ impl Cli {
     /// scx_gpuaware's object.
     fn gpuaware(&self) -> Result<Cow<'static, [u8]>> {
         Ok(match &self.bpf {
-            Some(bpf) => compile::gpuaware(bpf, false)?.into(),
+            Some(bpf) => native::compile_gpuaware(bpf, false)?.into(),
             None => Scheduler::Gpuaware.object().into(),
         })
     }
@@ -42,7 +41,7 @@ impl Cli {
     /// The same, whose basic blocks are counted.
     fn metered(&self) -> Result<Cow<'static, [u8]>> {
         Ok(match &self.bpf {
-            Some(bpf) => compile::gpuaware(bpf, true)?.into(),
+            Some(bpf) => native::compile_gpuaware(bpf, true)?.into(),
             None => METERED.into(),
         })
     }

@@ -10,8 +10,6 @@ use anyhow::{Result, ensure};
 use crate::abi::TaskStruct;
 use crate::dsq::TaskId;
 use crate::native::Native;
-use crate::scenario::TaskSpec;
-use crate::setup::Class;
 
 /// Whom a callback is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,15 +31,6 @@ impl Group {
             Self::Background => "background",
             Self::Kthread => "kthread",
             Self::Cpu => "CPU",
-        }
-    }
-
-    fn of(spec: &TaskSpec) -> Self {
-        match spec.class {
-            _ if spec.is_kthread => Self::Kthread,
-            Some(Class::Launch) => Self::Launch,
-            Some(Class::Handoff) => Self::Handoff,
-            _ => Self::Background,
         }
     }
 }
@@ -146,8 +135,8 @@ const GROUPS: [Group; 5] = [
 const MAX_BLOCKS: usize = 8192;
 
 impl Meter {
-    /// `None`: of this scheduler nothing is counted.
-    pub fn of(native: &Native, tasks: &[TaskSpec], nr_cpus: usize) -> Result<Option<Box<Self>>> {
+    /// For tasks of these groups. `None`: of this scheduler nothing is counted.
+    pub fn of(native: &Native, groups: Vec<Group>, nr_cpus: usize) -> Result<Option<Box<Self>>> {
         let Ok(blocks) = native.symbol::<*const Cell<u64>>("sim_blocks") else {
             return Ok(None);
         };
@@ -164,7 +153,7 @@ impl Meter {
         Ok(Some(Box::new(Self {
             blocks,
             group: native.symbol("sim_group")?,
-            groups: tasks.iter().map(Group::of).collect(),
+            groups,
             pending: (0..nr_cpus).map(|_| Pending::default()).collect(),
             began: 0,
             subject: None,

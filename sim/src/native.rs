@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A natively compiled scheduler, loaded: each has its own copy of every variable. Finds its symbols, compares its
-//! layouts with ours, and gives it the simulator's functions.
+//! layouts with ours, and gives it the simulator's functions. Compiles scx_gpuaware from another folder than the one
+//! that this program was built with, so that a change is tried without building anything else.
 
 use std::ffi::{CStr, c_void};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -43,6 +46,71 @@ impl Scheduler {
                 include_bytes!(concat!(env!("OUT_DIR"), "/eevdf.so"))
             }
         }
+    }
+}
+
+/// As in build.rs.
+const METERED_FLAGS: [&str; 2] = [
+    "-fsanitize-coverage=bb,no-prune,trace-pc-guard",
+    "shim/meter.c",
+];
+
+/// The shared object of `source`, a path below `sim/`, with scx_gpuaware as it is in `bpf`.
+pub fn compile(source: &str, bpf: &Path, metered: bool) -> Result<Vec<u8>> {
+    let bpf = bpf
+        .canonicalize()
+        .with_context(|| bpf.display().to_string())?;
+    ensure!(
+        bpf.join("gpuaware.bpf.c").is_file(),
+        "{}: expected a folder with gpuaware.bpf.c, as bpf/ of a checkout",
+        bpf.display()
+    );
+    let folder = tempfile::tempdir().context("making a folder for the object")?;
+    let object = folder.path().join("scheduler.so");
+    let mut command = Command::new(env!("SIM_CLANG"));
+    command.args(env!("SIM_CFLAGS").split(' ')).arg("-Ishim");
+    command.arg("-I").arg(&bpf).arg("-o").arg(&object);
+    command.args([source, "shim/runtime.c"]);
+    if metered {
+        command.args(METERED_FLAGS);
+    }
+    let status = command
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .context(concat!(
+            env!("SIM_CLANG"),
+            ": set BPF_CLANG or run make setup"
+        ))?;
+    ensure!(
+        status.success(),
+        "{source} with {}: {status}",
+        bpf.display()
+    );
+    std::fs::read(&object).with_context(|| object.display().to_string())
+}
+
+/// scx_gpuaware as it is in `bpf`.
+pub fn compile_gpuaware(bpf: &Path, metered: bool) -> Result<Vec<u8>> {
+    compile("schedulers/gpuaware.bpf.c", bpf, metered)
+}
+
+/// A program that looks at none of its arguments.
+pub type Handler = unsafe extern "C" fn() -> i32;
+
+/// Programs at `irq_handler_entry` and `irq_handler_exit`.
+#[derive(Debug, Clone, Copy)]
+pub struct Handlers {
+    pub entry: Handler,
+    pub exit: Handler,
+}
+
+impl Handlers {
+    /// Those of scx_gpuaware.
+    pub fn of(native: &Native) -> Result<Self> {
+        Ok(Self {
+            entry: native.symbol("time_irq_entry")?,
+            exit: native.symbol("time_irq_exit")?,
+        })
     }
 }
 

@@ -8,6 +8,7 @@ use crate::above::Above;
 use crate::cgroups::CgroupSpec;
 use crate::interrupts::Interrupts;
 use crate::machine::Machine;
+use crate::meter::Group;
 use crate::native::Scheduler;
 use crate::program::{Program, Sync};
 use crate::setup::{Class, Policy};
@@ -49,6 +50,16 @@ impl TaskSpec {
             gpu: None,
             start_ns: 0,
             changes: Vec::new(),
+        }
+    }
+
+    /// Whom its callbacks are counted for.
+    pub fn group(&self) -> Group {
+        match self.class {
+            _ if self.is_kthread => Group::Kthread,
+            Some(Class::Launch) => Group::Launch,
+            Some(Class::Handoff) => Group::Handoff,
+            _ => Group::Background,
         }
     }
 }

@@ -9,10 +9,9 @@ use crate::abi::{PF_KTHREAD, WAKE_SYNC};
 use crate::audit::{self, Promises, Watch};
 use crate::cgroups::Cgroups;
 use crate::events::Event;
-use crate::interrupts::Handlers;
 use crate::kfuncs;
 use crate::meter::{Counts, Meter};
-use crate::native::{Native, Scheduler};
+use crate::native::{Handlers, Native, Scheduler};
 use crate::program::{Op, Progress};
 use crate::scenario::{FIRST_PID, Scenario, TaskSpec};
 use crate::setup::{self, Class, STATS};
@@ -119,7 +118,7 @@ impl Simulation {
         }
         simulation.kernel.meter = Meter::of(
             &simulation.native,
-            &scenario.tasks,
+            scenario.tasks.iter().map(TaskSpec::group).collect(),
             scenario.machine.nr_cpus(),
         )?;
         Ok(simulation)

@@ -12,11 +12,10 @@ use crate::abi::{CpuMask, Css, CssSet, Env, Ops, PF_IDLE, TASK_QUEUED, TaskStruc
 use crate::dsq::{Dsqs, Key, TaskId};
 use crate::events::{Event, Events};
 use crate::idle::IdleMasks;
-use crate::interrupts::Handlers;
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::meter::Meter;
-use crate::native::Native;
+use crate::native::{Handlers, Native};
 
 /// What things cost and how often the tick comes. Fixed figures, not measured ones: docs/simulator.md.
 #[derive(Debug, Clone, PartialEq, Eq)]

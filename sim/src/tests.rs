@@ -6,10 +6,9 @@ use std::path::Path;
 
 use crate::above::Above;
 use crate::cgroups::CgroupSpec;
-use crate::compile::{compile, gpuaware};
 use crate::interrupts::Interrupts;
 use crate::machine::Machine;
-use crate::native::{Native, Scheduler};
+use crate::native::{Native, Scheduler, compile, compile_gpuaware};
 use crate::program::{Program, Sync};
 use crate::scenario::{Scenario, TaskSpec, Workload};
 use crate::setup::Class;
@@ -398,8 +397,8 @@ fn a_scheduler_that_lets_the_light_starve_is_found() {
 
 #[test]
 fn a_folder_without_the_scheduler_is_refused() {
-    assert!(gpuaware(Path::new("/nowhere"), false).is_err());
-    assert!(gpuaware(&std::env::temp_dir(), false).is_err());
+    assert!(compile_gpuaware(Path::new("/nowhere"), false).is_err());
+    assert!(compile_gpuaware(&std::env::temp_dir(), false).is_err());
 }
 
 #[test]
