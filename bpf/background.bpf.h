@@ -378,7 +378,7 @@ static __always_inline bool others_have_work(u32 own, u64 now)
 /* Other LLCs have work and @own has none: capacity before locality. Boosted tasks come first. */
 static __always_inline bool dispatch_from_others(u32 own, u64 now)
 {
-	s32 llc = -1;
+	s32 llc = -1, throttled = -1;
 	u32 i;
 
 	bpf_for (i, 0, nr_llcs) {
@@ -388,19 +388,24 @@ static __always_inline bool dispatch_from_others(u32 own, u64 now)
 		llcx = llc < 0 ? NULL : llc_ctx(llc);
 		if (!llcx)
 			break;
-		if (boosted_wait(llc, llcx, now) && dispatch_boosted(llc, llcx, now))
+		if (!boosted_wait(llc, llcx, now))
+			continue;
+		if (dispatch_boosted(llc, llcx, now))
 			return true;
+		if (dsq_waiting(throttled_dsq(llc)))
+			throttled = llc;
 	}
 	llc = -1;
 	bpf_for (i, 0, nr_llcs) {
 		llc = next_queued(llc, own);
 		if (llc < 0)
-			return false;
+			break;
 		if (dsq_waiting(background_dsq(llc)) &&
 		    scx_bpf_dsq_move_to_local(background_dsq(llc), 0))
 			return true;
 	}
-	return false;
+	/* Nobody else wants the CPU, whatever the guard says. */
+	return throttled >= 0 && scx_bpf_dsq_move_to_local(throttled_dsq(throttled), 0);
 }
 
 #endif /* __GPUAWARE_BACKGROUND_BPF_H */

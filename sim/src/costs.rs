@@ -309,8 +309,9 @@ mod tests {
         assert_eq!(growth(&[0.0, 0.5]), 1.0);
     }
 
-    /// Callbacks whose cost is known to grow with the machine: docs/simulator.md.
+    /// Callbacks whose cost is known to grow with the machine: docs/simulator.md. No more than so much.
     const KNOWN: [&str; 4] = ["dispatch", "update_idle", "select_cpu", "enqueue"];
+    const KNOWN_GROWS: f64 = 1.9;
 
     /// Blocks a call, if there were enough to tell.
     fn per_call(measured: &Measured, callback: (Group, &'static str)) -> Option<f64> {
@@ -330,7 +331,8 @@ mod tests {
                 };
                 seen += 1;
                 let is_known = KNOWN.contains(&callback.1);
-                let holds = is_known || growth(&[small, large]) <= GROWS;
+                let most = if is_known { KNOWN_GROWS } else { GROWS };
+                let holds = growth(&[small, large]) <= most;
                 assert!(holds, "{load:?} {callback:?}: {small} to {large}");
             }
         }

@@ -414,3 +414,21 @@ fn a_hold_that_nobody_ends_is_found() {
     let failure = simulation.run().unwrap().failure.unwrap();
     assert!(failure.text.contains("CPU 1 is idle while"), "{failure}");
 }
+
+#[test]
+fn who_is_throttled_runs_on_an_idle_cpu_of_another_cache() {
+    let launcher = TaskSpec {
+        class: Some(Class::Launch),
+        ..task("launcher", Program::Loop)
+    };
+    let pinned = TaskSpec {
+        cpus: Some(vec![0]),
+        ..task("loop", Program::Loop)
+    };
+    let mut scenario = of("2x2", Scheduler::Gpuaware, 1000, vec![launcher, pinned]);
+    scenario.policy.preferred = vec![0];
+    scenario.policy.max_share = 0.2;
+    let outcome = held(&scenario);
+    let ran_ns = outcome.tasks[0].cpu_ns;
+    assert!(ran_ns > 900_000_000, "{ran_ns}");
+}
