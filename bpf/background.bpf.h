@@ -150,8 +150,8 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 	if (llcx) {
 		note_queued(llc, llcx, now);
 		if (!dsq_waiting(dsq))
-			llcx->background_due_ns = start_waiting(
-				llcx->background_due_ns, nr_cpus_of(llc), enq_flags, now);
+			llcx->background_due_ns = start_waiting(llcx->background_due_ns,
+								nr_cpus_of(llc), enq_flags, now);
 	}
 	vtime = enter_clock(p, tctx, dsq);
 	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns, vtime, enq_flags);

@@ -76,7 +76,8 @@ __noinline u64 dsq_head_vtime(u64 dsq)
  */
 static u64 queued_llcs[GPUAWARE_MAX_LLCS / 64];
 
-/* For how long an LLC is asked after somebody was queued there or seen there: an insertion is over. */
+/* For how long an LLC is asked after somebody was queued there or seen there: an insertion is over.
+ */
 #define QUEUED_LOOK_NS 10000000ULL
 
 static __always_inline u64 *queued_word(u32 llc)

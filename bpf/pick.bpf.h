@@ -148,7 +148,8 @@ enum against {
  * its number, and what speaks against it << 16; -1: none. CPUs where a launcher is expected back
  * are left out if @not_home. A global function: see search_overdue().
  */
-__noinline s32 best_preferred(struct task_struct *p __arg_trusted, u32 class, bool not_home, u64 now)
+__noinline s32 best_preferred(struct task_struct *p __arg_trusted, u32 class, bool not_home,
+			      u64 now)
 {
 	const struct cpumask *allowed = p->cpus_ptr, *idle = scx_bpf_get_idle_cpumask();
 	/* Less cannot be hoped for. */

@@ -367,7 +367,8 @@ void BPF_STRUCT_OPS(eevdf_dispatch, s32 cpu, struct task_struct *prev)
 	if (on_queue) {
 		update_curr(rq, prev, now);
 		if (time_after_eq(now, rq->next_balance)) {
-			/* Domains of busy CPUs are looked at the more seldom the larger they are. */
+			/* Domains of busy CPUs are looked at the more seldom the larger they are.
+			 */
 			rq->next_balance = now + BUSY_FACTOR * 1000000ULL * llc_sizes[cpu_llc[cpu]];
 			balance(cpu, false, now);
 		}

@@ -18,8 +18,8 @@ u32 sim_nr_blocks;
 u64 sim_hits[MAX_GROUPS][MAX_BLOCKS];
 u64 sim_places[MAX_BLOCKS]; /* addresses within the object */
 
-__attribute__((visibility("hidden"))) UNCOUNTED void
-__sanitizer_cov_trace_pc_guard_init(u32 *start, u32 *stop)
+__attribute__((visibility("hidden"))) UNCOUNTED void __sanitizer_cov_trace_pc_guard_init(u32 *start,
+											 u32 *stop)
 {
 	if (start == stop || *start)
 		return;
