@@ -9,10 +9,24 @@ use super::table::Table;
 use crate::stats::Estimate;
 use crate::study::{PartTimes, Parts, StageTimes};
 
+fn rows_of<'a>(report: &'a Report, workload: &str) -> Vec<&'a Parts> {
+    let rows = report.summary.pipelines.iter();
+    rows.filter(|row| row.workload == workload).collect()
+}
+
+fn of_rows(report: &Report, rows: &[&Parts], columns: Vec<Column<Parts>>, detail: Detail) -> Table {
+    by_arm(
+        report,
+        rows,
+        |row| (row.neighbour, row.arm.as_str(), row.arm.clone()),
+        columns,
+        detail,
+    )
+}
+
 /// `None`: it is no pipeline.
 pub fn table(report: &Report, workload: &str, detail: Detail) -> Option<Table> {
-    let rows = report.summary.pipelines.iter();
-    let rows: Vec<&Parts> = rows.filter(|row| row.workload == workload).collect();
+    let rows = rows_of(report, workload);
     let first = *rows.first()?;
     let mut columns = Vec::new();
     for (place, hand_over) in first.hand_overs.iter().enumerate() {
@@ -46,20 +60,13 @@ pub fn table(report: &Report, workload: &str, detail: Detail) -> Option<Table> {
     columns.push(Column::new("lost", |row: &Parts, _| {
         format!("{} of {}", row.failed + row.unfinished, row.offered)
     }));
-    Some(by_arm(
-        report,
-        &rows,
-        |row| (row.neighbour, row.arm.as_str(), row.arm.clone()),
-        columns,
-        detail,
-    ))
+    Some(of_rows(report, &rows, columns, detail))
 }
 
 /// Batches of each stage, the time of one, and what copying messages takes: where there is room for it. `None`: there is
 /// none, or it is no pipeline.
 pub fn of_stages(report: &Report, workload: &str, detail: Detail) -> Option<Table> {
-    let rows = report.summary.pipelines.iter();
-    let rows: Vec<&Parts> = rows.filter(|row| row.workload == workload).collect();
+    let rows = rows_of(report, workload);
     let first = *rows.first()?;
     if detail == Detail::Terminal || first.stages.is_empty() {
         return None;
@@ -88,13 +95,7 @@ pub fn of_stages(report: &Report, workload: &str, detail: Detail) -> Option<Tabl
             columns.push(Column::full(name, move |row| latency(of(row), true)));
         }
     }
-    Some(by_arm(
-        report,
-        &rows,
-        |row| (row.neighbour, row.arm.as_str(), row.arm.clone()),
-        columns,
-        detail,
-    ))
+    Some(of_rows(report, &rows, columns, detail))
 }
 
 fn above_one(batch: Option<Estimate>) -> bool {
