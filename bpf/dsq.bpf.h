@@ -76,8 +76,7 @@ __noinline u64 dsq_head_vtime(u64 dsq)
  */
 static u64 queued_llcs[GPUAWARE_MAX_LLCS / 64];
 
-/* For how long an LLC is asked after somebody was queued there or seen there: an insertion is over.
- */
+/* So long after somebody was queued or seen in an LLC it is asked: an insertion is over then. */
 #define QUEUED_LOOK_NS 10000000ULL
 
 static __always_inline u64 *queued_word(u32 llc)
@@ -97,7 +96,7 @@ static __always_inline void note_queued(u32 llc, struct llc_ctx *llcx, u64 now)
 	__sync_fetch_and_or(queued_word(llc), 1ULL << llc % 64);
 }
 
-/* Nobody @waits in the queues of @llc: after a while they are not asked for. */
+/* If nobody @waits in the queues of @llc, and nobody was put there lately, it is asked no more. */
 static __always_inline void forget_queued(u32 llc, struct llc_ctx *llcx, bool waits, u64 now)
 {
 	if (waits)

@@ -134,7 +134,7 @@ static __always_inline bool try_cpu(s32 cpu, struct task_struct *p, struct task_
 	return true;
 }
 
-/* What speaks against a preferred CPU: of two, whatever is largest counts. */
+/* What speaks against a preferred CPU. Each outweighs all that stand above it together. */
 enum against {
 	AGAINST_NOTHING = 0,
 	AGAINST_PREEMPTS = 1, /* a task of a lower class */
