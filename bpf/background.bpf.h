@@ -63,11 +63,11 @@ static __always_inline u64 start_waiting(u64 due, u32 nr_cpus, u64 enq_flags, u6
 #define MAKE_WAY_NS 1000000ULL
 
 /*
- * Does the background that runs on a CPU make way for one that woke up and waits in @dsq at @vtime?
- * If that is behind by more than a slice: it needs the CPU for less than it would wait for it. Of
- * two queues, what each had of the CPU is compared.
+ * Does the background that runs on a CPU make way for one that woke up and waits in @dsq, and would
+ * be at @after when it has run for a slice? If it is still behind then: it needs the CPU for less
+ * than it would wait for it. Of two queues, what each had of the CPU is compared.
  */
-static __always_inline bool makes_way(struct cpu_ctx *cctx, u64 dsq, u64 vtime, u64 now)
+static __always_inline bool makes_way(struct cpu_ctx *cctx, u64 dsq, u64 after, u64 now)
 {
 	u64 slice = tunables.background_slice_ns;
 
@@ -75,18 +75,18 @@ static __always_inline bool makes_way(struct cpu_ctx *cctx, u64 dsq, u64 vtime, 
 	    time_before(now, cctx->made_way_ns + MAKE_WAY_NS))
 		return false;
 	if (cctx->runs_dsq == dsq)
-		return is_behind(cctx, vtime);
+		return time_before(after, cctx->runs_vtime);
 	if (dsq >= DSQ_PINNED)
 		return time_before(cctx->pinned_share_ns + slice, cctx->shared_share_ns);
 	return cctx->runs_dsq >= DSQ_PINNED &&
 	       time_before(cctx->shared_share_ns + slice, cctx->pinned_share_ns);
 }
 
-static __always_inline bool try_take(s32 cpu, u64 dsq, u64 vtime, u64 now)
+static __always_inline bool try_take(s32 cpu, u64 dsq, u64 after, u64 now)
 {
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
 
-	if (!cctx || !makes_way(cctx, dsq, vtime, now))
+	if (!cctx || !makes_way(cctx, dsq, after, now))
 		return false;
 	cctx->made_way_ns = now;
 	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
@@ -94,25 +94,37 @@ static __always_inline bool try_take(s32 cpu, u64 dsq, u64 vtime, u64 now)
 }
 
 /*
- * @p woke up, and waits in the shared queue @dsq at @vtime: for a CPU that has become idle since
- * select_cpu() looked, or for one whose background makes way. A global function: see
- * search_overdue().
+ * The next CPU by number, and the first after the last. A global function, or the verifier would
+ * follow each number by itself, and stumbles over that on 6.18 ("backtracking call").
  */
-__noinline int find_cpu(struct task_struct *p __arg_trusted, u64 dsq, u64 vtime, u64 now)
+__noinline s32 cpu_after(s32 cpu)
+{
+	return cpu + 1 < nr_cpu_ids ? cpu + 1 : 0;
+}
+
+/*
+ * @p woke up, and waits in the shared queue @dsq, where it would be at @after when it has run for a
+ * slice: for a CPU that has become idle since select_cpu() looked, or one whose background makes
+ * way. If its waker is about to sleep, that CPU is free soon, and what the two do goes on without a
+ * switch more. A global function: see search_overdue().
+ */
+__noinline int find_cpu(struct task_struct *p __arg_trusted, u64 dsq, u64 after, u64 now)
 {
 	s32 cpu = scx_bpf_task_cpu(p), idle = pick_background_cpu(p, cpu);
+	struct task_ctx *tctx = task_ctx(p);
 	u32 llc = llc_of(cpu), i;
 
 	if (idle >= 0) {
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 		return 0;
 	}
+	if (!tctx || tctx->waker_sleeps)
+		return 0;
 	bpf_for (i, 0, CPUS_ASKED) {
 		if (llc_of(cpu) == llc && bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
-		    try_take(cpu, dsq, vtime, now))
+		    try_take(cpu, dsq, after, now))
 			break;
-		if (++cpu >= nr_cpu_ids)
-			cpu = 0;
+		cpu = cpu_after(cpu);
 	}
 	return 0;
 }
@@ -129,7 +141,7 @@ static __always_inline void enqueue_at_cpu(struct task_struct *p, struct task_ct
 	if (cctx && !dsq_waiting(dsq))
 		cctx->pinned_due_ns = start_waiting(cctx->pinned_due_ns, 1, enq_flags, now);
 	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns, vtime, enq_flags);
-	if (!(enq_flags & SCX_ENQ_WAKEUP) || !try_take(cpu, dsq, vtime, now))
+	if (!(enq_flags & SCX_ENQ_WAKEUP) || !try_take(cpu, dsq, vtime_after(tctx, vtime), now))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
@@ -157,7 +169,7 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns, vtime, enq_flags);
 	watch_holds(now);
 	if (enq_flags & SCX_ENQ_WAKEUP)
-		find_cpu(p, dsq, vtime, now);
+		find_cpu(p, dsq, vtime_after(tctx, vtime), now);
 	else
 		kick_idle_for_background();
 }
@@ -179,7 +191,8 @@ static __always_inline void charge_background(struct task_struct *p, struct task
 
 	tctx->burst_ns += ran_ns;
 	count_run(GPUAWARE_CLASS_BACKGROUND, is_preferred(cpu), ran_ns);
-	charge_vtime(p, ran_ns * SHARE_OF_NICE_0 / share_of(p, tctx, now));
+	renew_share(p, tctx, now);
+	charge_vtime(p, vtime_for(tctx, ran_ns));
 	if (pinned) {
 		cctx->pinned_share_ns += ran_ns / nr;
 		charge_pinned(cctx, ran_ns, now);
@@ -353,8 +366,8 @@ __noinline bool pull_from_crowded(s32 cpu, u64 now)
 	return crowded;
 }
 
-/* Does another LLC have work for an idle CPU of @own? */
-static __always_inline bool others_have_work(u32 own, u64 now)
+/* Does another LLC have work for an idle CPU of @own? A global function: see search_overdue(). */
+__noinline bool others_have_work(u32 own, u64 now)
 {
 	s32 llc = -1;
 	u32 i;
@@ -375,8 +388,11 @@ static __always_inline bool others_have_work(u32 own, u64 now)
 	return false;
 }
 
-/* Other LLCs have work and @own has none: capacity before locality. Boosted tasks come first. */
-static __always_inline bool dispatch_from_others(u32 own, u64 now)
+/*
+ * Other LLCs have work and @own has none: capacity before locality. Boosted tasks come first. A
+ * global function: see search_overdue().
+ */
+__noinline bool dispatch_from_others(u32 own, u64 now)
 {
 	s32 llc = -1, throttled = -1;
 	u32 i;

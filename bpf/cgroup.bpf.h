@@ -17,9 +17,6 @@
 #include "clock.bpf.h"
 #include "pick.bpf.h"
 
-/* A weight of 1, in shares. In whole weights, 45.5 and 4.5 would become 11 to 1. */
-#define SHARE_OF_WEIGHT_1 1024ULL
-#define SHARE_OF_NICE_0	  (100 * SHARE_OF_WEIGHT_1)
 /* How long a task's share is good for: others come and go, and nobody can tell a millisecond. */
 #define SHARE_VALID_NS 2000000ULL
 /*
@@ -173,15 +170,18 @@ static __always_inline void count_runnable(struct task_struct *p, struct task_ct
 	count_in(cpu_cgroup_id(p, tctx), tctx->counted_weight);
 }
 
-/* @p's share in competition with everybody: its weight times the shares of the cgroups above it. */
-static __always_inline u64 share_of(struct task_struct *p, struct task_ctx *tctx, u64 now)
+/*
+ * Notes @p's share in competition with everybody: its weight times the shares of the cgroups above
+ * it.
+ */
+static __always_inline void renew_share(struct task_struct *p, struct task_ctx *tctx, u64 now)
 {
 	u64 id = tctx->cpu_cgroup, share = p->scx.weight * SHARE_OF_WEIGHT_1;
 	s64 weight = p->scx.weight;
 	u32 level;
 
 	if (time_before(now, tctx->share_until_ns))
-		return tctx->share;
+		return;
 	bpf_for (level, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
 		struct cgroup_ctx *cgc = cgroup_ctx(id);
 		s64 runnable;
@@ -196,7 +196,6 @@ static __always_inline u64 share_of(struct task_struct *p, struct task_ctx *tctx
 	}
 	tctx->share = share ?: 1;
 	tctx->share_until_ns = now + SHARE_VALID_NS;
-	return tctx->share;
 }
 
 /* Starts @cgc's next period if it is time. */

@@ -43,6 +43,18 @@ struct {
 	__type(value, struct task_mark);
 } task_marks SEC(".maps");
 
+/*
+ * The NUMA node of the GPUs that a process has open, as the kernel numbers it, plus one; 0: it is
+ * not known, or they are several. Of the leader of its threads, since one of these was seen
+ * launching first.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, u32);
+} gpu_nodes SEC(".maps");
+
 /* By cgroup id, for the roots of tagged subtrees. User space matches the globs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -66,6 +78,14 @@ struct {
 	__type(key, u32);
 	__type(value, u64);
 } class_generation SEC(".maps");
+
+/* See gpu_nodes. */
+static __always_inline u32 gpu_node(struct task_struct *p)
+{
+	u32 *node = bpf_task_storage_get(&gpu_nodes, p->group_leader, NULL, 0);
+
+	return node ? *node : 0;
+}
 
 /*
  * What a task's class was derived from. Marks have an epoch each: nobody is judged anew for what

@@ -10,14 +10,24 @@
 
 #include "dsq.bpf.h"
 
+/* A weight of 1, in shares. In whole weights, 45.5 and 4.5 would become 11 to 1. */
+#define SHARE_OF_WEIGHT_1 1024ULL
+#define SHARE_OF_NICE_0	  (100 * SHARE_OF_WEIGHT_1)
+
 /*
- * How far behind the clock one may be, in slices. One that never sleeps has all that it can use by
- * then. One that sleeps keeps that much of what it did not use: who serves in bursts, and uses less
- * than its share on the whole, has what a burst takes.
+ * How far behind the clock one may be, in slices that it runs. Those that never sleep are up to one
+ * behind: who wakes up is before these. With more, threads that wake each other up (hackbench)
+ * would all be far behind, and take turns after each message.
  */
-#define MAX_LAG_SLICES 64
+#define MAX_LAG_SLICES 2
 /* How far behind the clock one that was overdue goes on from: it gets so much more than others. */
 #define OVERDUE_LAG_SLICES 2
+
+/* What @tctx's task is charged for running for @ns, by its share as renew_share() noted it last. */
+static __always_inline u64 vtime_for(const struct task_ctx *tctx, u64 ns)
+{
+	return ns * SHARE_OF_NICE_0 / (tctx->share ?: SHARE_OF_NICE_0);
+}
 
 /*
  * The clock of a background queue: the vtime of the last task that it started. Each queue has its
@@ -54,7 +64,7 @@ static __always_inline u64 queue_clock(u64 dsq)
 static __always_inline u64 vtime_on(const struct task_struct *p, const struct task_ctx *tctx,
 				    u64 dsq)
 {
-	u64 clock = queue_clock(dsq), slice = tunables.background_slice_ns;
+	u64 clock = queue_clock(dsq), slice = vtime_for(tctx, tunables.background_slice_ns);
 	u64 earliest = clock - MAX_LAG_SLICES * slice, vtime = p->scx.dsq_vtime;
 
 	/*
@@ -111,10 +121,10 @@ static __always_inline void charge_vtime(struct task_struct *p, u64 vtime)
 	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime + vtime);
 }
 
-/* Is @vtime more than a slice behind what @cctx's CPU runs, on the same clock? */
-static __always_inline bool is_behind(const struct cpu_ctx *cctx, u64 vtime)
+/* Where @tctx's task, which is at @vtime, would be after a slice. */
+static __always_inline u64 vtime_after(const struct task_ctx *tctx, u64 vtime)
 {
-	return time_before(vtime + tunables.background_slice_ns, cctx->runs_vtime);
+	return vtime + vtime_for(tctx, tunables.background_slice_ns);
 }
 
 #endif /* __GPUAWARE_CLOCK_BPF_H */

@@ -86,8 +86,11 @@ s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	struct pick pick;
 	s32 cpu;
 
+	if (!tctx)
+		return prev_cpu;
+	tctx->waker_sleeps = wake_flags & SCX_WAKE_SYNC;
 	/* enqueue() puts off those whose cgroup has had its share. */
-	if (!tctx || capped_until(tctx, now))
+	if (capped_until(tctx, now))
 		return prev_cpu;
 	if (is_boosted(decide_class(p, tctx, now))) {
 		drop_claim(p, tctx);
@@ -163,8 +166,9 @@ static __always_inline void enqueue_throttled(struct task_struct *p, struct task
 }
 
 /*
- * The kernel's own work on a CPU goes before background and is short: RCU, softirqs, workqueues. A
- * launcher has until the next tick to go to sleep by itself.
+ * The kernel's own work on a CPU is next and is short: RCU, softirqs, workqueues. Whoever runs has
+ * until the next tick to go to sleep by itself: senders would else be torn apart by the softirqs
+ * that they cause.
  */
 static __always_inline void enqueue_percpu_kthread(struct task_struct *p, u64 enq_flags)
 {
@@ -172,8 +176,6 @@ static __always_inline void enqueue_percpu_kthread(struct task_struct *p, u64 en
 
 	if (cctx)
 		cctx->kthread_waiting = true;
-	if (!cctx || cctx->occupant != OCCUPANT_LAUNCH)
-		enq_flags |= SCX_ENQ_PREEMPT;
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, tunables.lent_slice_ns, enq_flags);
 }
 
@@ -256,7 +258,7 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		tctx = task_ctx(prev);
 	/* enqueue() finds it that other CPU. */
-	if (tctx && tctx->run_as == GPUAWARE_CLASS_LAUNCH && is_misplaced(prev, cpu, now))
+	if (tctx && tctx->run_as == GPUAWARE_CLASS_LAUNCH && is_misplaced(prev, tctx, cpu, now))
 		tctx = NULL;
 	sweep_overdue(cpu, cctx, now);
 	boosted = boosted_wait(llc, llcx, now);
@@ -354,6 +356,7 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 		if (tctx->run_as == GPUAWARE_CLASS_LAUNCH) {
 			cctx->occupant = OCCUPANT_LAUNCH;
 			end_hold(cpu, cctx, now);
+			hold_core(cpu, now + HOLD_CORE_NS, true, now);
 		}
 		return;
 	}
@@ -397,11 +400,12 @@ void BPF_STRUCT_OPS(gpuaware_tick, struct task_struct *p)
 		end_overdue_holds(now);
 	if (!tctx || !cctx || is_percpu_kthread(p))
 		return;
+	if (tctx->run_as == GPUAWARE_CLASS_LAUNCH)
+		hold_core(cpu, now + HOLD_CORE_NS, true, now);
 	/* One that was marked while it runs and never sleeps. */
 	count_demand(tctx);
 	charge_run(tctx, cpu, now);
-	if (capped_until(tctx, now) ||
-	    (tctx->run_as == GPUAWARE_CLASS_LAUNCH && cctx->kthread_waiting) ||
+	if (cctx->kthread_waiting || capped_until(tctx, now) ||
 	    (is_boosted(tctx->run_as) && guard_stops(tctx, cpu, now)))
 		scx_bpf_task_set_slice(p, 0);
 }

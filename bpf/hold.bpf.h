@@ -85,27 +85,46 @@ static __always_inline bool hold_is_affordable(u64 now)
 	return false;
 }
 
+/* The budget pays for what @cctx's hold has wasted so far. */
+static __always_inline void pay_hold(struct cpu_ctx *cctx, u64 now)
+{
+	u64 declined = cctx->declined_since_ns, wasted = declined ? time_delta(now, declined) : 0;
+
+	stat_add(GPUAWARE_STAT_HOLD_NS, time_delta(now, cctx->hold_start_ns));
+	cctx->hold_start_ns = now;
+	if (!wasted)
+		return;
+	cctx->declined_since_ns = now;
+	stat_add(GPUAWARE_STAT_HOLD_WASTE_NS, wasted);
+	__sync_fetch_and_sub(&hold_savings_ns, wasted);
+}
+
 /* Nothing is declined after @hold_until_ns: a hold that is ended late costs no more than that. */
 static __always_inline void end_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 {
-	u64 until = cctx->hold_until_ns, declined = cctx->declined_since_ns, end, wasted;
+	u64 until = cctx->hold_until_ns;
 
 	/* The launcher's CPU and one that finds the hold overdue may get here at once. */
 	if (!until || __sync_val_compare_and_swap(&cctx->hold_until_ns, until, 0) != until)
 		return;
-	end = time_before(now, until) ? now : until;
-	stat_add(GPUAWARE_STAT_HOLD_NS, time_delta(end, cctx->hold_start_ns));
-	wasted = declined ? time_delta(end, declined) : 0;
-	if (wasted) {
-		stat_add(GPUAWARE_STAT_HOLD_WASTE_NS, wasted);
-		__sync_fetch_and_sub(&hold_savings_ns, wasted);
-	}
+	pay_hold(cctx, time_before(now, until) ? now : until);
 	if (is_preferred(cpu))
 		set_lendable(cpu, true);
 }
 
-/* Ends the holds whose launchers are overdue, and gives their CPUs to whoever waits. */
-static __always_inline void end_overdue_holds(u64 now)
+/* Background that waits takes @cpu again, which is held no more. */
+static __always_inline void give_up_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
+{
+	end_hold(cpu, cctx, now);
+	if (dsq_waiting(background_dsq(llc_of(cpu))))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
+/*
+ * Ends the holds whose launchers are overdue, and gives their CPUs to whoever waits. A global
+ * function: see search_overdue().
+ */
+__noinline int end_overdue_holds(u64 now)
 {
 	u64 next = 0;
 	s32 cpu;
@@ -123,13 +142,12 @@ static __always_inline void end_overdue_holds(u64 now)
 				next = until;
 			continue;
 		}
-		end_hold(cpu, cctx, now);
+		give_up_hold(cpu, cctx, now);
 		stat_inc(GPUAWARE_STAT_HOLDS_EXPIRED);
-		if (dsq_waiting(background_dsq(llc_of(cpu))))
-			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	}
 	if (next && (!next_overdue_ns || time_before(next, next_overdue_ns)))
 		next_overdue_ns = next;
+	return 0;
 }
 
 static __always_inline bool holds_are_overdue(u64 now)
@@ -165,6 +183,59 @@ static int hold_watch_fired(void *map, int *key, struct hold_watch *watch)
 	return 0;
 }
 
+/* @cpu is closed to background until @until, if that is affordable. */
+static __always_inline void hold(s32 cpu, struct cpu_ctx *cctx, u64 until, u64 now)
+{
+	if (!is_preferred(cpu) || !hold_is_affordable(now))
+		return;
+	cctx->hold_start_ns = now;
+	cctx->declined_since_ns = 0;
+	cctx->hold_until_ns = until;
+	if (!next_overdue_ns || time_before(until, next_overdue_ns))
+		next_overdue_ns = until;
+	set_lendable(cpu, false);
+	stat_inc(GPUAWARE_STAT_HOLDS);
+}
+
+/* A launcher that runs says so again at each tick. */
+#define HOLD_CORE_NS 10000000ULL
+
+/*
+ * The launcher on @cpu has a core to itself until @until (0: not any longer): background keeps off
+ * its sibling. Who runs there has until the end of its slice, or until the launcher's tick if
+ * @throws_out. A global function: see search_overdue().
+ */
+__noinline int hold_core(s32 cpu, u64 until, bool throws_out, u64 now)
+{
+	s32 sibling = cpu_sibling[cpu_index(cpu)];
+	struct cpu_ctx *cctx;
+
+	if (sibling < 0 || !tunables.whole_core)
+		return 0;
+	cctx = cpu_ctx(sibling);
+	if (!cctx || cctx->occupant == OCCUPANT_LAUNCH)
+		return 0;
+	if (!until) {
+		if (cctx->hold_until_ns)
+			give_up_hold(sibling, cctx, now);
+		return 0;
+	}
+	if (!cctx->hold_until_ns) {
+		hold(sibling, cctx, until, now);
+	} else {
+		pay_hold(cctx, now);
+		if (!hold_is_affordable(now)) {
+			give_up_hold(sibling, cctx, now);
+			return 0;
+		}
+		cctx->hold_until_ns = until;
+	}
+	if (throws_out && cctx->hold_until_ns && cctx->occupant == OCCUPANT_BACKGROUND &&
+	    !time_before(now, cctx->turn_until_ns))
+		scx_bpf_kick_cpu(sibling, SCX_KICK_PREEMPT);
+	return 0;
+}
+
 /*
  * @tctx's launcher goes to sleep on @cpu. It is expected back after its average sleep, give or take
  * twice the average deviation.
@@ -175,16 +246,9 @@ static __always_inline void start_hold(s32 cpu, struct cpu_ctx *cctx, struct tas
 	u64 sleep = tctx->sleep_avg_ns;
 	u64 length = sleep + 2 * tctx->sleep_dev_ns + HOLD_PATIENCE_NS;
 
-	if (!sleep || length > tunables.hold_cap_ns || !is_preferred(cpu) ||
-	    !hold_is_affordable(now))
-		return;
-	cctx->hold_start_ns = now;
-	cctx->declined_since_ns = 0;
-	cctx->hold_until_ns = now + length;
-	if (!next_overdue_ns || time_before(cctx->hold_until_ns, next_overdue_ns))
-		next_overdue_ns = cctx->hold_until_ns;
-	set_lendable(cpu, false);
-	stat_inc(GPUAWARE_STAT_HOLDS);
+	if (sleep && length <= tunables.hold_cap_ns)
+		hold(cpu, cctx, now + length, now);
+	hold_core(cpu, cctx->hold_until_ns, false, now);
 }
 
 static __always_inline void learn_sleep(struct task_ctx *tctx, u64 now)

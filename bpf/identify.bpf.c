@@ -132,7 +132,10 @@ int launch(struct pt_regs *ctx)
 
 	__sync_fetch_and_add(&nr_launch_hits, 1);
 	mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!mark || !observe(p, mark, &mark->launched, GPUAWARE_OBSERVED_LAUNCH, trust_by_device))
+	if (!mark)
+		return 0;
+	note_gpu_node(p, mark);
+	if (!observe(p, mark, &mark->launched, GPUAWARE_OBSERVED_LAUNCH, trust_by_device))
 		return 0;
 	mark->symbol = bpf_get_attach_cookie(ctx);
 	/* Whose word does not count does not keep the probes armed either. */
@@ -191,6 +194,7 @@ int BPF_PROG(process_execed, struct task_struct *p, s32 old_pid, struct linux_bi
 	bool had_class = false;
 
 	bpf_task_storage_delete(&hints, p);
+	bpf_task_storage_delete(&gpu_nodes, p);
 	if (mark) {
 		/* Who was refused had none: nobody looks at all marks anew for him. */
 		had_class = mark->named_rules || mark->observed || mark->hinted_class;
@@ -549,6 +553,7 @@ int list_marks(struct bpf_iter__task *ctx)
 	record.tag_id = verdict.tag_id;
 	record.uid = BPF_CORE_READ(p, cred, uid.val);
 	record.cgroup_id = task_cgroup_id(p);
+	record.gpu_node = gpu_node(p);
 	BPF_CORE_READ_STR_INTO(&record.comm, p, comm);
 	if (mark)
 		record_times(&record, mark);

@@ -125,6 +125,8 @@ struct gpuaware_tunables {
 	u64 guard_budget_ns;  /* of all CPUs in a window; 0: no guard */
 	u32 hold_us_per_s;    /* that holds may waste on all CPUs */
 	u32 lend;	      /* preferred CPUs, to background? */
+	u32 whole_core;	      /* does a launcher have its core to itself? */
+	u32 pad;
 };
 
 /* Argument of the `name_task` program. */
@@ -173,7 +175,7 @@ struct gpuaware_mark_record {
 	u32 uid;
 	u32 launches; /* a probe has met it, whatever its class */
 	u32 rate;     /* wakeups of launchers a second, when it was last over the limit */
-	u32 pad;
+	u32 gpu_node; /* of its process; plus one, 0: not known */
 	u64 tag_id; /* the cgroup that gave it the class */
 	u64 cgroup_id;
 	u64 first_seen_ns;

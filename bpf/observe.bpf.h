@@ -52,6 +52,14 @@ struct {
 	__type(value, u8);
 } trusted_devices SEC(".maps");
 
+/* Those of GPUs, as above, and the NUMA node of each, plus one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, u32);
+} gpu_devices SEC(".maps");
+
 /* @mark says something else of its task now. */
 static __always_inline void class_changed(struct task_mark *mark)
 {
@@ -70,27 +78,69 @@ static __always_inline bool is_trusted(struct task_struct *p)
 /* Drivers open their devices before a server accepts clients: what comes later is not looked at. */
 #define MOST_FILES 1024
 
+/* The number of the character device that file number @i of @table is; 0: none. */
+static __always_inline u32 open_device(struct fdtable *table, u32 i)
+{
+	struct file **files = BPF_CORE_READ(table, fd), *file = NULL;
+
+	bpf_probe_read_kernel(&file, sizeof(file), files + i);
+	if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFCHR)
+		return 0;
+	return BPF_CORE_READ(file, f_inode, i_rdev);
+}
+
 /* Has @p's process one of the devices open that launches are trusted by? */
 static __always_inline bool has_trusted_device(struct task_struct *p)
 {
 	struct fdtable *table = BPF_CORE_READ(p, files, fdt);
-	struct file **files = BPF_CORE_READ(table, fd);
 	u32 nr = BPF_CORE_READ(table, max_fds), i;
 
 	bpf_for (i, 0, MOST_FILES) {
-		struct file *file = NULL;
 		u32 device;
 
 		if (i >= nr)
 			break;
-		bpf_probe_read_kernel(&file, sizeof(file), files + i);
-		if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFCHR)
-			continue;
-		device = BPF_CORE_READ(file, f_inode, i_rdev);
-		if (bpf_map_lookup_elem(&trusted_devices, &device))
+		device = open_device(table, i);
+		if (device && bpf_map_lookup_elem(&trusted_devices, &device))
 			return true;
 	}
 	return false;
+}
+
+/* As gpu_node() says it: where the GPUs are that @p's process has open. */
+static __always_inline u32 find_gpu_node(struct task_struct *p)
+{
+	struct fdtable *table = BPF_CORE_READ(p, files, fdt);
+	u32 nr = BPF_CORE_READ(table, max_fds), found = 0, i;
+
+	bpf_for (i, 0, MOST_FILES) {
+		u32 device, *node;
+
+		if (i >= nr)
+			break;
+		device = open_device(table, i);
+		node = device ? bpf_map_lookup_elem(&gpu_devices, &device) : NULL;
+		if (!node || *node == found)
+			continue;
+		if (found)
+			return 0;
+		found = *node;
+	}
+	return found;
+}
+
+/* @p is about to be seen launching for the first time, or again with nobody who believes it. */
+static __always_inline void note_gpu_node(struct task_struct *p, const struct task_mark *mark)
+{
+	u32 *node;
+
+	/* Files are many. */
+	if ((mark->observed & GPUAWARE_OBSERVED_LAUNCH) || mark->launched.hits % 64)
+		return;
+	node = bpf_task_storage_get(&gpu_nodes, p->group_leader, NULL,
+				    BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (node)
+		*node = find_gpu_node(p);
 }
 
 /*

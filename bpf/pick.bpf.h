@@ -138,20 +138,49 @@ static __always_inline bool try_cpu(s32 cpu, struct task_struct *p, struct task_
 enum against {
 	AGAINST_NOTHING = 0,
 	AGAINST_PREEMPTS = 1, /* a task of a lower class */
-	AGAINST_TROUBLED = 2,
-	AGAINST_SHARED_CORE = 4, /* with a launcher */
-	AGAINST_ALL = 7,
+	AGAINST_FAR = 2,      /* from the GPU of the task */
+	AGAINST_TROUBLED = 4,
+	AGAINST_SHARED_CORE = 8, /* with a launcher */
+	AGAINST_ALL = 15,
 };
+
+/* Is @cpu on another NUMA node than @gpu_node, as gpu_node() says it? */
+static __always_inline bool is_far(s32 cpu, u32 gpu_node)
+{
+	return gpu_node && cpu_node[cpu_index(cpu)] + 1 != gpu_node;
+}
+
+/* What speaks against @cpu but for who runs there. A global function: see search_overdue(). */
+__noinline u32 against_place(s32 cpu, u32 gpu_node, u64 now)
+{
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
+	u32 against = AGAINST_NOTHING;
+
+	if (is_far(cpu, gpu_node))
+		against |= AGAINST_FAR;
+	if (core_is_taken(cpu))
+		against |= AGAINST_SHARED_CORE;
+	if (cctx && is_troubled(cpu, cctx, now))
+		against |= AGAINST_TROUBLED;
+	return against;
+}
+
+/* Is @cpu a preferred one near @gpu_node? A global function: see search_overdue(). */
+__noinline bool is_good_for(s32 cpu, u32 gpu_node)
+{
+	return is_preferred(cpu) && !is_far(cpu, gpu_node);
+}
 
 /*
  * The preferred CPU with the least against it for boosted @p, the first in the list of those:
  * its number, and what speaks against it << 16; -1: none. CPUs where a launcher is expected back
  * are left out if @not_home. A global function: see search_overdue().
  */
-__noinline s32 best_preferred(struct task_struct *p __arg_trusted, u32 class, bool not_home,
-			      u64 now)
+__noinline s32 best_preferred(struct task_struct *p __arg_trusted, bool not_home, u64 now)
 {
 	const struct cpumask *allowed = p->cpus_ptr, *idle = scx_bpf_get_idle_cpumask();
+	struct task_ctx *tctx = task_ctx(p);
+	u32 class = tctx ? tctx->run_as : 0, gpu_node = tctx ? tctx->gpu_node : 0;
 	/* Less cannot be hoped for. */
 	u32 enough = bpf_cpumask_intersects(idle, allowed) ? AGAINST_NOTHING : AGAINST_PREEMPTS;
 	u32 least = AGAINST_ALL + 1, i;
@@ -171,10 +200,7 @@ __noinline s32 best_preferred(struct task_struct *p __arg_trusted, u32 class, bo
 		}
 		if (not_home && is_home(cctx, now))
 			continue;
-		if (core_is_taken(cpu))
-			against |= AGAINST_SHARED_CORE;
-		if (is_troubled(cpu, cctx, now))
-			against |= AGAINST_TROUBLED;
+		against |= against_place(cpu, gpu_node, now);
 		if (against >= least)
 			continue;
 		least = against;
@@ -207,7 +233,7 @@ static __always_inline bool try_preferred(struct task_struct *p, struct task_ctx
 	u32 i;
 
 	bpf_for (i, 0, 3) {
-		s32 best = best_preferred(p, tctx->run_as, false, now);
+		s32 best = best_preferred(p, false, now);
 
 		if (best < 0)
 			return false;
@@ -277,8 +303,8 @@ static __always_inline bool try_any(struct task_struct *p, struct task_ctx *tctx
 
 /*
  * The CPU for launcher @p that last ran on @prev_cpu. In order: its previous CPU if that is
- * preferred (warm cache), the preferred CPU with the least against it, its previous CPU after a
- * kernel thread, any CPU that is idle or runs a lower class.
+ * preferred and near its GPU (warm cache), the preferred CPU with the least against it, its
+ * previous CPU after a kernel thread, any CPU that is idle or runs a lower class.
  */
 static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct task_ctx *tctx,
 						   s32 prev_cpu, u64 now)
@@ -292,7 +318,7 @@ static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct
 			try_after_kthread(prev_cpu, p, tctx, &pick);
 		return pick;
 	}
-	if (is_preferred(prev_cpu) && try_cpu(prev_cpu, p, tctx, good, now, &pick))
+	if (is_good_for(prev_cpu, tctx->gpu_node) && try_cpu(prev_cpu, p, tctx, good, now, &pick))
 		return pick;
 	if (!try_preferred(p, tctx, now, &pick) && !try_after_kthread(prev_cpu, p, tctx, &pick))
 		try_any(p, tctx, now, &pick);
@@ -328,20 +354,22 @@ static __always_inline bool is_idle(s32 cpu)
 
 /*
  * The preferred CPU on a free core that a launcher on @cpu would be better off with, which shares
- * its core or is not preferred itself; -1: none. A global function: see search_overdue().
+ * its core, is not preferred itself or is far from @gpu_node; -1: none. A global function: see
+ * search_overdue().
  */
-__noinline s32 better_launch_cpu(s32 cpu, u64 now)
+__noinline s32 better_launch_cpu(s32 cpu, u32 gpu_node, u64 now)
 {
+	bool good = is_preferred(cpu) && !core_is_taken(cpu);
 	u32 i;
 
-	if (is_preferred(cpu) && !core_is_taken(cpu))
+	if (good && !is_far(cpu, gpu_node))
 		return -1;
 	bpf_for (i, 0, preferred.nr) {
 		s32 other = preferred.cpus[i & (GPUAWARE_MAX_CPUS - 1)];
 		struct cpu_ctx *cctx = cpu_ctx(other);
 
 		if (!cctx || other == cpu || cctx->claimed_by || core_is_taken(other) ||
-		    is_troubled(other, cctx, now))
+		    is_troubled(other, cctx, now) || (good && is_far(other, gpu_node)))
 			continue;
 		if ((is_idle(other) || may_preempt(cctx, GPUAWARE_CLASS_LAUNCH, now)) &&
 		    !is_leaving(other))
@@ -351,9 +379,10 @@ __noinline s32 better_launch_cpu(s32 cpu, u64 now)
 }
 
 /* Launchers that never sleep never wake up: would pick_launch_cpu() find @p another CPU now? */
-static __always_inline bool is_misplaced(struct task_struct *p, s32 cpu, u64 now)
+static __always_inline bool is_misplaced(struct task_struct *p, const struct task_ctx *tctx,
+					 s32 cpu, u64 now)
 {
-	s32 better = is_pinned(p) ? -1 : better_launch_cpu(cpu, now);
+	s32 better = is_pinned(p) ? -1 : better_launch_cpu(cpu, tctx->gpu_node, now);
 
 	return better >= 0 && bpf_cpumask_test_cpu(better, p->cpus_ptr);
 }
@@ -465,9 +494,9 @@ static __always_inline struct pick pick_handoff_cpu(struct task_struct *p, struc
 		try_cpu(prev_cpu, p, tctx, 0, now, &pick);
 		return pick;
 	}
-	if (is_preferred(prev_cpu) && try_cpu(prev_cpu, p, tctx, good, now, &pick))
+	if (is_good_for(prev_cpu, tctx->gpu_node) && try_cpu(prev_cpu, p, tctx, good, now, &pick))
 		return pick;
-	best = best_preferred(p, tctx->run_as, true, now);
+	best = best_preferred(p, true, now);
 	if (try_best(best, AGAINST_NOTHING, p, tctx, now, &pick) ||
 	    try_cpu(prev_cpu, p, tctx, PICK_UNTROUBLED | PICK_NOT_HOME | PICK_IDLE, now, &pick) ||
 	    try_other_idle(p, tctx, prev_cpu, now, &pick) ||

@@ -12,6 +12,7 @@
 const volatile u32 nr_cpu_ids = 1;
 const volatile u32 nr_llcs = 1;
 const volatile u32 cpu_llc[GPUAWARE_MAX_CPUS];
+const volatile u32 cpu_node[GPUAWARE_MAX_CPUS];
 const volatile u32 llc_nr_cpus[GPUAWARE_MAX_LLCS];
 const volatile s32 cpu_sibling[GPUAWARE_MAX_CPUS]; /* -1: none */
 /* Tasks may be taken back from a local queue anywhere: Linux 6.19 and newer. */
@@ -30,6 +31,7 @@ struct gpuaware_tunables tunables __attribute__((aligned(64))) = {
 	.hold_cap_ns = 2000000,
 	.hold_us_per_s = GPUAWARE_HOLD_UNBOUNDED,
 	.lend = 1,
+	.whole_core = 1,
 };
 
 struct task_ctx {
@@ -38,20 +40,22 @@ struct task_ctx {
 	u64 group_id;	    /* of the CPU controller, when it woke up last */
 	u64 cpu_cgroup;	    /* whose weight and limit count for it there; 0: the root's */
 	u32 counted_weight; /* what it counts there for */
-	u64 share;	    /* see share_of() */
+	u64 share;	    /* see renew_share() */
 	u64 share_until_ns; /* until when it is good enough */
 	u64 charged_ns;	    /* up to when its cgroups have been charged for this run */
 	u64 prepaid_ns;	    /* what their limits have been charged for that it has not run yet */
 	u64 guard_window;   /* start of the window that guard_used_ns is of */
 	u64 guard_used_ns;
-	u64 tenant; /* see tenant_of(); of a boosted task */
+	u64 tenant;   /* see tenant_of(); of a boosted task */
+	u32 gpu_node; /* see gpu_node(); likewise */
 	u32 class;
 	u32 demand_class; /* what it counts as in the demand while it is runnable */
 	u32 run_as;	  /* the class that it was last queued as: a boosted one may be throttled */
 	bool is_softirqd;
-	bool is_overdue; /* taken to the head of its queue, has not run yet */
-	bool woken;	 /* runnable since a wakeup, has not run yet */
-	s32 claimed_cpu; /* chosen for a launcher that does not run yet; -1: none */
+	bool is_overdue;   /* taken to the head of its queue, has not run yet */
+	bool woken;	   /* runnable since a wakeup, has not run yet */
+	bool waker_sleeps; /* soon, or so it said when it woke this one up */
+	s32 claimed_cpu;   /* chosen for a launcher that does not run yet; -1: none */
 	u64 run_start_ns;
 	u64 burst_ns;	      /* that it ran since it woke up, until run_start_ns */
 	u64 waiting_since_ns; /* runnable, not running; 0: asleep, running, or of another class */
@@ -246,13 +250,25 @@ static __always_inline u64 tenant_of(struct task_struct *p)
 	return 0;
 }
 
+/* Looks @p's class up. A global function: see search_overdue(). */
+__noinline int look_class_up(struct task_struct *p __arg_trusted)
+{
+	struct task_ctx *tctx = task_ctx(p);
+
+	if (!tctx)
+		return 0;
+	tctx->class = judge_task(p).class;
+	if (is_boosted(tctx->class)) {
+		tctx->tenant = tenant_of(p);
+		tctx->gpu_node = gpu_node(p);
+	}
+	return 0;
+}
+
 static __always_inline u32 task_class(struct task_struct *p, struct task_ctx *tctx)
 {
-	if (renew_basis(p, &tctx->basis)) {
-		tctx->class = judge_task(p).class;
-		if (is_boosted(tctx->class))
-			tctx->tenant = tenant_of(p);
-	}
+	if (renew_basis(p, &tctx->basis))
+		look_class_up(p);
 	return tctx->class;
 }
 

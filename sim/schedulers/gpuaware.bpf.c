@@ -5,15 +5,20 @@
 /* In brackets: of the folder that the compiler is told, not this file. */
 #include <gpuaware.bpf.c>
 
-/* As `scx_gpuaware mark` does through identify.bpf.c. Class NONE takes the mark away. */
-s32 sim_mark(struct task_struct *p, u32 class)
+/*
+ * As `scx_gpuaware mark` does through identify.bpf.c, and as user space says where the GPU of @p
+ * is. Class NONE takes the mark away.
+ */
+s32 sim_mark(struct task_struct *p, u32 class, u32 node)
 {
+	u32 *known = bpf_task_storage_get(&gpu_nodes, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	struct task_mark *mark =
 		bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	u64 *generation = class_generation_ptr();
 
-	if (!mark || !generation)
+	if (!mark || !known || !generation)
 		return -ENOMEM;
+	*known = node;
 	mark->marked_class = class;
 	mark->marked_ns = bpf_ktime_get_ns();
 	++*generation;
@@ -23,7 +28,7 @@ s32 sim_mark(struct task_struct *p, u32 class)
 /* In the order of src/setup.rs. */
 const u64 sim_gpuaware_layout[] = {
 	sizeof(struct gpuaware_tunables),
-	__builtin_offsetof(struct gpuaware_tunables, lend),
+	__builtin_offsetof(struct gpuaware_tunables, whole_core),
 	sizeof(struct gpuaware_preferred),
 	sizeof(struct gpuaware_stats),
 	0,

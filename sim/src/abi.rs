@@ -183,6 +183,8 @@ pub struct TaskStruct {
     pub cpus_ptr: Cell<*const CpuMask>,
     pub cgroups: Cell<*const CssSet>,
     pub sched_task_group: Cell<*const Css>,
+    /// Itself, if it is a task of the scenario: each is a process.
+    pub group_leader: Cell<*const TaskStruct>,
     pub scx_flags: Cell<u32>,
     pub weight: Cell<u32>,
     pub slice: Cell<u64>,
@@ -205,6 +207,7 @@ impl TaskStruct {
             cpus_ptr: Cell::new(ptr::null()),
             cgroups: Cell::new(ptr::null()),
             sched_task_group: Cell::new(ptr::null()),
+            group_leader: Cell::new(ptr::null()),
             scx_flags: Cell::new(0),
             weight: Cell::new(100),
             slice: Cell::new(SLICE_DEFAULT_NS),

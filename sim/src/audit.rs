@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
+use crate::dsq::TaskId;
 use crate::state::{Kernel, Place, START_NS, Task};
 
 /// What a scheduler promises. Bounds are far above what is usual: beyond them somebody was forgotten.
@@ -15,6 +16,8 @@ pub struct Promises {
     pub wait_ns: Option<u64>,
     /// Of these CPUs idle time is not looked at: background is not let in.
     pub closed: Vec<usize>,
+    /// While one of these tasks runs, the other threads of its core are not looked at either.
+    pub whole_core_for: Vec<TaskId>,
     /// Who waits in these queues is made to wait: limits of cgroups.
     pub put_off: Range<u64>,
     /// The kernel's watchdog.
@@ -120,7 +123,13 @@ impl Watch {
         most_ns: u64,
     ) -> Result<(), String> {
         for (cpu, since_ns) in self.wasted_since_ns.iter_mut().enumerate() {
-            let is_open = kernel.cpus[cpu].is_idle() && !self.promises.closed.contains(&cpu);
+            let keeps_core = |&other: &usize| {
+                let curr = kernel.cpus[other].curr;
+                curr.is_some_and(|task| self.promises.whole_core_for.contains(&task))
+            };
+            let is_open = kernel.cpus[cpu].is_idle()
+                && !self.promises.closed.contains(&cpu)
+                && !kernel.machine.cpus[cpu].core.iter().any(keeps_core);
             // A local queue is that CPU's alone, but nobody is to be left in one that a real-time task has.
             let is_free =
                 |task: &Task| cpu == task.cpu() || kernel.cpus[task.cpu()].above.is_some();

@@ -33,6 +33,8 @@ pub struct Policy {
     /// Preferred CPUs, best first.
     pub preferred: Vec<usize>,
     pub lend: bool,
+    /// Background keeps off the second thread of a launcher's core.
+    pub whole_core: bool,
     pub launch_slice_us: u64,
     pub handoff_slice_us: u64,
     pub background_slice_us: u64,
@@ -51,6 +53,7 @@ impl Policy {
         Self {
             preferred: machine.default_preferred((machine.nr_cpus() / 4).max(1)),
             lend: true,
+            whole_core: true,
             launch_slice_us: 20_000,
             handoff_slice_us: 3_000,
             background_slice_us: 4_000,
@@ -74,6 +77,8 @@ struct Tunables {
     guard_budget_ns: u64,
     hold_us_per_s: u32,
     lend: u32,
+    whole_core: u32,
+    pad: u32,
 }
 
 /// `struct gpuaware_preferred`
@@ -106,7 +111,7 @@ pub const STATS: [&str; 16] = [
 /// As `sim_gpuaware_layout` in `schedulers/gpuaware.bpf.c`.
 const LAYOUT: [u64; 4] = [
     size_of::<Tunables>() as u64,
-    offset_of!(Tunables, lend) as u64,
+    offset_of!(Tunables, whole_core) as u64,
     size_of::<Preferred>() as u64,
     size_of::<[u64; STATS.len()]>() as u64,
 ];
@@ -132,6 +137,8 @@ fn tunables(policy: &Policy, nr_cpus: usize) -> Tunables {
             (policy.hold_share * all * 1e6) as u32
         },
         lend: u32::from(policy.lend),
+        whole_core: u32::from(policy.whole_core),
+        pad: 0,
     }
 }
 
@@ -149,9 +156,10 @@ pub fn configure_eevdf(native: &Native, machine: &Machine) -> Result<()> {
 pub fn configure(native: &Native, machine: &Machine, policy: &Policy) -> Result<()> {
     native.expect_layout("sim_gpuaware_layout", &LAYOUT)?;
     let (mut llcs, mut sizes) = (vec![0_u32; MAX_CPUS], vec![0_u32; MAX_LLCS]);
-    let mut siblings = vec![-1; MAX_CPUS];
+    let (mut siblings, mut nodes) = (vec![-1; MAX_CPUS], vec![0_u32; MAX_CPUS]);
     for (id, cpu) in machine.cpus.iter().enumerate() {
         llcs[id] = cpu.llc as u32;
+        nodes[id] = cpu.node as u32;
         sizes[cpu.llc] += 1;
         if let Some(&sibling) = cpu.core.iter().find(|&&other| other != id) {
             siblings[id] = sibling as i32;
@@ -160,6 +168,7 @@ pub fn configure(native: &Native, machine: &Machine, policy: &Policy) -> Result<
     native.set_rodata("nr_cpu_ids", &[machine.nr_cpus() as u32])?;
     native.set_rodata("nr_llcs", &[machine.nr_llcs as u32])?;
     native.set_rodata("cpu_llc", &llcs)?;
+    native.set_rodata("cpu_node", &nodes)?;
     native.set_rodata("llc_nr_cpus", &sizes)?;
     native.set_rodata("cpu_sibling", &siblings)?;
     // Linux 6.18: tasks are taken back in ops.cpu_release() only.
@@ -198,7 +207,7 @@ fn request_preferred(native: &Native, machine: &Machine, policy: &Policy) -> Res
 }
 
 /// `sim_mark`
-pub type Mark = unsafe extern "C" fn(*const TaskStruct, u32) -> i32;
+pub type Mark = unsafe extern "C" fn(*const TaskStruct, u32, u32) -> i32;
 
 /// The function that marks a task as `scx_gpuaware mark` does.
 pub fn marker(native: &Native) -> Result<Mark> {

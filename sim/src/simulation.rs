@@ -132,7 +132,8 @@ impl Simulation {
         let all: Vec<usize> = (0..self.scenario.machine.nr_cpus()).collect();
         for (id, spec) in self.scenario.tasks.iter().enumerate() {
             let mut task = task(id, spec, &all, &self._cgroups);
-            task.gpu_node = spec.gpu.map(|gpu| self.scenario.machine.gpus[gpu]);
+            let gpu_node = spec.gpu.map(|gpu| self.scenario.machine.gpus[gpu]);
+            task.gpu_node = gpu_node;
             self.kernel.tasks.push(task);
             let seed = self.scenario.seed ^ (id as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let rng = Pcg64Mcg::seed_from_u64(seed);
@@ -141,8 +142,9 @@ impl Simulation {
             if let Some((mark, class)) = mark.zip(spec.class) {
                 let body = self.kernel.body(id);
                 self.kernel.enter(0, Context::Unlocked);
+                let node = gpu_node.map_or(0, |node| node as u32 + 1);
                 // SAFETY: a program of the scheduler, with a task of the kernel.
-                let code = unsafe { mark(body, class as u32) };
+                let code = unsafe { mark(body, class as u32, node) };
                 self.kernel.leave();
                 anyhow::ensure!(code == 0, "marking task {id}: {code}");
             }
@@ -359,6 +361,7 @@ fn promises(scenario: &Scenario, timeout_ms: u32) -> Promises {
         idle_ns: None,
         wait_ns: None,
         closed: Vec::new(),
+        whole_core_for: Vec::new(),
         put_off: 0..0,
         timeout_ns: u64::from(timeout_ms) * 1_000_000,
     };
@@ -370,6 +373,10 @@ fn promises(scenario: &Scenario, timeout_ms: u32) -> Promises {
         promises.wait_ns = Some(600_000_000 + per_cpu * 100_000_000);
         if !scenario.policy.lend {
             promises.closed = scenario.policy.preferred.clone();
+        }
+        if scenario.policy.whole_core {
+            let is_launcher = |&id: &usize| scenario.tasks[id].class == Some(Class::Launch);
+            promises.whole_core_for = (0..scenario.tasks.len()).filter(is_launcher).collect();
         }
         // DSQ_CAPPED
         promises.put_off = 0x40000..0x50000;

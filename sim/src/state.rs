@@ -105,8 +105,10 @@ impl Task {
         body.nr_cpus_allowed.set(cpus.len() as i32);
         body.cpus_ptr.set(Rc::as_ptr(&mask));
         body.cpu.set(cpus.first().map_or(0, |&cpu| cpu as i32));
+        let body = Rc::new(body);
+        body.group_leader.set(Rc::as_ptr(&body));
         Self {
-            body: Rc::new(body),
+            body,
             mask,
             place: Place::Unborn,
             direct: None,

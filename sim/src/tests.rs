@@ -120,6 +120,30 @@ fn a_cpu_is_held_while_its_launcher_sleeps_briefly() {
 }
 
 #[test]
+fn background_keeps_off_the_core_of_a_launcher_as_far_as_the_budget_goes() {
+    let run = |whole_core: bool, hold_share: f64| {
+        let mut scenario = named(Workload::Noisy, "32x4x1x2x2", Scheduler::Gpuaware, 400);
+        scenario.policy.whole_core = whole_core;
+        scenario.policy.hold_share = hold_share;
+        let outcome = held(&scenario);
+        (done(&outcome, "launcher"), stat(&outcome, "hold_waste_ns"))
+    };
+    let mut alone = named(Workload::Quiet, "32x4x1x2x2", Scheduler::Gpuaware, 400);
+    alone.tasks.retain(|task| task.name == "launcher");
+    let alone = done(&held(&alone), "launcher");
+    let (whole, wasted_ns) = run(true, 0.08);
+    let (shared, _) = run(false, 0.08);
+    let (short, little_ns) = run(true, 0.02);
+    assert!(whole * 100 >= alone * 98, "{whole} of {alone}");
+    assert!(shared * 100 < alone * 85, "{shared} of {alone}");
+    assert!(short < whole, "{short} and {whole}");
+    // What is saved up is spent beside, and 10 ms of each core after the budget is gone.
+    let budget_ns = |share: f64| (share * 32.0 * 4e8) as u64 + 40_000_000 + 2 * 10_000_000;
+    assert!(wasted_ns <= budget_ns(0.08), "{wasted_ns}");
+    assert!(little_ns <= budget_ns(0.02), "{little_ns}");
+}
+
+#[test]
 fn weights_share_a_cpu() {
     for scheduler in [Scheduler::Gpuaware, Scheduler::Eevdf] {
         let mut heavy = task("loop", Program::Loop);

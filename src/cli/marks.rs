@@ -123,8 +123,8 @@ pub fn list(json: bool) -> Result<()> {
         return print(&(serde_json::to_string_pretty(&marks)? + "\n"));
     }
     let mut table = format!(
-        "{:>7} {:>7} {:<16} {:<10} {:<8} {:>9} {:>9}  EVIDENCE\n",
-        "TID", "PID", "COMM", "CLASS", "SOURCE", "AGE", "SEEN"
+        "{:>7} {:>7} {:<16} {:<10} {:<8} {:>9} {:>9} {:>4}  EVIDENCE\n",
+        "TID", "PID", "COMM", "CLASS", "SOURCE", "AGE", "SEEN", "NODE"
     );
     for mark in &marks {
         table += &row(mark);
@@ -142,7 +142,7 @@ fn row(mark: &Mark) -> String {
         )
     };
     format!(
-        "{:>7} {:>7} {:<16} {:<10} {:<8} {:>9} {:>9}  {}",
+        "{:>7} {:>7} {:<16} {:<10} {:<8} {:>9} {:>9} {:>4}  {}",
         mark.tid,
         mark.tgid,
         printable(&mark.comm),
@@ -150,6 +150,8 @@ fn row(mark: &Mark) -> String {
         name(serde_json::to_string(&mark.source)),
         ago(mark.age_ms),
         ago(mark.last_seen_ms),
+        mark.gpu_node
+            .map_or_else(|| "-".to_owned(), |node| node.to_string()),
         printable(&mark.evidence),
     )
 }
@@ -207,6 +209,7 @@ mod tests {
             symbol: Some("cuLaunchKernel"),
             evidence: "cuLaunchKernel of /tmp/\n/libcuda.so.1".to_owned(),
             cgroup_id: 1,
+            gpu_node: Some(1),
             first_seen_ns: Some(1),
             age_ms: Some(61_500),
             last_seen_ms: Some(700),

@@ -44,6 +44,8 @@ pub struct Mark {
     pub evidence: String,
     /// Id of its cgroup: the inode number of the folder.
     pub cgroup_id: u64,
+    /// NUMA node of the GPUs that its process has open; `null`: not known, or several.
+    pub gpu_node: Option<u32>,
     /// When it was first seen or marked, nanoseconds of CLOCK_MONOTONIC; `null` for cgroup tags.
     pub first_seen_ns: Option<u64>,
     /// Milliseconds since it was first marked; `null` for cgroup tags.
@@ -307,6 +309,7 @@ fn mark_of(
         symbol: (source == Source::Uprobe).then(|| symbol(record)).flatten(),
         evidence: evidence.in_words(source, record),
         cgroup_id: record.cgroup_id,
+        gpu_node: record.gpu_node.checked_sub(1),
         first_seen_ns: is_timed.then_some(record.first_seen_ns),
         age_ms: ms_ago(record.first_seen_ns),
         last_seen_ms: ms_ago(record.last_seen_ns),
@@ -331,7 +334,7 @@ mod tests {
             uid: 1000,
             launches: 1,
             rate: 0,
-            pad: 0,
+            gpu_node: 2,
             tag_id: 77,
             cgroup_id: 77,
             first_seen_ns: 1_000_000_000,
@@ -371,6 +374,7 @@ mod tests {
         assert_eq!(marks[0].comm, "eng\u{fffd}");
         assert_eq!(marks[0].symbol, Some("cuLaunchKernelEx"));
         assert_eq!(marks[0].age_ms, Some(2000));
+        assert_eq!(marks[0].gpu_node, Some(1));
         assert_eq!(marks[0].last_seen_ms, Some(500));
     }
 

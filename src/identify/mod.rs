@@ -229,12 +229,13 @@ impl<'obj> Identify<'obj> {
         bss.context("the BPF object has no data")
     }
 
-    /// File descriptors of the maps that the scheduler shares: task marks, cgroup tags, rules, the
-    /// class generation.
-    pub fn shared_maps(&self) -> [BorrowedFd<'_>; 4] {
+    /// File descriptors of the maps that the scheduler shares: task marks, nodes of GPUs, cgroup
+    /// tags, rules, the class generation.
+    pub fn shared_maps(&self) -> [BorrowedFd<'_>; 5] {
         let maps = &self.skel.maps;
         [
             maps.task_marks.as_fd(),
+            maps.gpu_nodes.as_fd(),
             maps.cgroup_tags.as_fd(),
             maps.class_rules.as_fd(),
             maps.class_generation.as_fd(),

@@ -25,8 +25,10 @@ use super::{counters, evidence, programs, store};
 
 /// How often it is checked whether those that map a libcuda are still there.
 const CENSUS: Duration = Duration::from_secs(1);
-/// How often devices are looked for.
+/// How often devices are looked for that make a process trusted.
 const DEVICES: Duration = Duration::from_secs(5);
+/// How often the others, GPUs: a driver may be loaded late.
+const GPUS: Duration = Duration::from_secs(60);
 
 /// A libcuda file with its probes.
 struct Probed {
@@ -207,15 +209,13 @@ impl Probes {
     }
 
     fn look_for_devices(&mut self, now: Duration, skel: &IdentifySkel<'_>, rules: &Rules) {
-        let Some(globs) = rules
-            .trusted_devices
-            .as_ref()
-            .filter(|_| now >= self.next_devices)
-        else {
+        if now < self.next_devices {
             return;
-        };
-        self.next_devices = now + DEVICES;
-        if let Err(error) = store::trusted_devices(skel, globs) {
+        }
+        let trusted = rules.trusted_devices.as_deref();
+        self.next_devices = now + trusted.map_or(GPUS, |_| DEVICES);
+        let told = trusted.map_or(Ok(()), |globs| store::trusted_devices(skel, globs));
+        if let Err(error) = told.and_then(|()| store::gpu_devices(skel)) {
             warn!("{error:#}");
         }
     }

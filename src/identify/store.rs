@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From rules and tags to the maps that BPF judges by.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use libbpf_rs::{MapCore, MapFlags};
@@ -86,21 +87,33 @@ pub fn rules(skel: &mut IdentifySkel<'_>, rules: &Rules) -> Result<()> {
 /// # Errors
 /// The kernel refuses a change of the map.
 pub fn trusted_devices(skel: &IdentifySkel<'_>, globs: &[PathGlob]) -> Result<()> {
-    let map = &skel.maps.trusted_devices;
-    let there: BTreeSet<_> = devices::find(globs)
-        .into_iter()
-        .map(u32::to_ne_bytes)
-        .collect();
-    let gone: Vec<_> = map
-        .keys()
-        .filter(|key| !there.iter().any(|number| number[..] == key[..]))
-        .collect();
-    for key in gone {
-        map.delete(&key).context("forgetting devices")?;
+    let there = devices::find(globs).into_iter();
+    let there = there.map(|number| (number, vec![1])).collect();
+    exchange(&skel.maps.trusted_devices, &there).context("storing devices")
+}
+
+/// Writes which devices are GPUs now, and where these are.
+///
+/// # Errors
+/// The kernel refuses a change of the map.
+pub fn gpu_devices(skel: &IdentifySkel<'_>) -> Result<()> {
+    let there = devices::gpu_nodes(Path::new("/")).into_iter();
+    let there = there.map(|(number, node)| (number, (node + 1).to_ne_bytes().to_vec()));
+    exchange(&skel.maps.gpu_devices, &there.collect()).context("storing the nodes of GPUs")
+}
+
+/// Makes `map` hold what is in `there`; what stays is there all the while.
+fn exchange(map: &impl MapCore, there: &BTreeMap<u32, Vec<u8>>) -> Result<()> {
+    let is_gone = |key: &Vec<u8>| {
+        !there
+            .keys()
+            .any(|number| number.to_ne_bytes()[..] == key[..])
+    };
+    for key in map.keys().filter(is_gone).collect::<Vec<_>>() {
+        map.delete(&key)?;
     }
-    for number in there {
-        map.update(&number, &[1], MapFlags::ANY)
-            .context("storing devices")?;
+    for (number, value) in there {
+        map.update(&number.to_ne_bytes(), value, MapFlags::ANY)?;
     }
     Ok(())
 }

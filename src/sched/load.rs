@@ -113,6 +113,7 @@ fn configure(
     for cpu in &topology.cpus {
         let id = cpu.id as usize;
         rodata.cpu_llc[id] = cpu.llc as u32;
+        rodata.cpu_node[id] = cpu.node;
         rodata.llc_nr_cpus[cpu.llc] += 1;
         if let Some(sibling) = cpu.core.iter().find(|&other| other != cpu.id) {
             rodata.cpu_sibling[id] = sibling as i32;
@@ -132,11 +133,20 @@ fn configure(
 
 /// Gives the scheduler identification's maps instead of its own.
 fn share_maps(open: &mut OpenGpuawareSkel<'_>, identify: &Identify<'_>) -> Result<()> {
-    let [task_marks, cgroup_tags, class_rules, class_generation] = identify.shared_maps();
+    let [
+        task_marks,
+        gpu_nodes,
+        cgroup_tags,
+        class_rules,
+        class_generation,
+    ] = identify.shared_maps();
     let maps = &mut open.maps;
     maps.task_marks
         .reuse_fd(task_marks)
         .context("sharing task_marks")?;
+    maps.gpu_nodes
+        .reuse_fd(gpu_nodes)
+        .context("sharing gpu_nodes")?;
     maps.cgroup_tags
         .reuse_fd(cgroup_tags)
         .context("sharing cgroup_tags")?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::bpf::gpuaware::types;
 use crate::bpf::intf;
-use crate::policy::Policy;
+use crate::policy::{Policy, Smt};
 
 /// The window over which the guard counts, as in `bpf/guard.bpf.h`.
 const GUARD_WINDOW: Duration = Duration::from_millis(100);
@@ -29,6 +29,8 @@ pub fn tunables(policy: &Policy, nr_cpus: usize) -> types::gpuaware_tunables {
         guard_budget_ns: guard_budget_ns(policy.guard.max_share, nr_cpus),
         hold_us_per_s: hold_us_per_s(policy.preferred.hold.share, nr_cpus),
         lend: u32::from(policy.preferred.lend),
+        whole_core: u32::from(policy.preferred.smt == Smt::WholeCore),
+        pad: 0,
     }
 }
 
@@ -71,6 +73,12 @@ mod tests {
         let named = of("[preferred]\nhold_us = 500\n");
         assert_eq!(named.hold_us_per_s, intf::GPUAWARE_HOLD_UNBOUNDED);
         assert_eq!(named.hold_cap_ns, 500_000);
+    }
+
+    #[test]
+    fn launchers_have_their_cores_unless_the_policy_shares_them() {
+        assert_eq!(of("").whole_core, 1);
+        assert_eq!(of("[preferred]\nsmt = \"shared\"\n").whole_core, 0);
     }
 
     #[test]

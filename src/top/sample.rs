@@ -110,6 +110,7 @@ mod tests {
             symbol: None,
             evidence: String::new(),
             cgroup_id: 1,
+            gpu_node: None,
             first_seen_ns: None,
             age_ms: None,
             last_seen_ms: None,

@@ -144,6 +144,19 @@ pub fn dump_map(name: &str) -> Vec<(u64, serde_json::Value)> {
     entries.iter().map(entry).collect()
 }
 
+/// Writes a number into the BPF map `name`, of numbers of 32 bits.
+pub fn set_in_map(name: &str, key: u32, value: u32) {
+    let number = |number: u32| number.to_ne_bytes().map(|byte| byte.to_string());
+    let output = Command::new("bpftool")
+        .args(["map", "update", "name", name, "key"])
+        .args(number(key))
+        .arg("value")
+        .args(number(value))
+        .output()
+        .expect("bpftool");
+    assert!(output.status.success(), "{output:?}");
+}
+
 /// The numbers of the BPF maps `name`.
 pub fn map_ids(name: &str) -> Vec<u32> {
     let maps = bpftool(&["map", "show", "name", name]);

@@ -97,6 +97,7 @@ struct task_struct {
 	const struct cpumask *cpus_ptr;
 	struct css_set *cgroups;
 	struct task_group *sched_task_group;
+	struct task_struct *group_leader;
 	struct sched_ext_entity scx;
 	s32 sim_cpu;
 	u32 sim_index;

@@ -2,16 +2,19 @@
 //! Two NUMA nodes and a GPU on one of them, which is a display device without a driver: what is
 //! looked at is where it hangs.
 
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 use std::time::Duration;
 
+use nix::sys::stat::{major, minor};
 use scx_gpuaware::policy::cpuset::CpuSet;
 
 use crate::process::{Process, busy_loop, busy_loops, eventually, gpu_launch, scx_gpuaware};
 use crate::tier;
 use crate::vm::machine::{
     LOAD_LIMIT, Offline, Scheduler, cpu_of, launching_threads, mark_launch, metrics, nr_cpus,
-    preferred_cpus, try_metrics,
+    preferred_cpus, set_in_map, try_metrics,
 };
 
 /// The CPUs of the GPU's node.
@@ -61,6 +64,54 @@ fn launchers_stay_on_the_node_of_the_gpu() {
         );
         scheduler.stop();
     });
+}
+
+/// The lab has no driver: two devices that anybody may open stand for those of two GPUs, one on each node.
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn each_process_launches_on_the_node_of_its_own_gpu() {
+    tier::in_large_lab(|| {
+        let scheduler =
+            Scheduler::with_policy("[preferred]\nmax = \"100%\"\n[guard]\nmax_share = \"75%\"\n");
+        let gpus = [("/dev/zero", 0), ("/dev/full", 1)];
+        for (device, node) in gpus {
+            let number = std::fs::metadata(device).expect("a device").rdev();
+            let number = (major(number) << 20 | minor(number)) as u32;
+            set_in_map("gpu_devices", number, node + 1);
+        }
+        let _neighbours = busy_loops(nr_cpus());
+        let workloads = [gpus[0], gpus[1], gpus[1], gpus[0]].map(|(device, node)| {
+            let mut command = gpu_launch("--profile eager --duration 60");
+            let device = File::open(device).expect("a device");
+            command.stdin(device).stdout(Stdio::null());
+            (Process::start(command), node)
+        });
+        let launchers = workloads
+            .iter()
+            .map(|(it, node)| (it.pid(), launching_threads(it.pid(), 1)[0], *node));
+        let launchers: Vec<_> = launchers.collect();
+        // CPUs for all of them become preferred within a second.
+        std::thread::sleep(Duration::from_secs(3));
+        let (mut near, mut all) = (0, 0);
+        for _ in 0..200 {
+            std::thread::sleep(Duration::from_millis(20));
+            for &(pid, tid, node) in &launchers {
+                let cpu = cpu_of(pid, tid).expect("it launches still");
+                near += usize::from(node_of(cpu) == node);
+                all += 1;
+            }
+        }
+        assert!(near * 20 >= all * 19, "{near} of {all}");
+        scheduler.stop();
+    });
+}
+
+fn node_of(cpu: usize) -> u32 {
+    let folder = format!("/sys/devices/system/cpu/cpu{cpu}");
+    let entries = std::fs::read_dir(folder).expect("a CPU").flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut nodes = names.filter_map(|name| name.strip_prefix("node")?.parse().ok());
+    nodes.next().expect("a node")
 }
 
 /// All CPUs of a node but one go at once, under load, and come back.
