@@ -42,6 +42,7 @@ mod sched_attr;
 mod stats;
 mod study;
 mod tracer;
+mod tune;
 mod watchdog;
 mod words;
 mod workload;
@@ -53,6 +54,7 @@ pub fn main() -> ExitCode {
         Command::Run(options) => {
             run::main(&options).and_then(|done| done.map_or(Ok(ExitCode::SUCCESS), report_on))
         }
+        Command::Tune(options) => tune::main(&options),
         Command::Report { dir, check } => {
             report::write(&dir, true).map(|passed| ExitCode::from(u8::from(check && !passed)))
         }

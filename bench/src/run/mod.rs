@@ -32,6 +32,7 @@ use crate::watchdog;
 use crate::words::in_words;
 use disk::Disk;
 use places::Places;
+pub use progress::GUESSED_BOOT;
 
 /// How often a block is tried: a lab that breaks down once must not cost the run.
 const ATTEMPTS: u32 = 2;
@@ -376,8 +377,8 @@ fn announce(plan: &Plan, root: &Path) {
     }
 }
 
-/// bench/runs/local/MATRIX-TIME (UTC) in the repository, else below the working directory.
-fn default_output(name: &str) -> PathBuf {
+/// bench/runs/local/NAME-TIME (UTC) in the repository, else below the working directory.
+pub fn default_output(name: &str) -> PathBuf {
     let now = time::OffsetDateTime::now_utc();
     let stamp = format!(
         "{name}-{:04}{:02}{:02}-{:02}{:02}{:02}",
