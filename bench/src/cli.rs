@@ -12,7 +12,7 @@ use crate::folders::Folders;
 use crate::plan::Where;
 use crate::pool::PoolOptions;
 use crate::results::ResultsOptions;
-use crate::tune::goal::{self, On, Prefer};
+use crate::tune::goal::{self, On, Prefer, share};
 use crate::{lab, matrix};
 
 /// Compare ways to protect a GPU launch thread from noisy neighbours.
@@ -208,7 +208,40 @@ pub struct TuneOptions {
     pub resume: Option<PathBuf>,
 
     #[command(flatten)]
+    pub live: LiveOptions,
+
+    #[command(flatten)]
     pub folders: Folders,
+}
+
+/// Tuning beside production.
+#[derive(Debug, Args)]
+pub struct LiveOptions {
+    /// Tune beside this process, the production workload, under the scheduler that runs. The old policy is in force
+    /// again at the end, whatever ends it; nothing is installed.
+    #[arg(long, value_name = "PID", requires = "policy", requires = "slo_command", conflicts_with_all = ["workload", "resume", "prefer", "on", "cpus", "explain"])]
+    pub attach: Option<u32>,
+
+    /// With --attach: the policy file that the scheduler runs with.
+    #[arg(long, value_name = "FILE", requires = "attach")]
+    pub policy: Option<PathBuf>,
+
+    /// With --attach: prints what the workload's users see as a number, such as a latency: less is better. Asked ten
+    /// times a second at most.
+    #[arg(long, value_name = "COMMAND", requires = "attach")]
+    pub slo_command: Option<String>,
+
+    /// With --attach: a candidate is given up when that number is worse by more than this…
+    #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = share)]
+    pub slo_worse: f64,
+
+    /// …for as long as this.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = goal::duration)]
+    pub slo_for: Duration,
+
+    /// With --attach: where the scheduler's statistics are.
+    #[arg(long, value_name = "SOCKET", default_value = "/var/run/scx/root/stats")]
+    pub stats_socket: PathBuf,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

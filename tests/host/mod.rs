@@ -24,4 +24,5 @@ mod rules_of_the_house;
 mod serving;
 mod setup;
 mod topology;
+mod tune;
 mod vllm;

@@ -61,6 +61,17 @@ impl Candidate {
     }
 }
 
+impl Candidate {
+    /// What it sets, over a policy that is in force; `None`: one of the two is no TOML.
+    pub fn on_top_of(&self, policy: &str) -> Option<String> {
+        let (below, own): (Table, Table) = (
+            toml::from_str(policy).ok()?,
+            toml::from_str(&self.policy).ok()?,
+        );
+        toml::to_string(&merged(below, own)).ok()
+    }
+}
+
 fn flatten(prefix: &str, table: &Table, keys: &mut Vec<(String, String)>) {
     for (key, value) in table {
         let path = match prefix {
@@ -113,6 +124,24 @@ mod tests {
         );
         let longer = Candidate::new("hold-9", "w", "[preferred]\nhold_us = 9\n");
         assert_eq!(hold.with(&longer), None);
+    }
+
+    #[test]
+    fn on_top_of_a_policy_what_it_does_not_set_stays() {
+        let hold = Candidate::new("hold-0", "w", "[preferred]\nhold_us = 0\n");
+        let text = hold
+            .on_top_of("[preferred]\nmax = 2\nhold_us = 9\n")
+            .unwrap();
+        let table: Table = toml::from_str(&text).unwrap();
+        let preferred = &table["preferred"];
+        assert_eq!(
+            (
+                preferred["max"].as_integer(),
+                preferred["hold_us"].as_integer()
+            ),
+            (Some(2), Some(0))
+        );
+        assert_eq!(hold.on_top_of("no toml"), None);
     }
 
     #[test]

@@ -54,6 +54,18 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("expected a time such as 90s, 30m or 2h, up to 168h, got {text:?}"))
 }
 
+/// "10%" or "0.1".
+pub fn share(text: &str) -> Result<f64, String> {
+    let (number, unit) = match text.strip_suffix('%') {
+        Some(number) => (number, 0.01),
+        None => (text, 1.0),
+    };
+    let share = number.parse::<f64>().ok().map(|number| number * unit);
+    share
+        .filter(|share| (0.001..=10.0).contains(share))
+        .ok_or_else(|| format!("expected a share such as 10%, 0.1% to 1000%, got {text:?}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,5 +78,12 @@ mod tests {
         for bad in ["", "m", "0s", "-3m", "nan", "3d", "169h"] {
             assert!(duration(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn shares_are_percent_or_numbers() {
+        assert_eq!(share("10%"), Ok(0.1));
+        assert_eq!(share("0.1"), Ok(0.1));
+        assert!(share("0").is_err() && share("ten").is_err());
     }
 }

@@ -6,6 +6,7 @@ mod candidate;
 mod decide;
 mod folder;
 pub mod goal;
+mod live;
 mod look;
 mod outcome;
 mod propose;
@@ -17,6 +18,7 @@ mod workload;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -30,13 +32,26 @@ use crate::words::in_words;
 use crate::{cpus, interrupt, record, watchdog};
 use candidate::{Candidate, DEFAULT, file_name};
 use folder::{BASELINE, State, TuneDir, refusal};
+use live::Live;
 use look::{Place, Seen};
-use schedule::schedule;
+use propose::Kind;
+use schedule::{MIN_ROUNDS, schedule};
 use steps::Tuning;
+
+/// What a look at the machine may take: the lab boots for it.
+const LOOK: Duration = Duration::from_secs(60);
+/// Names of the tuning's other arms.
+const RESERVED: [&str; 3] = [DEFAULT, BASELINE, "gpuaware"];
+/// The neighbours that run anyway, and those where the user names none.
+const LIVE: &str = "live";
+const NEIGHBOUR: &str = "heavy";
 
 pub fn main(options: &TuneOptions) -> Result<ExitCode> {
     watchdog::start()?;
     interrupt::watch()?;
+    if let Some(pid) = options.live.attach {
+        return beside(pid, options);
+    }
     let (dir, state) = match &options.resume {
         Some(folder) => {
             let dir = TuneDir::open(folder)?;
@@ -71,35 +86,94 @@ pub fn main(options: &TuneOptions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What can be refused is refused before anything boots; then the machine is looked at, and the steps are planned.
-fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
-    let folders = &options.folders;
+/// Beside production: candidates are tried on top of the policy in force.
+fn beside(pid: u32, options: &TuneOptions) -> Result<ExitCode> {
+    if options.neighbours.iter().any(|name| name != LIVE) {
+        let expected =
+            "--neighbours: expected live with --attach: the neighbours are those that run";
+        return Err(DataError::Usage(expected.to_owned()).into());
+    }
+    let flags = &options.live;
+    let (Some(policy), Some(slo_command)) = (flags.policy.clone(), flags.slo_command.clone())
+    else {
+        bail!("--attach needs --policy and --slo-command");
+    };
+    let live = Live {
+        pid,
+        policy,
+        socket: flags.stats_socket.clone(),
+        slo_command,
+        slo_worse: flags.slo_worse,
+        slo_for: flags.slo_for,
+        budget: options.budget,
+    };
+    let target = options.folders.target()?;
+    let mut candidates = own_candidates(&options.candidate, cpus::online(), &target)?;
+    if candidates.is_empty() {
+        let place = Place {
+            on: Where::Host,
+            cpus: cpus::online(),
+            kernel: "",
+            target: &target,
+        };
+        let seen = look::look(&place)?;
+        say(&seen);
+        candidates = propose::propose(&seen, Kind::Launcher);
+    }
+    let output = options
+        .output
+        .clone()
+        .unwrap_or_else(|| run::default_output("tune"));
+    let dir = TuneDir::create(&output)?;
+    live::tune(&live, &candidates, &dir.root)
+}
+
+/// What the user asks for, checked.
+struct Asked {
+    /// MATRIX/NAME.
+    workload: String,
+    matrix: Matrix,
+    cpus: usize,
+    own: Vec<Candidate>,
+    target: PathBuf,
+}
+
+/// What can be refused is refused here, before anything boots.
+fn asked(options: &TuneOptions) -> Result<Asked> {
     let wanted = options.workload.as_deref().unwrap_or_default();
-    let (source, mut matrix) = workload::find(wanted, folders)?;
-    matrix.neighbours = workload::neighbours(&options.neighbours)?;
-    let target = folders.target()?;
+    let (source, mut matrix) = workload::find(wanted, &options.folders)?;
+    matrix.neighbours = workload::neighbours(&named_neighbours(options)?)?;
     let cpus = how_many(options, &mut matrix)?;
     let costs = steps::costs(&matrix, options.on);
     // One candidate is the least that is tried.
-    schedule(1, options.budget, &costs).map_err(|least| too_short(options, least))?;
-    let own = own_candidates(&options.candidate, cpus, &target)?;
+    schedule(1, options.budget.saturating_sub(LOOK), &costs)
+        .map_err(|least| too_short(options, least))?;
+    let target = options.folders.target()?;
+    Ok(Asked {
+        workload: format!("{source}/{}", matrix.workloads[0].name),
+        own: own_candidates(&options.candidate, cpus, &target)?,
+        matrix,
+        cpus,
+        target,
+    })
+}
+
+/// The machine is looked at, and the steps are planned.
+fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
+    let asked = asked(options)?;
     let root = options
         .output
         .clone()
         .unwrap_or_else(|| run::default_output("tune"));
     let dir = TuneDir::create(&root)?;
-    dir.write_references(folders)?;
-    eprintln!(
-        "tuning for {source}/{} in {}",
-        matrix.workloads[0].name,
-        dir.root.display()
-    );
-    let began = std::time::Instant::now();
+    dir.write_references(&options.folders)?;
+    eprintln!("tuning for {} in {}", asked.workload, dir.root.display());
+    let began = Instant::now();
     let place = Place {
         on: options.on.cells(),
-        cpus,
-        kernel: &matrix.lab.kernel,
-        target: &target,
+        cpus: asked.cpus,
+        kernel: &asked.matrix.lab.kernel,
+        target: &asked.target,
     };
     eprintln!("look: what the machine is");
     let seen = look::look(&place)?;
@@ -110,49 +184,55 @@ fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
             seen.problems.join("; ")
         );
     }
-    let (mut candidates, mut dropped) = (own, Vec::new());
-    candidates.extend(proposals(options, &matrix, &seen)?);
-    let mut names = BTreeSet::from([
-        DEFAULT.to_owned(),
-        BASELINE.to_owned(),
-        "gpuaware".to_owned(),
-    ]);
-    candidates.retain(|candidate| names.insert(candidate.name.clone()));
-    let mut kept = Vec::new();
-    for candidate in candidates {
-        let file = dir.write_candidate(&candidate)?;
-        match refusal(&file, &seen.online, &target)? {
-            Some(why) => dropped.push((candidate.name, first_error(&why))),
-            None => kept.push(candidate),
-        }
-    }
+    let shipped = proposals(options, &asked.matrix, &seen)?;
+    let candidates = [asked.own, shipped].concat();
+    let (mut candidates, mut dropped) = checked(candidates, &dir, &seen, &asked.target)?;
+    let costs = steps::costs(&asked.matrix, options.on);
     let left = options.budget.saturating_sub(began.elapsed());
-    let planned = schedule(kept.len(), left, &costs).map_err(|least| too_short(options, least))?;
+    // A look that took longer than it should does not end it.
+    let left = left.max(costs.verify(1, MIN_ROUNDS));
+    let schedule =
+        schedule(candidates.len(), left, &costs).map_err(|least| too_short(options, least))?;
+    let late = candidates.split_off(candidates.len() - schedule.left_out);
     let why = "no time: a longer --budget tries it";
-    let late = kept.split_off(kept.len() - planned.left_out);
     dropped.extend(late.into_iter().map(|late| (late.name, why.to_owned())));
-    for candidate in &kept {
-        eprintln!("propose: {}: {}", candidate.name, candidate.why);
-    }
-    for (name, why) in &dropped {
-        eprintln!("propose: not {name}: {why}");
-    }
+    say_proposals(&candidates, &dropped);
     let state = State {
         schema: record::SCHEMA,
-        workload: format!("{source}/{}", matrix.workloads[0].name),
-        matrix,
+        workload: asked.workload,
+        matrix: asked.matrix,
         budget_s: options.budget.as_secs_f64(),
         prefer: options.prefer,
         on: options.on,
         seen,
-        candidates: kept,
+        candidates,
         dropped,
-        schedule: planned,
+        schedule,
         done: Vec::new(),
         spent_s: began.elapsed().as_secs_f64(),
     };
     dir.write_state(&state)?;
     Ok((dir, state))
+}
+
+fn say_proposals(candidates: &[Candidate], dropped: &[(String, String)]) {
+    for candidate in candidates {
+        eprintln!("propose: {}: {}", candidate.name, candidate.why);
+    }
+    for (name, why) in dropped {
+        eprintln!("propose: not {name}: {why}");
+    }
+}
+
+fn named_neighbours(options: &TuneOptions) -> Result<Vec<String>, DataError> {
+    if options.neighbours.iter().any(|name| name == LIVE) {
+        let expected = "--neighbours: expected live with --attach PID only: a workload of a matrix runs beside those of the bench";
+        return Err(DataError::Usage(expected.to_owned()));
+    }
+    Ok(match options.neighbours.as_slice() {
+        [] => vec![NEIGHBOUR.to_owned()],
+        names => names.to_vec(),
+    })
 }
 
 fn say(seen: &Seen) {
@@ -177,11 +257,10 @@ fn how_many(options: &TuneOptions, matrix: &mut Matrix) -> Result<usize, DataErr
     }
 }
 
-fn too_short(options: &TuneOptions, least: std::time::Duration) -> DataError {
+fn too_short(options: &TuneOptions, least: Duration) -> DataError {
     DataError::Usage(format!(
-        "--budget: expected at least {}, the time to verify one candidate beside the default, and a minute to look at \
-         the machine; got {}",
-        in_words(least),
+        "--budget: expected at least {}, the time to look at the machine and to verify one candidate beside the default, got {}",
+        in_words(least + LOOK),
         in_words(options.budget)
     ))
 }
@@ -203,12 +282,13 @@ fn own_candidates(files: &[PathBuf], cpus: usize, target: &Path) -> Result<Vec<C
         });
     }
     let names: BTreeSet<&String> = all.iter().map(|candidate| &candidate.name).collect();
-    let reserved = [DEFAULT, BASELINE, "gpuaware"]
+    let reserved = RESERVED
         .iter()
-        .any(|name| names.iter().any(|own| own == name));
+        .any(|name| names.contains(&(*name).to_owned()));
     if names.len() != all.len() || reserved {
         let expected = format!(
-            "--candidate: expected files with names of their own, none of them {DEFAULT}, {BASELINE}, gpuaware"
+            "--candidate: expected files with names of their own, none of them {}",
+            RESERVED.join(", ")
         );
         return Err(DataError::Usage(expected).into());
     }
@@ -231,6 +311,28 @@ fn proposals(options: &TuneOptions, matrix: &Matrix, seen: &Seen) -> Result<Vec<
     }
     all.extend(propose::propose(seen, kind));
     Ok(all)
+}
+
+type Dropped = Vec<(String, String)>;
+
+/// Writes them; those that this machine's scheduler takes, and those that it refuses with the reason.
+fn checked(
+    mut candidates: Vec<Candidate>,
+    dir: &TuneDir,
+    seen: &Seen,
+    target: &Path,
+) -> Result<(Vec<Candidate>, Dropped)> {
+    let mut names: BTreeSet<String> = RESERVED.map(str::to_owned).into();
+    candidates.retain(|candidate| names.insert(candidate.name.clone()));
+    let (mut kept, mut dropped) = (Vec::new(), Vec::new());
+    for candidate in candidates {
+        let file = dir.write_candidate(&candidate)?;
+        match refusal(&file, &seen.online, target)? {
+            Some(why) => dropped.push((candidate.name, first_error(&why))),
+            None => kept.push(candidate),
+        }
+    }
+    Ok((kept, dropped))
 }
 
 fn first_error(said: &str) -> String {
