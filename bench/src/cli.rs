@@ -150,9 +150,10 @@ impl RunOptions {
     }
 
     /// What is left of the run in a folder.
-    pub fn rest_of(folder: PathBuf, folders: Folders) -> Self {
+    pub fn rest_of(folder: PathBuf, force: bool, folders: Folders) -> Self {
         Self {
             resume: Some(folder),
+            force,
             folders,
             ..Self::default()
         }
@@ -206,6 +207,10 @@ pub struct TuneOptions {
     /// Go on with the tuning in this folder, as it was planned: what is measured stays.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["workload", "neighbours", "budget", "prefer", "on", "cpus", "candidate", "output"])]
     pub resume: Option<PathBuf>,
+
+    /// With --resume: go on although the machine or the programs are others than at the start.
+    #[arg(long, requires = "resume")]
+    pub force: bool,
 
     #[command(flatten)]
     pub live: LiveOptions,

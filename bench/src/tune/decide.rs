@@ -221,24 +221,26 @@ pub fn choose<'j>(judgements: &'j [Judgement], ranking: &[&str]) -> Option<&'j J
 }
 
 #[cfg(test)]
-mod tests {
+pub mod samples {
     use super::*;
     use crate::plan::samples::plan;
+    use crate::record::facts::Facts;
     use crate::record::neighbour::Kind;
     use crate::record::samples::cell;
     use crate::record::{Cell, WorkloadReport};
+    use crate::report::Report;
     use crate::study::samples::with_work;
     use crate::study::study;
 
     /// Beside cpu noise.
     #[derive(Clone, Copy)]
-    struct Sample {
-        tokens_per_s: f64,
-        p99_ms: f64,
-        work: f64,
+    pub struct Sample {
+        pub tokens_per_s: f64,
+        pub p99_ms: f64,
+        pub work: f64,
     }
 
-    const SAME: Sample = Sample {
+    pub const SAME: Sample = Sample {
         tokens_per_s: 95.0,
         p99_ms: 12.0,
         work: 80.0,
@@ -264,7 +266,8 @@ mod tests {
         cell
     }
 
-    fn summary(rounds: u32, candidate: &Sample) -> Summary {
+    /// The proof of a candidate, `new`.
+    pub fn report(rounds: u32, candidate: &Sample) -> Report {
         let mut plan = plan();
         plan.matrix.arms = ["eevdf", DEFAULT, "new"].map(str::to_owned).to_vec();
         plan.matrix.workloads.truncate(1);
@@ -277,7 +280,22 @@ mod tests {
                     .map(|(arm, sample)| sample_cell(arm, round, sample))
             })
             .collect();
-        study(&plan, &cells)
+        Report {
+            summary: study(&plan, &cells),
+            plan,
+            guest: Facts::new(),
+            host: Facts::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::samples::{SAME, Sample, report};
+    use super::*;
+
+    fn summary(rounds: u32, candidate: &Sample) -> Summary {
+        report(rounds, candidate).summary
     }
 
     fn verdict_of(candidate: Sample, prefer: Option<Prefer>) -> Verdict {

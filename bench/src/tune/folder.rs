@@ -2,9 +2,10 @@
 //! The folder of a tuning: its state, and the arms, policies and matrices that `gpuaware-bench run` reads. An operator
 //! could have written them, and can repeat any step with them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,9 @@ pub struct State {
     /// What is not, and why.
     pub dropped: Vec<(String, String)>,
     pub schedule: Schedule,
+    /// What the sifting found of each, the last time that it was measured.
+    #[serde(default)]
+    pub scores: BTreeMap<String, f64>,
     /// Steps that are finished, and the seconds that were spent on all so far.
     pub done: Vec<String>,
     pub spent_s: f64,
@@ -156,12 +160,52 @@ pub fn write(file: &Path, text: &str) -> Result<()> {
 
 /// Why `scx_gpuaware policy check` refuses the file; `None`: it does not.
 pub fn refusal(file: &Path, online: &str, target: &Path) -> Result<Option<String>> {
-    let program = target.join("release/scx_gpuaware");
-    let output = Command::new(&program)
-        .args(["policy", "check", "--online", online])
-        .arg(file)
-        .output()
-        .with_context(|| format!("cannot start {}", program.display()))?;
+    let output = policy(&["check".as_ref(), file], online, target)?;
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     Ok((!output.status.success()).then_some(said))
+}
+
+/// Whether the file comes to the same as no policy at all.
+pub fn is_default(file: &Path, online: &str, target: &Path) -> Result<bool> {
+    let output = policy(&["diff".as_ref(), DEFAULT.as_ref(), file], online, target)?;
+    Ok(output.status.success() && output.stdout.trim_ascii() == b"no difference")
+}
+
+fn policy(words: &[&Path], online: &str, target: &Path) -> Result<Output> {
+    let program = target.join("release/scx_gpuaware");
+    Command::new(&program)
+        .arg("policy")
+        .args(words)
+        .args(["--online", online])
+        .output()
+        .with_context(|| format!("cannot start {}", program.display()))
+}
+
+#[cfg(test)]
+pub mod samples {
+    use super::super::look::samples::two_cpus;
+    use super::*;
+
+    pub fn state(candidates: &[Candidate]) -> State {
+        let scores = candidates.iter().map(|one| (one.name.clone(), 0.031));
+        State {
+            schema: record::SCHEMA,
+            workload: "demo/qwen3".to_owned(),
+            matrix: crate::plan::samples::matrix(),
+            budget_s: 1800.0,
+            prefer: None,
+            on: On::Lab,
+            seen: two_cpus(),
+            candidates: candidates.to_vec(),
+            dropped: vec![("late".to_owned(), "no time".to_owned())],
+            schedule: Schedule {
+                rungs: Vec::new(),
+                finalists: candidates.len(),
+                left_out: 0,
+            },
+            scores: scores.collect(),
+            done: Vec::new(),
+            spent_s: 0.0,
+        }
+    }
 }

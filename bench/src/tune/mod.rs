@@ -15,7 +15,7 @@ mod score;
 mod steps;
 mod workload;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ use crate::run;
 use crate::words::in_words;
 use crate::{cpus, interrupt, record, watchdog};
 use candidate::{Candidate, DEFAULT, file_name};
-use folder::{BASELINE, State, TuneDir, refusal};
+use folder::{BASELINE, State, TuneDir, is_default, refusal};
 use live::Live;
 use look::{Place, Seen};
 use propose::Kind;
@@ -64,6 +64,7 @@ pub fn main(options: &TuneOptions) -> Result<ExitCode> {
         dir,
         state,
         folders: &options.folders,
+        force: options.force,
     };
     let finalists = tuning.sift()?;
     let proof = tuning.verify(&finalists)?;
@@ -208,6 +209,7 @@ fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
         candidates,
         dropped,
         schedule,
+        scores: BTreeMap::new(),
         done: Vec::new(),
         spent_s: began.elapsed().as_secs_f64(),
     };
@@ -329,6 +331,12 @@ fn checked(
         let file = dir.write_candidate(&candidate)?;
         match refusal(&file, &seen.online, target)? {
             Some(why) => dropped.push((candidate.name, first_error(&why))),
+            None if is_default(&file, &seen.online, target)? => {
+                dropped.push((
+                    candidate.name,
+                    "it comes to the same as the default".to_owned(),
+                ));
+            }
             None => kept.push(candidate),
         }
     }

@@ -146,14 +146,15 @@ impl<'a> Outcome<'a> {
                 text += &comment(&format!("  {}", sentence(finding)));
             }
         }
-        let verified = |name: &str| self.judgements.iter().any(|j| j.candidate == name);
-        let tried = self.state.candidates.iter();
-        let names: Vec<&str> = tried
-            .map(|one| one.name.as_str())
-            .filter(|name| !verified(name))
-            .collect();
-        if !names.is_empty() {
-            text += &comment(&format!("Dropped in the sifting: {}.", names.join(", ")));
+        if !self.state.scores.is_empty() {
+            let scores = self.state.scores.iter();
+            let scores: Vec<String> = scores
+                .map(|(name, score)| format!("{name} {score:+.3}"))
+                .collect();
+            text += &comment(&format!(
+                "Scores of the sifting, above 0 better than the default, which prove nothing: {}.",
+                scores.join(", ")
+            ));
         }
         for (name, why) in &self.state.dropped {
             text += &comment(&format!("Not tried: {name}: {why}"));
@@ -291,11 +292,18 @@ impl<'a> Outcome<'a> {
             })
     }
 
+    fn score(&self, candidate: &str) -> String {
+        let score = self.state.scores.get(candidate);
+        score.map_or_else(|| "–".to_owned(), |score| format!("{score:+.3}"))
+    }
+
+    /// Every candidate, and how far it came.
     fn tried(&self) -> Table {
         let mut table = Table::new(&[
             ("policy", Align::Left),
             ("sets", Align::Left),
             ("why", Align::Left),
+            ("score", Align::Right),
             ("came to", Align::Left),
         ]);
         let judged = |name: &str| self.judgements.iter().find(|j| j.candidate == name);
@@ -310,12 +318,14 @@ impl<'a> Outcome<'a> {
                 candidate.name.clone(),
                 keys.join(", "),
                 candidate.why.clone(),
+                self.score(&candidate.name),
                 end.to_owned(),
             ]);
         }
         for (name, why) in &self.state.dropped {
             table.rows.push(vec![
                 name.clone(),
+                String::new(),
                 String::new(),
                 String::new(),
                 format!("not tried: {why}"),
@@ -399,5 +409,70 @@ fn nothing_shown(judgement: &Judgement) -> String {
         "nothing was measured".to_owned()
     } else {
         speeds.join("; ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::decide::samples::{SAME, Sample, report};
+    use super::super::folder::samples::state;
+    use super::*;
+
+    fn outcome(candidate: &Sample, check: impl Fn(&Outcome)) {
+        let finalists = [Candidate::new(
+            "new",
+            "it waits less",
+            "[preferred]\nhold_us = 0\n",
+        )];
+        let (state, report) = (state(&finalists), report(6, candidate));
+        check(&Outcome::new(&state, &finalists, &report));
+    }
+
+    #[test]
+    fn a_policy_that_is_better_stands_below_its_evidence() {
+        let faster = Sample {
+            tokens_per_s: 98.0,
+            ..SAME
+        };
+        outcome(&faster, |outcome| {
+            let policy = outcome.policy();
+            let table: toml::Table = toml::from_str(&policy).unwrap();
+            assert_eq!(table["preferred"]["hold_us"].as_integer(), Some(0));
+            for words in [
+                "# new is better than the default on 6 held-out rounds.",
+                "#   speed beside cpu 1.03 [",
+                "# Not tried: late: no time",
+                "new +0.031",
+            ] {
+                assert!(policy.contains(words), "{words}: {policy}");
+            }
+            let longest = policy.lines().map(|line| line.chars().count()).max();
+            assert!(longest <= Some(120), "{policy}");
+        });
+    }
+
+    #[test]
+    fn where_the_default_is_as_good_the_policy_sets_nothing_and_says_so() {
+        let worse = Sample { work: 60.0, ..SAME };
+        for candidate in [SAME, worse] {
+            outcome(&candidate, |outcome| {
+                let policy = outcome.policy();
+                let table: toml::Table = toml::from_str(&policy).unwrap();
+                assert_eq!(table.len(), 1, "{policy}");
+                assert!(policy.contains("# The default is as good"), "{policy}");
+            });
+        }
+    }
+
+    #[test]
+    fn reasons_fit_ten_lines_and_reports_have_the_table() {
+        outcome(&SAME, |outcome| {
+            let lines = outcome.explain();
+            assert!((4..=EXPLAINED).contains(&lines.len()), "{lines:#?}");
+            for text in [outcome.markdown(), outcome.html()] {
+                assert!(text.contains("work, % of possible") && text.contains("hold_us = 0"));
+                assert!(text.contains(words(Verdict::Same)), "{text}");
+            }
+        });
     }
 }

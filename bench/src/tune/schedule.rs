@@ -19,11 +19,12 @@ const FINALISTS: usize = 3;
 const BESIDE_FINALISTS: usize = 2;
 const BESIDE_SIFTED: usize = 1;
 
-/// What one arm costs in one round, and what a boot costs; on a host none.
+/// What one arm costs in one round and, to warm up, on one boot; and what a boot costs, on a host nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct Costs {
     pub sift_turn: Duration,
     pub verify_turn: Duration,
+    pub warm_up: Duration,
     pub boot: Duration,
 }
 
@@ -44,13 +45,15 @@ pub struct Schedule {
 }
 
 impl Costs {
-    fn sift(&self, rung: Rung) -> Duration {
-        self.boot + self.sift_turn * (rung.candidates + BESIDE_SIFTED) as u32 * rung.rounds
+    pub fn sift(&self, rung: Rung) -> Duration {
+        let arms = (rung.candidates + BESIDE_SIFTED) as u32;
+        self.boot + (self.warm_up + self.sift_turn * rung.rounds) * arms
     }
 
     /// Each round of the proof has a boot of its own.
     pub fn verify(&self, finalists: usize, rounds: u32) -> Duration {
-        (self.boot + self.verify_turn * (finalists + BESIDE_FINALISTS) as u32) * rounds
+        let arms = (finalists + BESIDE_FINALISTS) as u32;
+        (self.boot + (self.warm_up + self.verify_turn) * arms) * rounds
     }
 
     /// Rounds of the proof that fit into `left`.
@@ -112,8 +115,9 @@ mod tests {
     use super::*;
 
     const COSTS: Costs = Costs {
-        sift_turn: Duration::from_secs(8),
-        verify_turn: Duration::from_secs(10),
+        sift_turn: Duration::from_secs(6),
+        verify_turn: Duration::from_secs(8),
+        warm_up: Duration::from_secs(2),
         boot: Duration::from_secs(15),
     };
 

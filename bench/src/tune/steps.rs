@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use super::candidate::{Candidate, DEFAULT};
 use super::folder::{BASELINE, State, Step, TuneDir};
 use super::goal::On;
-use super::schedule::{Costs, Rung};
+use super::schedule::{Costs, MIN_ROUNDS, Rung};
 use super::score::ranked;
 use crate::cli::RunOptions;
 use crate::folders::Folders;
@@ -28,6 +28,8 @@ pub struct Tuning<'a> {
     pub dir: TuneDir,
     pub state: State,
     pub folders: &'a Folders,
+    /// Runs go on although something is another than at their start.
+    pub force: bool,
 }
 
 /// Cells of the sifting are half as long.
@@ -50,6 +52,7 @@ pub fn costs(matrix: &Matrix, on: On) -> Costs {
     Costs {
         sift_turn: turn(sift_seconds(matrix)),
         verify_turn: turn(matrix.seconds),
+        warm_up: turn(matrix.warmup_seconds) / matrix.neighbours.len() as u32,
         boot: match on.cells() {
             Where::Lab => run::GUESSED_BOOT,
             Where::Host => Duration::ZERO,
@@ -65,37 +68,21 @@ impl Tuning<'_> {
         let finalists = self.state.schedule.finalists;
         for (at, rung) in rungs.iter().enumerate() {
             let step = self.rung(at, rungs.len(), *rung, &left);
-            let report = self.measure(&step)?;
-            let names = left.iter().map(|candidate| candidate.name.as_str());
-            let ranking: Vec<(String, Option<f64>)> =
-                ranked(&report.summary, names, self.state.prefer)
-                    .into_iter()
-                    .filter(|(_, score)| score.is_some())
-                    .map(|(name, score)| (name.to_owned(), score))
-                    .collect();
-            if ranking.is_empty() {
-                bail!(
-                    "no candidate was measured: {} says why",
-                    self.dir.root.join(&step.name).join("report.md").display()
-                );
+            if at > 0 && !self.has_time_for(&step, *rung) {
+                eprintln!("{}: left out, the time is for the proof", step.name);
+                break;
             }
+            let report = self.measure(&step)?;
             let next = rungs.get(at + 1).map_or(finalists, |rung| rung.candidates);
-            say_ranking(&step.name, &ranking, next);
-            let both = match ranking.as_slice() {
-                [(first, Some(a)), (second, Some(b)), ..]
-                    if at + 1 == rungs.len() && *a > 0.0 && *b > 0.0 =>
-                {
-                    pair(&left, first, second)
-                }
-                _ => None,
-            };
+            let ranking = self.rank(&step.name, &report, &left, next)?;
+            let both = (at + 1 == rungs.len()).then(|| best_two(&left, &ranking));
             left = ranking
                 .iter()
                 .take(next)
                 .filter_map(|(name, _)| left.iter().find(|one| one.name == *name).cloned())
                 .collect();
             // The best stays: what is good apart need not be good together.
-            if let Some(both) = both.filter(|_| left.len() > 1) {
+            if let Some(both) = both.flatten().filter(|_| left.len() > 1) {
                 eprintln!("{}: {} is verified too", step.name, both.name);
                 left.pop();
                 left.push(both);
@@ -103,6 +90,46 @@ impl Tuning<'_> {
         }
         left.truncate(finalists);
         Ok(left)
+    }
+
+    /// Whether the proof has its time after this one too.
+    fn has_time_for(&self, step: &Step, rung: Rung) -> bool {
+        let costs = costs(&self.state.matrix, self.state.on);
+        let proof = costs.verify(self.state.schedule.finalists, MIN_ROUNDS);
+        self.state.done.contains(&step.name) || costs.sift(rung) + proof <= self.left()
+    }
+
+    /// Those that were measured, the best first; says who is among the `next` ones.
+    fn rank(
+        &mut self,
+        step: &str,
+        report: &Report,
+        left: &[Candidate],
+        next: usize,
+    ) -> Result<Vec<(String, f64)>> {
+        let names = left.iter().map(|candidate| candidate.name.as_str());
+        let mut ranking = Vec::new();
+        for (name, score) in ranked(&report.summary, names, self.state.prefer) {
+            let Some(score) = score else {
+                eprintln!("{step}: {name}: dropped, its cells failed");
+                continue;
+            };
+            let goes_on = if ranking.len() < next {
+                "goes on"
+            } else {
+                "dropped"
+            };
+            eprintln!("{step}: {name}: {goes_on}, score {score:+.3}");
+            self.state.scores.insert(name.to_owned(), score);
+            ranking.push((name.to_owned(), score));
+        }
+        if ranking.is_empty() {
+            bail!(
+                "no candidate was measured: {} says why",
+                self.dir.root.join(step).join("report.md").display()
+            );
+        }
+        Ok(ranking)
     }
 
     fn rung(&self, at: usize, rungs: usize, rung: Rung, left: &[Candidate]) -> Step {
@@ -140,7 +167,10 @@ impl Tuning<'_> {
             arms: beside.into_iter().chain(names).collect(),
             baseline: BASELINE,
             rounds,
-            boots: rounds,
+            boots: match self.state.on.cells() {
+                Where::Lab => rounds,
+                Where::Host => 1,
+            },
             seconds: self.state.matrix.seconds,
         };
         self.measure(&step)
@@ -159,7 +189,7 @@ impl Tuning<'_> {
             in_words(self.left()),
             in_words(Duration::from_secs_f64(self.state.budget_s)),
         );
-        eprintln!("\n{}: {}; {left} of {all} left", step.name, step.what);
+        eprintln!("\n{}: {left} of {all} left", step.name);
         let began = Instant::now();
         let measured = self.run(step, &folder);
         self.state.spent_s += began.elapsed().as_secs_f64();
@@ -178,7 +208,7 @@ impl Tuning<'_> {
 
     fn run(&self, step: &Step, folder: &Path) -> Result<()> {
         let options = if folder.join("plan.json").is_file() {
-            RunOptions::rest_of(folder.to_owned(), self.folders.clone())
+            RunOptions::rest_of(folder.to_owned(), self.force, self.folders.clone())
         } else {
             let matrix = self.dir.write_matrix(&self.state, step)?;
             let folders = self.folders.with_arms(self.dir.arms());
@@ -190,15 +220,13 @@ impl Tuning<'_> {
     }
 }
 
-fn pair(all: &[Candidate], first: &str, second: &str) -> Option<Candidate> {
+/// The best two together, where both look better than the default.
+fn best_two(all: &[Candidate], ranking: &[(String, f64)]) -> Option<Candidate> {
+    let [(first, a), (second, b), ..] = ranking else {
+        return None;
+    };
     let named = |name: &str| all.iter().find(|candidate| candidate.name == name);
-    named(first)?.with(named(second)?)
-}
-
-fn say_ranking(step: &str, ranking: &[(String, Option<f64>)], next: usize) {
-    for (at, (name, score)) in ranking.iter().enumerate() {
-        let goes_on = if at < next { "goes on" } else { "dropped" };
-        let score = score.unwrap_or(0.0);
-        eprintln!("{step}: {name}: {goes_on}, score {score:+.3}");
-    }
+    (*a > 0.0 && *b > 0.0)
+        .then(|| named(first)?.with(named(second)?))
+        .flatten()
 }

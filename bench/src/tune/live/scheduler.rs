@@ -106,9 +106,18 @@ impl Scheduler {
         self.write(&self.old)
     }
 
+    /// In one step: half a file would be a policy too.
     fn write(&self, policy: &str) -> Result<()> {
-        fs::write(&self.file, policy)
-            .with_context(|| format!("cannot write {}", self.file.display()))
+        let write = || -> Result<()> {
+            let folder = self.file.parent().context("a file without a folder")?;
+            let mut draft = tempfile::Builder::new()
+                .permissions(fs::metadata(&self.file)?.permissions())
+                .tempfile_in(folder)?;
+            draft.write_all(policy.as_bytes())?;
+            draft.persist(&self.file)?;
+            Ok(())
+        };
+        write().with_context(|| format!("cannot write {}", self.file.display()))
     }
 }
 
