@@ -164,16 +164,12 @@ impl RunOptions {
 pub struct TuneOptions {
     /// What is tuned for: a workload of a matrix, NAME or MATRIX/NAME, such as qwen3, eager, chat, seed-windflow/wc-1
     /// [NAME alone: demo's before the others'].
-    #[arg(long, required_unless_present = "resume")]
+    #[arg(long, required_unless_present_any = ["resume", "attach"])]
     pub workload: Option<String>,
 
-    /// What runs beside it; quiet cells are measured besides.
-    #[arg(
-        long,
-        value_name = "A,B",
-        value_delimiter = ',',
-        default_value = "heavy"
-    )]
+    /// What runs beside it; quiet cells are measured besides. With --attach: live, whatever runs there
+    /// [default: heavy].
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub neighbours: Vec<String>,
 
     /// About how long it may take, all together: 90s, 30m, 2h.

@@ -4,6 +4,7 @@
 use toml::Value;
 
 use super::effective::{Effective, Entry};
+use super::model::AUTO_HOLD;
 
 /// One sentence for each key that has another value in `new` than in `old`, in the order of the documentation; where
 /// only `old` has the key, at the end.
@@ -85,13 +86,16 @@ fn meaning(key: &str, old: Option<&Value>, new: Option<&Value>) -> Option<&'stat
         return Some("no CPU waits idle for a launcher that sleeps");
     }
     let (more, less) = directions(key)?;
-    let (old, new) = (amount(old?)?, amount(new?)?);
+    let (old, new) = (amount(key, old?)?, amount(key, new?)?);
     Some(if new > old { more } else { less })
 }
 
-/// A number, or a percentage.
-fn amount(value: &Value) -> Option<f64> {
+/// A number, a percentage, or what "auto" comes to at most.
+fn amount(key: &str, value: &Value) -> Option<f64> {
     match value {
+        Value::String(auto) if auto == "auto" && key == "preferred.hold_us" => {
+            Some(AUTO_HOLD.cap.as_micros() as f64)
+        }
         Value::Integer(number) => Some(*number as f64),
         Value::Float(number) => Some(*number),
         Value::String(text) => text.strip_suffix('%')?.parse().ok(),
@@ -166,6 +170,8 @@ mod tests {
             ]
         );
         assert_eq!(between(new, "").len(), 4);
+        let longer = "preferred.hold_us: 2000 instead of \"auto\": a CPU waits longer for a launcher that sleeps";
+        assert_eq!(between("", "[preferred]\nhold_us = 2000\n"), [longer]);
     }
 
     #[test]

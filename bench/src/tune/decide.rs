@@ -270,6 +270,7 @@ pub mod samples {
     pub fn report(rounds: u32, candidate: &Sample) -> Report {
         let mut plan = plan();
         plan.matrix.arms = ["eevdf", DEFAULT, "new"].map(str::to_owned).to_vec();
+        plan.matrix.rounds = rounds;
         plan.matrix.workloads.truncate(1);
         plan.matrix.neighbours = vec![Neighbour::Cpu];
         plan.matrix.subject = DEFAULT.to_owned();

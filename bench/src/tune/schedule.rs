@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn halves_until_as_many_are_left_as_can_be_proved() {
-        let schedule = schedule(12, minutes(30), &COSTS).unwrap();
+        let schedule = schedule(12, minutes(20), &COSTS).unwrap();
         let sizes: Vec<usize> = schedule.rungs.iter().map(|rung| rung.candidates).collect();
         assert_eq!(
             (sizes, schedule.finalists, schedule.left_out),
@@ -135,7 +135,7 @@ mod tests {
         );
         assert!(schedule.rungs[1].rounds > schedule.rungs[0].rounds);
         let sift: Duration = schedule.rungs.iter().map(|rung| COSTS.sift(*rung)).sum();
-        assert!(sift + COSTS.verify(3, MIN_ROUNDS) <= minutes(30));
+        assert!(sift + COSTS.verify(3, MIN_ROUNDS) <= minutes(20));
     }
 
     #[test]
