@@ -88,19 +88,18 @@ const BOGO_OP_NS: u64 = 15_000_000;
 /// A block of 128 KiB, for whoever sends it and for whoever receives it.
 const BLOCK_NS: u64 = 600_000;
 const BLOCK_BITS: f64 = 128.0 * 1024.0 * 8.0;
-/// Blocks that fit into a connection's buffers.
-const BLOCKS_AHEAD: u64 = 16;
-const CONNECTIONS: usize = 10;
+/// Blocks that fit into the buffers of its ten connections, all of which have one thread on each side (iperf 3.12).
+const BLOCKS_AHEAD: u64 = 160;
 /// A write is done at once, in memory; a job seldom sleeps.
 const WRITE_NS: u64 = 55_000;
 const WRITES: u64 = 64;
 const FIO_SLEEP_NS: u64 = 50_000;
 const FIO_JOBS: usize = 4;
 /// Of hackbench's messages, so many are one of the model's.
-const MESSAGES: u64 = 10;
-const MESSAGES_NS: u64 = 70_000;
+const MESSAGES: u64 = 20;
+const MESSAGES_NS: u64 = 140_000;
 const HACKBENCH_PAIRS: usize = 20;
-const HACKBENCH_AHEAD: u64 = 2;
+const HACKBENCH_AHEAD: u64 = 1;
 
 impl Kind {
     fn name(self) -> &'static str {
@@ -126,7 +125,7 @@ impl Kind {
                 };
                 tasks.extend((0..FIO_JOBS).map(|_| TaskSpec::new(name, job)));
             }
-            Self::Iperf3 => add_streams(tasks, name, CONNECTIONS, BLOCK_NS, BLOCKS_AHEAD),
+            Self::Iperf3 => add_streams(tasks, name, 1, BLOCK_NS, BLOCKS_AHEAD),
             Self::Hackbench => {
                 add_streams(tasks, name, HACKBENCH_PAIRS, MESSAGES_NS, HACKBENCH_AHEAD);
             }
