@@ -76,7 +76,11 @@ fn what_cannot_be_simulated_is_refused_before_the_first_cell() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("out");
     for (matrix, words, reason) in [
-        ("peers", &[][..], "arm \"scx_bpfland\""),
+        (
+            "peers",
+            &["--arms", "scx_bpfland"][..],
+            "arm \"scx_bpfland\"",
+        ),
         ("demo", &["--machine", "3x2"], "--machine 3x2: "),
         ("demo", &["--machine", "4", "--cpus", "8"], "--cpus 8: "),
         ("demo", &["--disk", "/dev/null"], "--disk: "),
