@@ -416,28 +416,6 @@ fn a_hold_that_nobody_ends_is_found() {
 }
 
 #[test]
-fn a_cpu_that_is_lent_against_the_policy_is_found() {
-    let program = Program::Launcher {
-        launch_ns: 300_000,
-        gpu_ns: 3_000_000,
-        sync: Sync::Block,
-    };
-    let mut scenario = launcher_beside_loops(program);
-    scenario.policy.lend = false;
-    let loops_ns = |outcome: &Outcome| {
-        let loops = outcome.tasks.iter().filter(|task| task.name == "loop");
-        loops.map(|task| task.cpu_ns).sum::<u64>()
-    };
-    // The other CPU is all that they may have.
-    let kept = loops_ns(&held(&scenario));
-    assert!(kept <= scenario.length_ns, "{kept}");
-    let length_ns = scenario.length_ns;
-    let simulation = Simulation::with_object(scenario, &mutant("lent_anyway")).unwrap();
-    let lent = loops_ns(&simulation.run().unwrap());
-    assert!(lent * 2 > length_ns * 3, "{lent} of {length_ns}");
-}
-
-#[test]
 fn who_is_throttled_runs_on_an_idle_cpu_of_another_cache() {
     let launcher = TaskSpec {
         class: Some(Class::Launch),
