@@ -116,9 +116,14 @@ pub struct RunOptions {
     #[arg(long, value_name = "SERIES|PATH")]
     pub kernel: Option<String>,
 
-    /// The lab's CPUs, instead of the matrix's.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
+    /// CPUs of the lab or of the simulated machine, instead of the matrix's.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
     pub cpus: Option<u32>,
+
+    /// With --on sim: the machine, CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]] or the name of a file in tests/data/sysfs
+    /// [default: --cpus or 2, with one cache].
+    #[arg(long, value_name = "NAME", conflicts_with = "resume")]
+    pub machine: Option<String>,
 
     /// With --on host: what fio writes to, a file or a block device; WHAT IS IN IT IS LOST [default: a file in the
     /// output folder, of the matrix's disk_mib, removed at the end].

@@ -39,6 +39,7 @@ mod report;
 mod results;
 mod run;
 mod sched_attr;
+mod simulator;
 mod stats;
 mod study;
 mod tracer;
