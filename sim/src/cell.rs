@@ -45,6 +45,7 @@ pub enum CellScheduler {
 #[serde(default, deny_unknown_fields)]
 struct PolicySpec {
     lend: Option<bool>,
+    whole_core: Option<bool>,
     hold_us: Option<u64>,
     launch_slice_us: Option<u64>,
     handoff_slice_us: Option<u64>,
@@ -180,6 +181,7 @@ impl PolicySpec {
         set(&mut policy.handoff_slice_us, self.handoff_slice_us);
         set(&mut policy.background_slice_us, self.background_slice_us);
         policy.lend = self.lend.unwrap_or(policy.lend);
+        policy.whole_core = self.whole_core.unwrap_or(policy.whole_core);
         policy.min_share = self.min_share.unwrap_or(policy.min_share);
         policy.max_share = self.max_share.unwrap_or(policy.max_share);
         if let Some(cap_us) = self.hold_us {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Flags and commands of gpuaware-sim, and its exit codes: 0 all held, 1 something did not, 2 bad input.
 
+#[macro_use]
+mod print;
+
 use std::borrow::Cow;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};

@@ -107,6 +107,7 @@ fn tunables(text: &str) -> Result<Map<String, Value>, Refusal> {
             "preferred.hold_us" if value.as_str() == Some("auto") => continue,
             "preferred.hold_us" => ("hold_us", whole(value)),
             "preferred.lend" => ("lend", value.as_bool().map(Value::from)),
+            "preferred.smt" => ("whole_core", whole_core(value)),
             "class.launch.slice_us" => ("launch_slice_us", whole(value)),
             "class.handoff.slice_us" => ("handoff_slice_us", whole(value)),
             "class.background.slice_us" => ("background_slice_us", whole(value)),
@@ -135,6 +136,12 @@ fn leaves<'a>(path: &str, value: &'a toml::Value) -> Vec<(String, &'a toml::Valu
 fn whole(value: &toml::Value) -> Option<Value> {
     let number = value.as_integer()?;
     u64::try_from(number).ok().map(Value::from)
+}
+
+/// `"whole-core"` or `"shared"`
+fn whole_core(value: &toml::Value) -> Option<Value> {
+    let word = value.as_str()?;
+    matches!(word, "whole-core" | "shared").then(|| json!(word == "whole-core"))
 }
 
 /// `"5%"`
@@ -237,9 +244,9 @@ mod tests {
             )
         };
         let policy = |policy: &str| how(&arm(&text(policy)), 4).map(|how| how.policy);
-        let given = "[preferred]\nhold_us = 0\nlend = false\n[class.background]\nmin_share = \"10%\"\n\
+        let given = "[preferred]\nhold_us = 0\nlend = false\nsmt = \"shared\"\n[class.background]\nmin_share = \"10%\"\n\
                      [class.launch]\nmatch = [{ comm = \"launch-*\" }]\n";
-        let wanted = json!({"hold_us": 0, "lend": false, "min_share": 0.1});
+        let wanted = json!({"hold_us": 0, "lend": false, "whole_core": false, "min_share": 0.1});
         assert_eq!(Value::Object(policy(given).unwrap()), wanted);
         assert!(policy("").unwrap().is_empty());
         let text = policy("[identify]\nprobes = \"always\"\n").unwrap_err();
