@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The command line: flags to checked values.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -11,6 +12,7 @@ use crate::folders::Folders;
 use crate::plan::Where;
 use crate::pool::PoolOptions;
 use crate::results::ResultsOptions;
+use crate::tune::goal::{self, On, Prefer, share};
 use crate::{lab, matrix};
 
 /// Compare ways to protect a GPU launch thread from noisy neighbours.
@@ -32,6 +34,8 @@ pub enum Command {
     List(Folders),
     /// Run a matrix and report it.
     Run(RunOptions),
+    /// Find the policy for a workload on a machine, prove it beside the default, and write it with the evidence.
+    Tune(TuneOptions),
     /// Report a run again from its raw cells: table, report.md, report.html, summary.json.
     Report {
         /// The folder of the run.
@@ -66,7 +70,7 @@ pub enum Command {
     Watchdog,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct RunOptions {
     /// A matrix of `gpuaware-bench list`, or the path of a matrix file.
     #[arg(required_unless_present_any = ["resume", "inside"])]
@@ -112,9 +116,14 @@ pub struct RunOptions {
     #[arg(long, value_name = "SERIES|PATH")]
     pub kernel: Option<String>,
 
-    /// The lab's CPUs, instead of the matrix's.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
+    /// CPUs of the lab or of the simulated machine, instead of the matrix's.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
     pub cpus: Option<u32>,
+
+    /// With --on sim: the machine, CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]] or the name of a file in tests/data/sysfs
+    /// [default: --cpus or 2, with one cache].
+    #[arg(long, value_name = "NAME", conflicts_with = "resume")]
+    pub machine: Option<String>,
 
     /// With --on host: what fio writes to, a file or a block device; WHAT IS IN IT IS LOST [default: a file in the
     /// output folder, of the matrix's disk_mib, removed at the end].
@@ -131,6 +140,114 @@ pub struct RunOptions {
     /// Run one block of the plan in the output folder: what the lab's guest is told to do.
     #[arg(long, value_name = "BLOCK", hide = true)]
     pub inside: Option<usize>,
+}
+
+impl RunOptions {
+    /// A run of a matrix file into a folder.
+    pub fn of_file(matrix: &Path, output: PathBuf, on: Where, folders: Folders) -> Self {
+        Self {
+            matrix: Some(matrix.to_string_lossy().into_owned()),
+            output: Some(output),
+            on,
+            folders,
+            ..Self::default()
+        }
+    }
+
+    /// What is left of the run in a folder.
+    pub fn rest_of(folder: PathBuf, force: bool, folders: Folders) -> Self {
+        Self {
+            resume: Some(folder),
+            force,
+            folders,
+            ..Self::default()
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct TuneOptions {
+    /// What is tuned for: a workload of a matrix, NAME or MATRIX/NAME, such as qwen3, eager, chat, seed-windflow/wc-1
+    /// [NAME alone: demo's before the others'].
+    #[arg(long, required_unless_present_any = ["resume", "attach"])]
+    pub workload: Option<String>,
+
+    /// What runs beside it; quiet cells are measured besides. With --attach: live, whatever runs there
+    /// [default: heavy].
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub neighbours: Vec<String>,
+
+    /// About how long it may take, all together: 90s, 30m, 2h.
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = goal::duration)]
+    pub budget: Duration,
+
+    /// What is worth more. It may cost up to 10 % of the other; without this nothing may become worse.
+    #[arg(long, value_enum)]
+    pub prefer: Option<Prefer>,
+
+    /// Where candidates are tried.
+    #[arg(long, value_enum, default_value_t)]
+    pub on: On,
+
+    /// The lab's CPUs, instead of the matrix's.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
+    pub cpus: Option<u32>,
+
+    /// A policy of your own to try, with pins for example; repeatable. It is tried before all others.
+    #[arg(long, value_name = "FILE")]
+    pub candidate: Vec<PathBuf>,
+
+    /// Say in at most ten lines why.
+    #[arg(long)]
+    pub explain: bool,
+
+    /// Folder for everything: policy.toml, report.md, report.html, the runs [default: bench/runs/local/tune-TIME].
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+
+    /// Go on with the tuning in this folder, as it was planned: what is measured stays.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["workload", "neighbours", "budget", "prefer", "on", "cpus", "candidate", "output"])]
+    pub resume: Option<PathBuf>,
+
+    /// With --resume: go on although the machine or the programs are others than at the start.
+    #[arg(long, requires = "resume")]
+    pub force: bool,
+
+    #[command(flatten)]
+    pub live: LiveOptions,
+
+    #[command(flatten)]
+    pub folders: Folders,
+}
+
+/// Tuning beside production.
+#[derive(Debug, Args)]
+pub struct LiveOptions {
+    /// Tune beside this process, the production workload, under the scheduler that runs. The old policy is in force
+    /// again at the end, whatever ends it; nothing is installed.
+    #[arg(long, value_name = "PID", requires = "policy", requires = "slo_command", conflicts_with_all = ["workload", "resume", "prefer", "on", "cpus", "explain"])]
+    pub attach: Option<u32>,
+
+    /// With --attach: the policy file that the scheduler runs with.
+    #[arg(long, value_name = "FILE", requires = "attach")]
+    pub policy: Option<PathBuf>,
+
+    /// With --attach: prints what the workload's users see as a number, such as a latency: less is better. Asked ten
+    /// times a second at most.
+    #[arg(long, value_name = "COMMAND", requires = "attach")]
+    pub slo_command: Option<String>,
+
+    /// With --attach: a candidate is given up when that number is worse by more than this…
+    #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = share)]
+    pub slo_worse: f64,
+
+    /// …for as long as this.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = goal::duration)]
+    pub slo_for: Duration,
+
+    /// With --attach: where the scheduler's statistics are.
+    #[arg(long, value_name = "SOCKET", default_value = "/var/run/scx/root/stats")]
+    pub stats_socket: PathBuf,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

@@ -9,7 +9,7 @@ use clap::Args;
 use crate::datafile::DataError;
 
 /// Where data files and built programs are.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct Folders {
     /// Folder of matrix files [default: the repository's bench/matrices].
     #[arg(long, value_name = "DIR")]
@@ -37,6 +37,19 @@ impl Folders {
     pub fn arms(&self) -> PathBuf {
         let default = || repository().unwrap_or_default().join("scheds/arms");
         self.arms_dir.clone().unwrap_or_else(default)
+    }
+
+    /// The folder of the policies that are shipped, beside that of the arms.
+    pub fn policies(&self) -> PathBuf {
+        self.arms().with_file_name("policies")
+    }
+
+    /// The same with arm files from elsewhere.
+    pub fn with_arms(&self, folder: PathBuf) -> Self {
+        Self {
+            arms_dir: Some(folder),
+            ..self.clone()
+        }
     }
 
     /// The target folder as an absolute path: the guest sees it at the same place.

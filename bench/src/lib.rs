@@ -39,9 +39,11 @@ mod report;
 mod results;
 mod run;
 mod sched_attr;
+mod simulator;
 mod stats;
 mod study;
 mod tracer;
+mod tune;
 mod watchdog;
 mod words;
 mod workload;
@@ -53,6 +55,7 @@ pub fn main() -> ExitCode {
         Command::Run(options) => {
             run::main(&options).and_then(|done| done.map_or(Ok(ExitCode::SUCCESS), report_on))
         }
+        Command::Tune(options) => tune::main(&options),
         Command::Report { dir, check } => {
             report::write(&dir, true).map(|passed| ExitCode::from(u8::from(check && !passed)))
         }

@@ -32,6 +32,8 @@ pub enum Where {
     Lab,
     /// On this machine as it is booted now.
     Host,
+    /// In gpuaware-sim: the BPF source in a model of the kernel. docs/simulator.md says how far to trust it.
+    Sim,
 }
 
 /// The group of the arms that need no boot of their own.
@@ -53,6 +55,9 @@ pub struct Plan {
     /// Where its cells run.
     #[serde(default)]
     pub on: Where,
+    /// The machine that is simulated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     pub blocks: Vec<Block>,
 }
 
@@ -276,6 +281,7 @@ profile = "eager"
             started_unix_ms: 0,
             command_line: "gpuaware-bench run sample".to_owned(),
             on: Where::Lab,
+            machine: None,
             blocks: blocks(&matrix(), &arms(), 7),
         }
     }

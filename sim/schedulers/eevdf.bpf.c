@@ -8,8 +8,9 @@
 #include <scx/common.bpf.h>
 
 #define MAX_LLCS 128
-/* sysctl_sched_base_slice of eight CPUs and more; nice 0 weighs 100 here. */
-#define BASE_SLICE_NS	  2800000ULL
+/* sysctl_sched_base_slice of one CPU; base_slice_ns() has that of more. */
+#define NORMAL_SLICE_NS	  700000LL
+#define TICK_NS		  4000000LL /* at 250 Hz: lag is bound by no less */
 #define MIGRATION_COST_NS 500000LL
 #define BUSY_FACTOR	  16
 #define NR_LEVELS	  3 /* cache, node, machine */
@@ -61,6 +62,17 @@ static struct entity *entity(struct task_struct *p)
 	return bpf_task_storage_get(&entities, p, NULL, 0);
 }
 
+/* A nominal slice; it grows with the number of CPUs. */
+static s64 base_slice_ns(void)
+{
+	s64 ns = NORMAL_SLICE_NS;
+
+	for (u32 cpus = 2; cpus <= 8 && cpus <= nr_cpu_ids; cpus *= 2)
+		ns += NORMAL_SLICE_NS;
+	return ns;
+}
+
+/* Nice 0 weighs 100 here. */
 static s64 scaled(s64 ns, const struct task_struct *p)
 {
 	return ns * 100 / (s64)p->scx.weight;
@@ -101,14 +113,15 @@ static void update_curr(struct fair_rq *rq, struct task_struct *p, u64 now)
 	se->vruntime += scaled(time_delta(now, se->exec_start), p);
 	se->exec_start = now;
 	if (se->vruntime >= se->deadline) {
-		se->deadline = se->vruntime + scaled(BASE_SLICE_NS, p);
+		se->deadline = se->vruntime + scaled(base_slice_ns(), p);
 		se->is_protected = false;
 	}
 }
 
 static s64 lag_within(s64 lag, const struct task_struct *p)
 {
-	s64 limit = scaled(2 * BASE_SLICE_NS, p);
+	s64 two = 2 * base_slice_ns();
+	s64 limit = scaled(two > TICK_NS ? two : TICK_NS, p);
 
 	return lag > limit ? limit : lag < -limit ? -limit : lag;
 }
@@ -140,7 +153,7 @@ static s64 lag_after_sleep(const struct entity *se)
 static void place(s32 cpu, struct entity *se, struct task_struct *p, s64 lag)
 {
 	struct fair_rq *rq = &rqs[cpu];
-	s64 load = rq_load(rq), slice = scaled(BASE_SLICE_NS, p);
+	s64 load = rq_load(rq), slice = scaled(base_slice_ns(), p);
 
 	rebase(rq);
 	if (load)
@@ -467,7 +480,7 @@ bool BPF_STRUCT_OPS(eevdf_yield, struct task_struct *from, struct task_struct *t
 	struct entity *se = entity(from);
 
 	update_curr(&rqs[scx_bpf_task_cpu(from)], from, scx_bpf_now());
-	se->deadline += scaled(BASE_SLICE_NS, from);
+	se->deadline += scaled(base_slice_ns(), from);
 	se->is_protected = false;
 	scx_bpf_task_set_slice(from, 0);
 	return false;

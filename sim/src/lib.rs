@@ -6,6 +6,7 @@ pub mod abi;
 pub mod above;
 pub mod affinity;
 pub mod audit;
+pub mod cell;
 pub mod cgroups;
 pub mod compare;
 pub mod costs;
@@ -25,6 +26,7 @@ pub mod setup;
 pub mod simulation;
 pub mod state;
 pub mod switch;
+pub mod timeline;
 pub mod wake;
 
 #[cfg(test)]

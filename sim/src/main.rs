@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Flags and commands of gpuaware-sim, and its exit codes: 0 all held, 1 something did not, 2 bad input.
 
+#[macro_use]
+mod print;
+
 use std::borrow::Cow;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -10,6 +13,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
+use gpuaware_sim::cell::CellSpec;
 use gpuaware_sim::compare;
 use gpuaware_sim::costs::{self, Load, Names};
 use gpuaware_sim::machine::Machine;
@@ -57,6 +61,13 @@ enum Command {
     Compare(Compare),
     /// Counts what a scheduling decision of scx_gpuaware costs on machines of 8 to 512 CPUs, and names what grows
     Costs(Costs),
+    /// Runs a cell that gpuaware-bench describes as JSON on stdin, and prints its measurement as JSON
+    Cell,
+    /// Prints what a machine is, as JSON
+    Machine {
+        /// CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]], or a file that tests/data/sysfs/record.sh has written
+        machine: String,
+    },
     /// Repeats the random scenario of a seed, the same to the last event
     Replay {
         /// Seed, as `check` prints it
@@ -205,6 +216,15 @@ fn compare(args: &Compare, gpuaware: &[u8]) -> Result<ExitCode> {
     })
 }
 
+/// Runs it, with scx_gpuaware as `gpuaware` has it.
+fn simulate(scenario: Scenario, gpuaware: &[u8]) -> Result<Outcome> {
+    let object = match scenario.scheduler {
+        Scheduler::Gpuaware => gpuaware,
+        other => other.object(),
+    };
+    Simulation::with_object(scenario, object)?.run()
+}
+
 fn run(run: &Run, gpuaware: &[u8]) -> Result<ExitCode> {
     let length_ns = length_ns(run.seconds)?;
     let mut scenario = Scenario::named(
@@ -218,11 +238,7 @@ fn run(run: &Run, gpuaware: &[u8]) -> Result<ExitCode> {
         scenario.bind_launchers();
     }
     scenario.costs.tick_ns = (1_000_000_000 / run.hz).max(1);
-    let object = match run.scheduler {
-        Scheduler::Gpuaware => gpuaware,
-        other => other.object(),
-    };
-    let outcome = Simulation::with_object(scenario.clone(), object)?.run()?;
+    let outcome = simulate(scenario.clone(), gpuaware)?;
     Ok(print(&scenario, &outcome))
 }
 
@@ -268,6 +284,30 @@ fn check(check: &Check, object: &[u8]) -> Result<ExitCode> {
     })
 }
 
+fn cell(gpuaware: &[u8]) -> Result<ExitCode> {
+    let text = std::io::read_to_string(std::io::stdin()).context("reading stdin")?;
+    let spec: CellSpec = serde_json::from_str(&text).context("stdin: expected a cell as JSON")?;
+    let scenario = spec.scenario(machine(&spec.machine)?)?;
+    let outcome = simulate(scenario, gpuaware)?;
+    if let Some(failure) = &outcome.failure {
+        eprintln!("FAILED {failure}");
+        return Ok(ExitCode::FAILURE);
+    }
+    println!("{}", spec.measurement(&outcome));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn describe(text: &str) -> Result<ExitCode> {
+    let machine = machine(text)?;
+    let says = serde_json::json!({
+        "cpus": machine.nr_cpus(),
+        "description": report::machine(&machine),
+        "version": env!("CARGO_PKG_VERSION"),
+    });
+    println!("{says}");
+    Ok(ExitCode::SUCCESS)
+}
+
 fn replay(scenario: &Scenario, verbose: bool, object: &[u8]) -> Result<ExitCode> {
     if verbose {
         print!("{}", report::specs(scenario));
@@ -285,6 +325,8 @@ fn main() -> ExitCode {
         Command::Run(args) => cli.gpuaware().and_then(|object| run(args, &object)),
         Command::Check(args) => cli.gpuaware().and_then(|object| check(args, &object)),
         Command::Compare(args) => cli.gpuaware().and_then(|object| compare(args, &object)),
+        Command::Cell => cli.gpuaware().and_then(|object| cell(&object)),
+        Command::Machine { machine } => describe(machine),
         Command::Costs(args) => cli.metered().and_then(|object| costs(args, &object)),
         Command::Replay {
             seed,

@@ -5,6 +5,8 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
 use crate::dsq::TaskId;
+use crate::timeline::{Next, Timeline};
+pub use crate::timeline::{Sync, Tokens};
 
 /// What a task does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,14 +26,6 @@ pub enum Op {
     Exit,
 }
 
-/// How a launcher waits for its GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sync {
-    Block,
-    Spin,
-    Yield,
-}
-
 /// What a task is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
@@ -49,11 +43,13 @@ pub enum Program {
         gpu_ns: u64,
         sync: Sync,
     },
-    /// Works, wakes its partner and waits for it.
+    /// The same with a timeline of the GPU, which works while the task launches.
+    Tokens(Tokens),
+    /// Waits for its partner, works and wakes it; `ahead` times without waiting.
     Pair {
         partner: TaskId,
         work_ns: u64,
-        begins: bool,
+        ahead: u64,
     },
 }
 
@@ -69,8 +65,11 @@ pub struct Progress {
     rng: Pcg64Mcg,
     step: u64,
     until_ns: u64,
+    timeline: Timeline,
     /// Rounds, tokens or messages so far.
     pub done: u64,
+    /// When tokens came to their ends, of those with a timeline.
+    pub ends_ns: Vec<u64>,
 }
 
 impl Progress {
@@ -80,7 +79,9 @@ impl Progress {
             rng,
             step: 0,
             until_ns: 0,
+            timeline: Timeline::default(),
             done: 0,
+            ends_ns: Vec::new(),
         }
     }
 
@@ -107,8 +108,9 @@ impl Progress {
             Program::Pair {
                 partner,
                 work_ns,
-                begins,
-            } => self.pair(partner, work_ns, begins),
+                ahead,
+            } => self.pair(partner, work_ns, ahead),
+            Program::Tokens(tokens) => self.tokens(tokens, now_ns),
         }
     }
 
@@ -157,10 +159,13 @@ impl Progress {
         Op::Run(self.about(launch_ns))
     }
 
-    fn pair(&mut self, partner: TaskId, work_ns: u64, begins: bool) -> Op {
-        let step = if begins { self.step + 1 } else { self.step };
-        match step % 3 {
-            1 => Op::Wait,
+    fn pair(&mut self, partner: TaskId, work_ns: u64, ahead: u64) -> Op {
+        match self.step % 3 {
+            1 if self.done >= ahead => Op::Wait,
+            1 => {
+                self.step += 1;
+                Op::Run(self.about(work_ns))
+            }
             2 => Op::Run(self.about(work_ns)),
             _ => {
                 self.done += 1;
@@ -169,6 +174,23 @@ impl Progress {
                     sync: true,
                 }
             }
+        }
+    }
+
+    fn tokens(&mut self, tokens: Tokens, now_ns: u64) -> Op {
+        match self.timeline.next(tokens, now_ns) {
+            Next::Work(ns) => Op::Run(self.about(ns)),
+            Next::End(ns) => {
+                self.done += 1;
+                self.ends_ns.push(now_ns);
+                Op::Run(self.about(ns))
+            }
+            Next::Until(until_ns) => match tokens.sync {
+                Sync::Block => Op::Sleep(until_ns - now_ns),
+                Sync::Spin => Op::Run(until_ns - now_ns),
+                Sync::Yield if self.step.is_multiple_of(2) => Op::Yield,
+                Sync::Yield => Op::Run(YIELD_NS),
+            },
         }
     }
 }
@@ -219,21 +241,25 @@ mod tests {
 
     #[test]
     fn of_a_pair_one_begins_and_the_other_waits() {
-        let pair = |begins| {
+        let pair = |ahead| {
             progress(Program::Pair {
                 partner: 7,
                 work_ns: 100,
-                begins,
+                ahead,
             })
         };
         let wake = Op::Wake {
             task: 7,
             sync: true,
         };
-        let mut first = pair(true);
+        let mut first = pair(1);
         assert!(matches!(first.next(0), Op::Run(_)));
         assert_eq!([first.next(0), first.next(0)], [wake, Op::Wait]);
-        assert_eq!(pair(false).next(0), Op::Wait);
+        assert_eq!(pair(0).next(0), Op::Wait);
+        let mut stream = pair(3);
+        let ops: Vec<Op> = (0..7).map(|_| stream.next(0)).collect();
+        let waits = ops.iter().filter(|op| **op == Op::Wait).count();
+        assert_eq!((waits, ops[6]), (1, Op::Wait), "three are under way");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use crate::machine::Machine;
 use crate::scenario::{FIRST_PID, Scenario};
 use crate::simulation::Outcome;
 use crate::state::START_NS;
@@ -93,18 +94,22 @@ pub fn recent(outcome: &Outcome) -> String {
     text
 }
 
+/// A machine in a few words.
+pub fn machine(machine: &Machine) -> String {
+    format!(
+        "{} CPUs, {} caches{}",
+        machine.nr_cpus(),
+        machine.nr_llcs,
+        if machine.has_smt() { ", SMT" } else { "" }
+    )
+}
+
 /// A scenario in a line.
 pub fn headline(scenario: &Scenario) -> String {
     format!(
-        "{:?}: {} CPUs, {} caches{}, {} tasks, {} cgroups, {:.2} s, preferred {:?}{}",
+        "{:?}: {}, {} tasks, {} cgroups, {:.2} s, preferred {:?}{}",
         scenario.scheduler,
-        scenario.machine.nr_cpus(),
-        scenario.machine.nr_llcs,
-        if scenario.machine.has_smt() {
-            ", SMT"
-        } else {
-            ""
-        },
+        machine(&scenario.machine),
         scenario.tasks.len(),
         scenario.cgroups.len(),
         scenario.length_ns as f64 / 1e9,

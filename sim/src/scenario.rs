@@ -272,14 +272,14 @@ fn add_launchers(tasks: &mut Vec<TaskSpec>, machine: &Machine) {
 fn add_pairs(tasks: &mut Vec<TaskSpec>, count: usize, work_ns: u64) {
     for _ in 0..count {
         let first = tasks.len();
-        for (own, begins) in [(first, true), (first + 1, false)] {
+        for (own, ahead) in [(first, 1), (first + 1, 0)] {
             let partner = first + (first + 1 - own);
             tasks.push(TaskSpec::new(
                 "pair",
                 Program::Pair {
                     partner,
                     work_ns,
-                    begins,
+                    ahead,
                 },
             ));
         }

@@ -28,6 +28,7 @@ pub struct Outcome {
     /// What happened last.
     pub recent: Vec<(u64, Event)>,
     pub idle_ns: u64,
+    pub idle_by_cpu: Vec<u64>,
     pub tasks: Vec<TaskOutcome>,
     /// What scx_gpuaware counted, by name.
     pub stats: Vec<(&'static str, u64)>,
@@ -50,6 +51,8 @@ pub struct TaskOutcome {
     pub done: u64,
     /// From each wakeup to the CPU.
     pub waits_ns: Vec<u64>,
+    /// When tokens came to their ends, of launchers with a timeline.
+    pub ends_ns: Vec<u64>,
 }
 
 const AUDIT_NS: u64 = 1_000_000;
@@ -308,6 +311,7 @@ impl Simulation {
                 switches: task.switches,
                 done: progress.done,
                 waits_ns: Vec::new(),
+                ends_ns: progress.ends_ns.iter().map(|ns| ns - START_NS).collect(),
             });
         }
         for &(task, ns) in &self.kernel.waits {
@@ -317,7 +321,7 @@ impl Simulation {
             true => cpu.idle_ns + (START_NS + ran_ns).saturating_sub(cpu.idle_since_ns),
             false => cpu.idle_ns,
         });
-        let idle_ns = idle.sum();
+        let idle_by_cpu: Vec<u64> = idle.collect();
         let mut stats = Vec::new();
         if self.scenario.scheduler == Scheduler::Gpuaware {
             self.kernel.enter(0, Context::Unlocked);
@@ -334,7 +338,8 @@ impl Simulation {
             length_ns: ran_ns,
             failure: self.kernel.failure.take(),
             recent: self.kernel.events.recent(),
-            idle_ns,
+            idle_ns: idle_by_cpu.iter().sum(),
+            idle_by_cpu,
             tasks,
             stats,
         })

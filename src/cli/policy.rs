@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `policy check`, `policy show`, `policy init`, `policy schema`; and reading a policy file.
+//! `policy check`, `policy show`, `policy diff`, `policy init`, `policy schema`; and reading a policy file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use log::warn;
 
 use crate::policy::cpuset::CpuSet;
+use crate::policy::difference::differences;
 use crate::policy::effective::{AsToml, Effective, entries};
 use crate::policy::report::in_file;
 use crate::policy::template::{Machine, render};
@@ -28,6 +29,8 @@ pub enum Action {
     Check(Check),
     /// Print the policy in effect and where each value comes from.
     Show(Show),
+    /// Say in words what one policy does otherwise than another.
+    Diff(Diff),
     /// Print a commented policy for this machine.
     Init,
     /// Print the JSON Schema of a policy file.
@@ -59,11 +62,29 @@ pub struct Show {
     json: bool,
 }
 
+/// `policy diff`
+#[derive(Debug, Args)]
+pub struct Diff {
+    /// The policy before: a file, TOML, or "default" for no policy at all.
+    #[arg(value_name = "A")]
+    old: PathBuf,
+    /// The policy after, the same.
+    #[arg(value_name = "B")]
+    new: PathBuf,
+    /// CPUs of the machine that the policies are for [default: those that are online here].
+    #[arg(long, value_name = "LIST")]
+    online: Option<CpuSet>,
+}
+
+/// What stands for no policy file.
+const DEFAULT: &str = "default";
+
 /// Runs a subcommand of `policy`.
 pub fn run(action: &Action) -> Result<(), Failure> {
     match action {
         Action::Check(args) => check(args).map_err(Failure::Input),
         Action::Show(args) => show(args),
+        Action::Diff(args) => diff(args),
         Action::Init => Ok(init()?),
         Action::Schema => {
             let schema = serde_json::to_string_pretty(&json_schema()).context("writing JSON")?;
@@ -176,6 +197,24 @@ fn show(args: &Show) -> Result<(), Failure> {
     let file = file.to_string();
     let (entries, file) = (&entries, file.as_str());
     Ok(print(&AsToml { entries, file }.to_string())?)
+}
+
+fn diff(args: &Diff) -> Result<(), Failure> {
+    let online = match &args.online {
+        Some(cpus) => cpus.clone(),
+        None => online()?,
+    };
+    let effective = |path: &Path| -> Result<Effective, Failure> {
+        let file = (path != Path::new(DEFAULT)).then_some(path);
+        let document = chosen(file, None, &online).map_err(Failure::Input)?;
+        Ok(Effective::of(&document, None))
+    };
+    let (old, new) = (effective(&args.old)?, effective(&args.new)?);
+    let sentences = differences(&old, &new);
+    if sentences.is_empty() {
+        return Ok(print("no difference\n")?);
+    }
+    Ok(print(&(sentences.join("\n") + "\n"))?)
 }
 
 fn init() -> Result<()> {

@@ -8,6 +8,7 @@
 pub mod affinity;
 mod conflict;
 pub mod cpuset;
+pub mod difference;
 pub mod document;
 pub mod effective;
 pub mod file;

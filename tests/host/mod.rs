@@ -23,5 +23,7 @@ mod results;
 mod rules_of_the_house;
 mod serving;
 mod setup;
+mod simulated;
 mod topology;
+mod tune;
 mod vllm;

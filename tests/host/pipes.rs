@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Readers that have seen enough, of either stream and of both programs; and streams that cannot be written.
+//! Readers that have seen enough, of either stream and of all programs; and streams that cannot be written.
 
 use std::io::pipe;
 use std::process::{Command, Stdio};
@@ -14,6 +14,12 @@ fn closed() -> Stdio {
 
 fn bench(args: &[&str]) -> Command {
     let mut command = Command::new(repository().join("target/release/gpuaware-bench"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+fn simulator(args: &[&str]) -> Command {
+    let mut command = Command::new(repository().join("target/release/gpuaware-sim"));
     command.args(args).stdin(Stdio::null());
     command
 }
@@ -40,6 +46,9 @@ fn commands() -> Vec<(Command, i32)> {
         (bench(&["list"]), 0),
         (bench(&["run", "no-such-matrix"]), 2),
         (bench(&["compare", &run, &run]), 2),
+        (simulator(&["--help"]), 0),
+        (simulator(&["machine", "128x16x2x2x8"]), 0),
+        (simulator(&["run", "noisy", "--machine", "no"]), 2),
     ]
 }
 

@@ -202,6 +202,30 @@ fn show_prints_a_policy_that_means_the_same() {
 }
 
 #[test]
+fn diff_says_in_words_what_a_policy_does_otherwise() {
+    let shared = repository().join("scheds/policies/shared-host.toml");
+    let shared = shared.to_str().unwrap();
+    let output = policy(&["diff", "--online", "0-31", "default", shared]);
+    assert_eq!(code(output.status), 0, "{}", stderr(&output));
+    let text = stdout(&output);
+    let hold =
+        "preferred.hold_us: 0 instead of \"auto\": no CPU waits idle for a launcher that sleeps";
+    assert!(text.lines().any(|line| line == hold), "{text}");
+    let same = policy(&["diff", "--online", "0-31", shared, shared]);
+    assert_eq!(
+        (code(same.status), stdout(&same).as_str()),
+        (0, "no difference\n")
+    );
+    let missing = policy(&["diff", "default", "no/such.toml"]);
+    assert_eq!(code(missing.status), 2);
+    assert!(
+        stderr(&missing).contains("no/such.toml"),
+        "{}",
+        stderr(&missing)
+    );
+}
+
+#[test]
 fn init_writes_a_policy_that_this_machine_accepts() {
     let output = policy(&["init"]);
     assert_eq!(code(output.status), 0, "{}", stderr(&output));

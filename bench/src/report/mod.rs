@@ -14,7 +14,7 @@ mod html;
 mod kept;
 mod labels;
 mod lines;
-mod look;
+pub mod look;
 mod markdown;
 mod model;
 mod pipelines;

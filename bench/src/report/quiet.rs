@@ -16,7 +16,8 @@ pub fn sentences(report: &Report) -> Vec<String> {
         rows,
         ..
     } = &report.summary;
-    let measured = rows.iter().any(|row| row.rounds > 0);
+    // Nothing disturbs a simulated machine.
+    let measured = report.plan.machine.is_none() && rows.iter().any(|row| row.rounds > 0);
     if measured && !watched {
         lines.push(
             "Whether the machine did something else during the cells was not looked at: the run is older than that."

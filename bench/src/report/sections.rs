@@ -27,8 +27,15 @@ pub fn setting(report: &Report) -> String {
     .into_iter()
     .flatten()
     .collect();
+    let simulated = match &report.plan.machine {
+        Some(machine) => format!(
+            "Simulated, not measured, on the machine {machine} ({}): ",
+            guest("machine")
+        ),
+        None => String::new(),
+    };
     format!(
-        "{} rounds of {} s a cell; {} CPUs, launcher's CPUs {}; kernel {}; {}",
+        "{simulated}{} rounds of {} s a cell; {} CPUs, launcher's CPUs {}; kernel {}; {}",
         matrix.rounds,
         matrix.seconds,
         report.plan.cpus,

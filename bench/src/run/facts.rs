@@ -74,6 +74,7 @@ fn fingerprint(target_dir: &Path) -> Option<String> {
     const PROGRAMS: &[&str] = &[
         "release/scx_gpuaware",
         "release/gpuaware-bench",
+        "release/gpuaware-sim",
         "release/llm_server",
         "release/llm_client",
         "release/pipeline",

@@ -11,6 +11,7 @@ mod places;
 mod progress;
 mod scheduler;
 mod settle;
+mod simulated;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -32,11 +33,15 @@ use crate::watchdog;
 use crate::words::in_words;
 use disk::Disk;
 use places::Places;
+pub use progress::GUESSED_BOOT;
 
 /// How often a block is tried: a lab that breaks down once must not cost the run.
 const ATTEMPTS: u32 = 2;
 /// A minute's load average above this is somebody else's work, which every figure would show.
 const BUSY_LOAD: f64 = 0.7;
+
+/// Facts of what was built.
+const BUILD: [&str; 4] = ["git revision", "gpuaware-bench", "programs", "scx_gpuaware"];
 
 /// What a run has left.
 pub struct Done {
@@ -73,11 +78,12 @@ pub fn main(options: &RunOptions) -> Result<Option<Done>> {
     run.make_reserve()?;
     let disk = match plan.on {
         Where::Host => Disk::on_host(options.disk.as_deref(), &plan.matrix, root)?,
-        Where::Lab if options.disk.is_some() => {
-            let expected = "--disk: expected with --on host: the lab has a scratch disk of its own";
+        Where::Lab | Where::Sim if options.disk.is_some() => {
+            let expected =
+                "--disk: expected with --on host, where fio writes to a file of this machine";
             return Err(DataError::Usage(expected.to_owned()).into());
         }
-        Where::Lab => None,
+        Where::Lab | Where::Sim => None,
     };
     let complete = run_blocks(options, &plan, &run, disk.as_ref())?;
     drop(disk);
@@ -109,7 +115,11 @@ fn begin(options: &RunOptions) -> Result<(Plan, RunDir, Claim)> {
         .into());
     }
     record::write_json(&root.join("plan.json"), &plan)?;
-    let host = facts::of_the_host(&options.folders.target()?);
+    let mut host = facts::of_the_host(&options.folders.target()?);
+    if plan.on == Where::Sim {
+        // What the machine is that simulates means nothing for the figures.
+        host.retain(|name, _| BUILD.contains(&name.as_str()));
+    }
     record::write_json(&root.join("facts-host.json"), &host)?;
     Ok((plan, RunDir::open(&root)?, claim))
 }
@@ -256,12 +266,17 @@ fn run_block(
     disk: Option<&Disk>,
 ) -> Result<End> {
     let block = &plan.blocks[index];
-    if plan.on == Where::Host {
-        return match inside::block(run, index, &options.folders.target()?, disk.map(Disk::path)) {
-            Ok(()) => Ok(End::Finished),
-            Err(error) if error.to_string() == "interrupted" => Ok(End::Interrupted),
-            Err(error) => Err(error),
-        };
+    let target = options.folders.target()?;
+    let here = match plan.on {
+        Where::Host => Some(inside::block(run, index, &target, disk.map(Disk::path))),
+        Where::Sim => Some(simulated::block(plan, index, run, &target)),
+        Where::Lab => None,
+    };
+    match here {
+        Some(Ok(())) => return Ok(End::Finished),
+        Some(Err(error)) if error.to_string() == "interrupted" => return Ok(End::Interrupted),
+        Some(Err(error)) => return Err(error),
+        None => {}
     }
     if let Some(kernel) = &block.kernel
         && let Err(error) = lab::prepare(kernel)
@@ -280,7 +295,7 @@ fn run_block(
         "-o".to_owned(),
         run.root().to_string_lossy().into_owned(),
         "--target-dir".to_owned(),
-        options.folders.target()?.to_string_lossy().into_owned(),
+        target.to_string_lossy().into_owned(),
     ];
     eprintln!(
         "booting the lab ({} of {}): {}",
@@ -349,11 +364,17 @@ fn outline(plan: &Plan) -> String {
     let matrix = &plan.matrix;
     let boots = match plan.on {
         Where::Lab => plan.blocks.len() as u32,
-        Where::Host => 0,
+        Where::Host | Where::Sim => 0,
     };
-    let estimate = matrix.about() + progress::GUESSED_BOOT * boots;
+    let time = match &plan.machine {
+        Some(machine) => format!("simulated on {machine}"),
+        None => format!(
+            "about {}",
+            in_words(matrix.about() + progress::GUESSED_BOOT * boots)
+        ),
+    };
     format!(
-        "{}: {}\n{} rounds of {} cells of {} s, {boots} boots, seed {}, launcher's CPUs {} of {}: about {}\n",
+        "{}: {}\n{} rounds of {} cells of {} s, {boots} boots, seed {}, launcher's CPUs {} of {}: {time}\n",
         plan.name,
         matrix.description,
         matrix.rounds,
@@ -361,23 +382,24 @@ fn outline(plan: &Plan) -> String {
         matrix.seconds,
         plan.seed,
         plan.preferred,
-        plan.cpus,
-        in_words(estimate)
+        plan.cpus
     )
 }
 
 fn announce(plan: &Plan, root: &Path) {
     eprintln!("{}", outline(plan).trim_end());
     eprintln!("raw results: {}", root.display());
-    if let Some(load) = facts::load_average().filter(|&load| load > BUSY_LOAD) {
+    if plan.on != Where::Sim
+        && let Some(load) = facts::load_average().filter(|&load| load > BUSY_LOAD)
+    {
         eprintln!(
             "gpuaware-bench: warning: this machine is busy (load average {load}): the figures will be disturbed"
         );
     }
 }
 
-/// bench/runs/local/MATRIX-TIME (UTC) in the repository, else below the working directory.
-fn default_output(name: &str) -> PathBuf {
+/// bench/runs/local/NAME-TIME (UTC) in the repository, else below the working directory.
+pub fn default_output(name: &str) -> PathBuf {
     let now = time::OffsetDateTime::now_utc();
     let stamp = format!(
         "{name}-{:04}{:02}{:02}-{:02}{:02}{:02}",

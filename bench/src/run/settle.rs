@@ -16,6 +16,7 @@ use crate::lab::Lab;
 use crate::matrix::{Cgroups, Matrix, Program};
 use crate::plan::{self, Plan, Where};
 use crate::record;
+use crate::simulator::{self, Machine};
 use crate::workload::check_graph;
 
 /// A plan for what the user asks for.
@@ -34,19 +35,23 @@ pub fn settle(options: &RunOptions) -> Result<Plan> {
     if !matrix.arms.contains(&matrix.subject) {
         matrix.subject.clone_from(&matrix.baseline);
     }
+    let machine = machine(options, &mut matrix)?;
     let cpus = match options.on {
         Where::Lab => matrix
             .lab
             .cpus
             .map_or_else(|| Lab::default().cpus, |cpus| cpus as usize),
         Where::Host => cpus::online(),
+        Where::Sim => matrix.lab.cpus.unwrap_or_default() as usize,
     };
     let preferred = preferred_cpus(&matrix, cpus)?;
-    check_graphs(&matrix, &file, &folders.target()?)?;
+    if options.on != Where::Sim {
+        check_graphs(&matrix, &file, &folders.target()?)?;
+    }
     let arms = read_arms(&matrix, folders, &preferred, cpus)?;
     let seed = options.seed.unwrap_or_else(inside::unix_ms);
     let blocks = plan::blocks(&matrix, &arms, seed);
-    Ok(Plan {
+    let plan = Plan {
         schema: record::SCHEMA,
         name: file
             .file_stem()
@@ -59,8 +64,50 @@ pub fn settle(options: &RunOptions) -> Result<Plan> {
         started_unix_ms: inside::unix_ms(),
         command_line: command_line(std::env::args().skip(1)),
         on: options.on,
+        machine,
         blocks,
-    })
+    };
+    if plan.on == Where::Sim {
+        simulator::check(&plan, &folders.target()?)?;
+    }
+    Ok(plan)
+}
+
+/// CPUs of the lab at most.
+const LAB_CPUS: u32 = 64;
+/// Of a simulated machine that nobody names: the lab's of the kept runs.
+const SIM_CPUS: u32 = 2;
+
+/// The machine that is simulated, if one is; the matrix has its number of CPUs then, and no boots.
+fn machine(options: &RunOptions, matrix: &mut Matrix) -> Result<Option<String>, DataError> {
+    let usage = |text: String| Err(DataError::Usage(text));
+    if options.on != Where::Sim {
+        return match options.cpus.filter(|&cpus| cpus > LAB_CPUS) {
+            _ if options.machine.is_some() => {
+                usage("--machine: expected with --on sim: others have machines of their own".into())
+            }
+            Some(cpus) => usage(format!(
+                "--cpus: expected at most {LAB_CPUS} outside --on sim, got {cpus}"
+            )),
+            None => Ok(None),
+        };
+    }
+    if options.kernel.is_some() {
+        return usage("--kernel: expected without --on sim, which models one kernel".into());
+    }
+    let named = options.machine.clone();
+    let cpus = matrix.lab.cpus.unwrap_or(SIM_CPUS).to_string();
+    let name = named.unwrap_or(cpus);
+    let found = Machine::find(&name, &options.folders.target()?)?;
+    if let Some(cpus) = options.cpus.filter(|&cpus| cpus as usize != found.cpus) {
+        return usage(format!(
+            "--cpus {cpus}: expected as many as the machine {name} has, which are {}",
+            found.cpus
+        ));
+    }
+    matrix.lab.cpus = u32::try_from(found.cpus).ok();
+    matrix.boots = 1;
+    Ok(Some(name))
 }
 
 /// Before anything boots: a graph that cannot be run is a mistake in the matrix.

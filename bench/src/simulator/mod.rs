@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Cells that are simulated: `gpuaware-sim` is started for each, as any other program that a cell needs. `describe`
+//! says what a cell is in its terms, `arm` what it can do of what arms do.
+
+mod arm;
+mod describe;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use crate::datafile::DataError;
+use crate::folders;
+use crate::plan::Plan;
+use crate::record::facts::Facts;
+use crate::record::{CellKey, Measurement};
+
+/// What the program says of a machine.
+#[derive(Debug, Deserialize)]
+pub struct Machine {
+    pub cpus: usize,
+    description: String,
+    version: String,
+}
+
+fn program(target: &Path) -> PathBuf {
+    target.join("release/gpuaware-sim")
+}
+
+/// A name is that of a recorded machine, a shape stands for itself.
+fn place(machine: &str) -> PathBuf {
+    let recorded = folders::repository().unwrap_or_default();
+    let recorded = recorded.join(format!("tests/data/sysfs/{machine}.txt"));
+    if recorded.is_file() {
+        recorded
+    } else {
+        machine.into()
+    }
+}
+
+/// Its last words, without the program's name.
+fn why(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().next_back().unwrap_or("it said nothing").trim();
+    line.trim_start_matches("gpuaware-sim: ").to_owned()
+}
+
+impl Machine {
+    /// By shape or name.
+    pub fn find(machine: &str, target: &Path) -> Result<Self, DataError> {
+        let program = program(target);
+        let output = Command::new(&program)
+            .arg("machine")
+            .arg(place(machine))
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| {
+                DataError::Usage(format!(
+                    "--on sim: cannot start {}: {error}: run make build",
+                    program.display()
+                ))
+            })?;
+        if !output.status.success() {
+            let folder = "tests/data/sysfs";
+            return Err(DataError::Usage(format!(
+                "--machine {machine}: expected a shape or the name of a file in {folder}: {}",
+                why(&output)
+            )));
+        }
+        serde_json::from_slice(&output.stdout).map_err(|error| {
+            DataError::Usage(format!(
+                "--on sim: {} is another version: {error}: run make build",
+                program.display()
+            ))
+        })
+    }
+
+    /// Where the cells run, by the names of a real machine's facts.
+    pub fn facts(&self) -> Facts {
+        let facts = [
+            ("cpus", self.cpus.to_string()),
+            ("machine", self.description.clone()),
+            ("kernel", "a model of 6.18".to_owned()),
+            ("HZ", describe::HZ.to_string()),
+            (
+                "virtualisation",
+                format!("simulated by gpuaware-sim {}", self.version),
+            ),
+        ];
+        let facts = facts.into_iter();
+        facts.map(|(name, fact)| (name.to_owned(), fact)).collect()
+    }
+}
+
+/// Before the first cell: an error if the simulator cannot run one of them.
+pub fn check(plan: &Plan, target: &Path) -> Result<(), DataError> {
+    for key in plan.keys() {
+        describe::cell(plan, &key, Path::new(""), target)?;
+    }
+    Ok(())
+}
+
+/// Simulates a cell.
+pub fn measure(plan: &Plan, key: &CellKey, target: &Path) -> Result<Measurement> {
+    let machine = plan.machine.as_deref().unwrap_or_default();
+    let cell = describe::cell(plan, key, &place(machine), target)?;
+    let mut child = Command::new(program(target))
+        .arg("cell")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot start gpuaware-sim")?;
+    if let Some(mut stdin) = child.stdin.take() {
+        let text = serde_json::to_vec(&cell).context("cannot write the cell")?;
+        // One that has ended already says why below.
+        let _ = stdin.write_all(&text);
+    }
+    let output = child
+        .wait_with_output()
+        .context("cannot wait for gpuaware-sim")?;
+    if !output.status.success() {
+        bail!("gpuaware-sim ended ({}): {}", output.status, why(&output));
+    }
+    serde_json::from_slice(&output.stdout).context("gpuaware-sim printed no measurement")
+}

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `gpuaware-bench tune`: the policy for this machine and workload, with the evidence. Looks, proposes, sifts, verifies,
+//! decides; each step is a run that `report` reads. Knows the runner and the statistics; nobody knows it.
+
+mod candidate;
+mod decide;
+mod folder;
+pub mod goal;
+mod live;
+mod look;
+mod outcome;
+mod propose;
+mod schedule;
+mod score;
+mod steps;
+mod workload;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::cli::TuneOptions;
+use crate::datafile::{self, DataError};
+use crate::lab::Lab;
+use crate::matrix::Matrix;
+use crate::plan::Where;
+use crate::run;
+use crate::words::in_words;
+use crate::{cpus, interrupt, record, watchdog};
+use candidate::{Candidate, DEFAULT, file_name};
+use folder::{BASELINE, State, TuneDir, is_default, refusal};
+use live::Live;
+use look::{Place, Seen};
+use propose::Kind;
+use schedule::{MIN_ROUNDS, schedule};
+use steps::Tuning;
+
+/// What a look at the machine may take: the lab boots for it.
+const LOOK: Duration = Duration::from_secs(60);
+/// Names of the tuning's other arms.
+const RESERVED: [&str; 3] = [DEFAULT, BASELINE, "gpuaware"];
+/// The neighbours that run anyway, and those where the user names none.
+const LIVE: &str = "live";
+const NEIGHBOUR: &str = "heavy";
+
+pub fn main(options: &TuneOptions) -> Result<ExitCode> {
+    watchdog::start()?;
+    interrupt::watch()?;
+    if let Some(pid) = options.live.attach {
+        return beside(pid, options);
+    }
+    let (dir, state) = match &options.resume {
+        Some(folder) => {
+            let dir = TuneDir::open(folder)?;
+            let state = dir.read_state()?;
+            (dir, state)
+        }
+        None => begin(options)?,
+    };
+    let mut tuning = Tuning {
+        dir,
+        state,
+        folders: &options.folders,
+        force: options.force,
+    };
+    let finalists = tuning.sift()?;
+    let proof = tuning.verify(&finalists)?;
+    let outcome = outcome::Outcome::new(&tuning.state, &finalists, &proof);
+    outcome.write(&tuning.dir)?;
+    let policy = tuning.dir.root.join("policy.toml");
+    let target = options.folders.target()?;
+    if let Some(why) = refusal(&policy, &tuning.state.seen.online, &target)? {
+        bail!("the policy that was found is refused, which should not be: {why}");
+    }
+    println!("\n{}", outcome.verdict());
+    if options.explain {
+        for line in outcome.explain() {
+            println!("- {line}");
+        }
+    }
+    for name in ["policy.toml", "report.md", "report.html"] {
+        println!("{}", tuning.dir.root.join(name).display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Beside production: candidates are tried on top of the policy in force.
+fn beside(pid: u32, options: &TuneOptions) -> Result<ExitCode> {
+    if options.neighbours.iter().any(|name| name != LIVE) {
+        let expected =
+            "--neighbours: expected live with --attach: the neighbours are those that run";
+        return Err(DataError::Usage(expected.to_owned()).into());
+    }
+    let flags = &options.live;
+    let (Some(policy), Some(slo_command)) = (flags.policy.clone(), flags.slo_command.clone())
+    else {
+        bail!("--attach needs --policy and --slo-command");
+    };
+    let live = Live {
+        pid,
+        policy,
+        socket: flags.stats_socket.clone(),
+        slo_command,
+        slo_worse: flags.slo_worse,
+        slo_for: flags.slo_for,
+        budget: options.budget,
+    };
+    let target = options.folders.target()?;
+    let mut candidates = own_candidates(&options.candidate, cpus::online(), &target)?;
+    if candidates.is_empty() {
+        let place = Place {
+            on: Where::Host,
+            cpus: cpus::online(),
+            kernel: "",
+            target: &target,
+        };
+        let seen = look::look(&place)?;
+        say(&seen);
+        candidates = propose::propose(&seen, Kind::Launcher);
+    }
+    let output = options
+        .output
+        .clone()
+        .unwrap_or_else(|| run::default_output("tune"));
+    let dir = TuneDir::create(&output)?;
+    live::tune(&live, &candidates, &dir.root)
+}
+
+/// What the user asks for, checked.
+struct Asked {
+    /// MATRIX/NAME.
+    workload: String,
+    matrix: Matrix,
+    cpus: usize,
+    own: Vec<Candidate>,
+    target: PathBuf,
+}
+
+/// What can be refused is refused here, before anything boots.
+fn asked(options: &TuneOptions) -> Result<Asked> {
+    let wanted = options.workload.as_deref().unwrap_or_default();
+    let (source, mut matrix) = workload::find(wanted, &options.folders)?;
+    matrix.neighbours = workload::neighbours(&named_neighbours(options)?)?;
+    let cpus = how_many(options, &mut matrix)?;
+    let costs = steps::costs(&matrix, options.on);
+    // One candidate is the least that is tried.
+    schedule(1, options.budget.saturating_sub(LOOK), &costs)
+        .map_err(|least| too_short(options, least))?;
+    let target = options.folders.target()?;
+    Ok(Asked {
+        workload: format!("{source}/{}", matrix.workloads[0].name),
+        own: own_candidates(&options.candidate, cpus, &target)?,
+        matrix,
+        cpus,
+        target,
+    })
+}
+
+/// The machine is looked at, and the steps are planned.
+fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
+    let asked = asked(options)?;
+    let root = options
+        .output
+        .clone()
+        .unwrap_or_else(|| run::default_output("tune"));
+    let dir = TuneDir::create(&root)?;
+    dir.write_references(&options.folders)?;
+    eprintln!("tuning for {} in {}", asked.workload, dir.root.display());
+    let began = Instant::now();
+    let place = Place {
+        on: options.on.cells(),
+        cpus: asked.cpus,
+        kernel: &asked.matrix.lab.kernel,
+        target: &asked.target,
+    };
+    eprintln!("look: what the machine is");
+    let seen = look::look(&place)?;
+    say(&seen);
+    if !seen.problems.is_empty() {
+        bail!(
+            "the scheduler cannot do its work there: {}",
+            seen.problems.join("; ")
+        );
+    }
+    let shipped = proposals(options, &asked.matrix, &seen)?;
+    let candidates = [asked.own, shipped].concat();
+    let (mut candidates, mut dropped) = checked(candidates, &dir, &seen, &asked.target)?;
+    let costs = steps::costs(&asked.matrix, options.on);
+    let left = options.budget.saturating_sub(began.elapsed());
+    // A look that took longer than it should does not end it.
+    let left = left.max(costs.verify(1, MIN_ROUNDS));
+    let schedule =
+        schedule(candidates.len(), left, &costs).map_err(|least| too_short(options, least))?;
+    let late = candidates.split_off(candidates.len() - schedule.left_out);
+    let why = "no time: a longer --budget tries it";
+    dropped.extend(late.into_iter().map(|late| (late.name, why.to_owned())));
+    say_proposals(&candidates, &dropped);
+    let state = State {
+        schema: record::SCHEMA,
+        workload: asked.workload,
+        matrix: asked.matrix,
+        budget_s: options.budget.as_secs_f64(),
+        prefer: options.prefer,
+        on: options.on,
+        seen,
+        candidates,
+        dropped,
+        schedule,
+        scores: BTreeMap::new(),
+        done: Vec::new(),
+        spent_s: began.elapsed().as_secs_f64(),
+    };
+    dir.write_state(&state)?;
+    Ok((dir, state))
+}
+
+fn say_proposals(candidates: &[Candidate], dropped: &[(String, String)]) {
+    for candidate in candidates {
+        eprintln!("propose: {}: {}", candidate.name, candidate.why);
+    }
+    for (name, why) in dropped {
+        eprintln!("propose: not {name}: {why}");
+    }
+}
+
+fn named_neighbours(options: &TuneOptions) -> Result<Vec<String>, DataError> {
+    if options.neighbours.iter().any(|name| name == LIVE) {
+        let expected = "--neighbours: expected live with --attach PID only: a workload of a matrix runs beside those of the bench";
+        return Err(DataError::Usage(expected.to_owned()));
+    }
+    Ok(match options.neighbours.as_slice() {
+        [] => vec![NEIGHBOUR.to_owned()],
+        names => names.to_vec(),
+    })
+}
+
+fn say(seen: &Seen) {
+    eprintln!("look: {}", seen.words());
+    for warning in &seen.warnings {
+        eprintln!("look: doctor warns: {warning}");
+    }
+}
+
+/// CPUs of the place where candidates are tried.
+fn how_many(options: &TuneOptions, matrix: &mut Matrix) -> Result<usize, DataError> {
+    match (options.on.cells(), options.cpus) {
+        (Where::Host, Some(_)) => Err(DataError::Usage(
+            "--cpus: expected with --on lab: a host has the CPUs that it has".to_owned(),
+        )),
+        (Where::Host, None) => Ok(cpus::online()),
+        (Where::Lab, asked) => {
+            matrix.lab.cpus = asked.or(matrix.lab.cpus);
+            let own = matrix.lab.cpus.map(|cpus| cpus as usize);
+            Ok(own.unwrap_or_else(|| Lab::default().cpus))
+        }
+    }
+}
+
+fn too_short(options: &TuneOptions, least: Duration) -> DataError {
+    DataError::Usage(format!(
+        "--budget: expected at least {}, the time to look at the machine and to verify one candidate beside the default, got {}",
+        in_words(least + LOOK),
+        in_words(options.budget)
+    ))
+}
+
+/// The user's own: one that is refused is the user's mistake.
+fn own_candidates(files: &[PathBuf], cpus: usize, target: &Path) -> Result<Vec<Candidate>> {
+    let online = format!("0-{}", cpus.saturating_sub(1));
+    let mut all = Vec::new();
+    for file in files {
+        let policy = datafile::text(file)?;
+        if let Some(why) = refusal(file, &online, target)? {
+            return Err(DataError::Usage(format!("--candidate: {why}")).into());
+        }
+        let stem = file.file_stem().context("a policy file without a name")?;
+        all.push(Candidate {
+            name: file_name(&stem.to_string_lossy()),
+            why: "the user's own".to_owned(),
+            policy,
+        });
+    }
+    let names: BTreeSet<&String> = all.iter().map(|candidate| &candidate.name).collect();
+    let reserved = RESERVED
+        .iter()
+        .any(|name| names.contains(&(*name).to_owned()));
+    if names.len() != all.len() || reserved {
+        let expected = format!(
+            "--candidate: expected files with names of their own, none of them {}",
+            RESERVED.join(", ")
+        );
+        return Err(DataError::Usage(expected).into());
+    }
+    Ok(all)
+}
+
+/// The shipped policies that are for such a machine, and what follows from what was seen.
+fn proposals(options: &TuneOptions, matrix: &Matrix, seen: &Seen) -> Result<Vec<Candidate>> {
+    let kind = workload::kind(matrix);
+    let folder = options.folders.policies();
+    let mut all = Vec::new();
+    for name in datafile::names(&folder)? {
+        if propose::fits(&name, seen, kind) {
+            all.push(Candidate {
+                policy: datafile::text(&folder.join(format!("{name}.toml")))?,
+                why: "a shipped policy for such a machine".to_owned(),
+                name,
+            });
+        }
+    }
+    all.extend(propose::propose(seen, kind));
+    Ok(all)
+}
+
+type Dropped = Vec<(String, String)>;
+
+/// Writes them; those that this machine's scheduler takes, and those that it refuses with the reason.
+fn checked(
+    mut candidates: Vec<Candidate>,
+    dir: &TuneDir,
+    seen: &Seen,
+    target: &Path,
+) -> Result<(Vec<Candidate>, Dropped)> {
+    let mut names: BTreeSet<String> = RESERVED.map(str::to_owned).into();
+    candidates.retain(|candidate| names.insert(candidate.name.clone()));
+    let (mut kept, mut dropped) = (Vec::new(), Vec::new());
+    for candidate in candidates {
+        let file = dir.write_candidate(&candidate)?;
+        match refusal(&file, &seen.online, target)? {
+            Some(why) => dropped.push((candidate.name, first_error(&why))),
+            None if is_default(&file, &seen.online, target)? => {
+                dropped.push((
+                    candidate.name,
+                    "it comes to the same as the default".to_owned(),
+                ));
+            }
+            None => kept.push(candidate),
+        }
+    }
+    Ok((kept, dropped))
+}
+
+fn first_error(said: &str) -> String {
+    let line = said.lines().find(|line| line.contains(": error: "));
+    let line = line.or_else(|| said.lines().next()).unwrap_or_default();
+    line.rsplit_once("error: ")
+        .map_or(line, |(_, why)| why)
+        .to_owned()
+}

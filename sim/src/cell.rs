@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One cell of a comparison, as gpuaware-bench describes it and as it reads its result: JSON both ways. Owns what the
+//! bench's launchers and neighbours are in the model. The whole run is the measured window: launchers are marked from
+//! its beginning, and nobody has to be found.
+
+use anyhow::{Result, ensure};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::machine::Machine;
+use crate::native::Scheduler;
+use crate::program::{Program, Tokens};
+use crate::scenario::{Scenario, TaskSpec, add_kthreads};
+use crate::setup::{Class, Policy};
+use crate::simulation::{Outcome, TaskOutcome};
+use crate::state::Costs;
+
+/// What runs where, under which scheduler.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CellSpec {
+    /// As for `--machine`.
+    pub machine: String,
+    pub scheduler: CellScheduler,
+    pub hz: u64,
+    pub seconds: f64,
+    pub seed: u64,
+    pub preferred: Vec<usize>,
+    /// What an arm changes of the policy's defaults.
+    #[serde(default)]
+    policy: PolicySpec,
+    launcher: LauncherSpec,
+    neighbours: NeighboursSpec,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CellScheduler {
+    Gpuaware,
+    Eevdf,
+    Fifo,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct PolicySpec {
+    lend: Option<bool>,
+    whole_core: Option<bool>,
+    hold_us: Option<u64>,
+    launch_slice_us: Option<u64>,
+    handoff_slice_us: Option<u64>,
+    background_slice_us: Option<u64>,
+    min_share: Option<f64>,
+    max_share: Option<f64>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LauncherSpec {
+    tokens: Tokens,
+    /// Absent: all.
+    cpus: Option<Vec<usize>>,
+    nice: i32,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NeighboursSpec {
+    /// Absent: all.
+    cpus: Option<Vec<usize>>,
+    kinds: Vec<Kind>,
+    /// Of stress-ng; 0: one a CPU.
+    workers: usize,
+}
+
+/// By the bench's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Kind {
+    StressNg,
+    Iperf3,
+    Fio,
+    Hackbench,
+}
+
+// CPU time of what neighbours do, as on the lab's emulated CPUs: with these a machine of two gets as much done as the
+// lab's, and switches about as often.
+const BOGO_OP_NS: u64 = 15_000_000;
+/// A block of 128 KiB, for whoever sends it and for whoever receives it.
+const BLOCK_NS: u64 = 600_000;
+const BLOCK_BITS: f64 = 128.0 * 1024.0 * 8.0;
+/// Blocks that fit into the buffers of its ten connections, all of which have one thread on each side (iperf 3.12).
+const BLOCKS_AHEAD: u64 = 160;
+/// A write is done at once, in memory; a job seldom sleeps.
+const WRITE_NS: u64 = 55_000;
+const WRITES: u64 = 64;
+const FIO_SLEEP_NS: u64 = 50_000;
+const FIO_JOBS: usize = 4;
+/// Of hackbench's messages, so many are one of the model's.
+const MESSAGES: u64 = 20;
+const MESSAGES_NS: u64 = 140_000;
+const HACKBENCH_PAIRS: usize = 20;
+const HACKBENCH_AHEAD: u64 = 1;
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::StressNg => "stress-ng",
+            Self::Iperf3 => "iperf3",
+            Self::Fio => "fio",
+            Self::Hackbench => "hackbench",
+        }
+    }
+
+    fn add(self, tasks: &mut Vec<TaskSpec>, workers: usize) {
+        let name = self.name();
+        match self {
+            Self::StressNg => {
+                tasks.extend((0..workers).map(|_| TaskSpec::new(name, Program::Loop)));
+            }
+            Self::Fio => {
+                let job = Program::Periodic {
+                    run_ns: WRITES * WRITE_NS,
+                    sleep_ns: FIO_SLEEP_NS,
+                    runs: 0,
+                };
+                tasks.extend((0..FIO_JOBS).map(|_| TaskSpec::new(name, job)));
+            }
+            Self::Iperf3 => add_streams(tasks, name, 1, BLOCK_NS, BLOCKS_AHEAD),
+            Self::Hackbench => {
+                add_streams(tasks, name, HACKBENCH_PAIRS, MESSAGES_NS, HACKBENCH_AHEAD);
+            }
+        }
+    }
+
+    /// What so much CPU time at full speed gets done, with its unit.
+    fn done(self, work_ns: f64) -> (f64, &'static str) {
+        match self {
+            Self::StressNg => (work_ns / BOGO_OP_NS as f64, "bogo-ops/s"),
+            Self::Fio => (work_ns / WRITE_NS as f64, "IOPS"),
+            // Half of the time is the receivers'.
+            Self::Iperf3 => (work_ns / (2 * BLOCK_NS) as f64 * BLOCK_BITS, "bits/s"),
+            Self::Hackbench => {
+                let both_ns = (2 * MESSAGES_NS) as f64;
+                (work_ns / both_ns * MESSAGES as f64, "messages/s")
+            }
+        }
+    }
+}
+
+/// Threads that send to one that receives, each.
+fn add_streams(
+    tasks: &mut Vec<TaskSpec>,
+    name: &'static str,
+    count: usize,
+    work_ns: u64,
+    ahead: u64,
+) {
+    for _ in 0..count {
+        let first = tasks.len();
+        for (partner, ahead) in [(first + 1, ahead), (first, 0)] {
+            let program = Program::Pair {
+                partner,
+                work_ns,
+                ahead,
+            };
+            tasks.push(TaskSpec::new(name, program));
+        }
+    }
+}
+
+/// `cpu.weight` of a nice level: a level is a quarter.
+fn weight(nice: i32) -> u32 {
+    (100.0 * 1.25_f64.powi(-nice)).round().clamp(1.0, 10_000.0) as u32
+}
+
+impl PolicySpec {
+    fn over(&self, mut policy: Policy) -> Policy {
+        let set = |value: &mut u64, own: Option<u64>| *value = own.unwrap_or(*value);
+        set(&mut policy.launch_slice_us, self.launch_slice_us);
+        set(&mut policy.handoff_slice_us, self.handoff_slice_us);
+        set(&mut policy.background_slice_us, self.background_slice_us);
+        policy.lend = self.lend.unwrap_or(policy.lend);
+        policy.whole_core = self.whole_core.unwrap_or(policy.whole_core);
+        policy.min_share = self.min_share.unwrap_or(policy.min_share);
+        policy.max_share = self.max_share.unwrap_or(policy.max_share);
+        if let Some(cap_us) = self.hold_us {
+            // A length that somebody names has no budget.
+            (policy.hold_cap_us, policy.hold_share) = (cap_us, 1.0);
+        }
+        policy
+    }
+}
+
+impl CellSpec {
+    /// On the machine that it names.
+    pub fn scenario(&self, machine: Machine) -> Result<Scenario> {
+        let nr_cpus = machine.nr_cpus();
+        let lists = [&self.launcher.cpus, &self.neighbours.cpus];
+        let named = lists.into_iter().flatten().chain([&self.preferred]);
+        for cpus in named {
+            ensure!(
+                !cpus.is_empty() && cpus.iter().all(|&cpu| cpu < nr_cpus),
+                "CPUs {cpus:?}: expected some of the machine's {nr_cpus}"
+            );
+        }
+        ensure!(
+            self.launcher.tokens.launches > 0,
+            "a token has a launch at least"
+        );
+        ensure!(
+            self.hz > 0 && (1e-3..=1000.0).contains(&self.seconds),
+            "hz, seconds: expected a tick and 0.001 to 1000 s, got {} and {}",
+            self.hz,
+            self.seconds
+        );
+        let mut tasks = vec![TaskSpec {
+            class: Some(Class::Launch),
+            cpus: self.launcher.cpus.clone(),
+            weight: weight(self.launcher.nice),
+            ..TaskSpec::new("launcher", Program::Tokens(self.launcher.tokens))
+        }];
+        let workers = match self.neighbours.workers {
+            0 => nr_cpus,
+            workers => workers,
+        };
+        for kind in &self.neighbours.kinds {
+            kind.add(&mut tasks, workers);
+        }
+        for neighbour in tasks.iter_mut().skip(1) {
+            neighbour.cpus.clone_from(&self.neighbours.cpus);
+        }
+        add_kthreads(&mut tasks, nr_cpus);
+        let policy = Policy {
+            preferred: self.preferred.clone(),
+            ..Policy::default_for(&machine)
+        };
+        Ok(Scenario {
+            seed: self.seed,
+            policy: self.policy.over(policy),
+            machine,
+            scheduler: match self.scheduler {
+                CellScheduler::Gpuaware => Scheduler::Gpuaware,
+                CellScheduler::Eevdf => Scheduler::Eevdf,
+                CellScheduler::Fifo => Scheduler::Fifo,
+            },
+            costs: Costs {
+                tick_ns: (1_000_000_000 / self.hz).max(1),
+                ..Costs::default()
+            },
+            length_ns: (self.seconds * 1e9) as u64,
+            tasks,
+            cgroups: Vec::new(),
+            above: Vec::new(),
+            interrupts: Vec::new(),
+        })
+    }
+
+    /// What the bench keeps of a cell that was measured.
+    pub fn measurement(&self, outcome: &Outcome) -> Value {
+        let all: u64 = outcome.tasks.iter().map(|task| task.switches).sum();
+        let percent = |ns: u64| ns as f64 / outcome.length_ns as f64 * 100.0;
+        let per_cpu: Vec<f64> = outcome.idle_by_cpu.iter().map(|&ns| percent(ns)).collect();
+        let kinds = self.neighbours.kinds.iter();
+        let neighbours: Vec<Value> = kinds.map(|&kind| self.work(kind, outcome)).collect();
+        let ops = match self.scheduler {
+            CellScheduler::Gpuaware => Some("gpuaware"),
+            CellScheduler::Fifo => Some("simple"),
+            CellScheduler::Eevdf => None,
+        };
+        json!({
+            "workload": self.workload(&outcome.tasks[0]),
+            "cpu": {
+                "seconds": self.seconds,
+                "idle_percent": per_cpu.iter().sum::<f64>() / per_cpu.len() as f64,
+                "idle_percent_per_cpu": per_cpu,
+                "softirq_percent": 0.0,
+                "irq_percent": 0.0,
+                "interrupts": 0,
+                "context_switches": all,
+            },
+            "neighbours": neighbours,
+            "scheduler": ops.map(|ops| json!({ "ops": ops, "version": null, "enable_seq": 1 })),
+            "marks": null,
+        })
+    }
+
+    fn workload(&self, launcher: &TaskOutcome) -> Value {
+        let tokens = self.launcher.tokens;
+        let begins = std::iter::once(0).chain(launcher.ends_ns.iter().copied());
+        let us = |(from, to): (u64, &u64)| (to - from) as f64 / 1e3;
+        let token_us: Vec<f64> = begins.zip(&launcher.ends_ns).map(us).collect();
+        let seconds = token_us.iter().sum::<f64>() / 1e6;
+        let launches = launcher.done * tokens.launches;
+        let voluntary = launcher.waits_ns.len() as u64;
+        json!({
+            "workload": "gpu_launch",
+            "schema": 1,
+            "tokens": launcher.done,
+            "seconds": seconds,
+            "tokens_per_s": if seconds > 0.0 { launcher.done as f64 / seconds } else { 0.0 },
+            "launches": launches,
+            "launches_in_all": launches,
+            "failures": 0,
+            "token_us": token_us,
+            "context_switches": {
+                "voluntary": voluntary,
+                "involuntary": launcher.switches.saturating_sub(voluntary),
+            },
+            "threads": 1,
+            "threads_detail": [],
+            "cpu_s": { "user": launcher.cpu_ns as f64 / 1e9, "sys": 0.0 },
+        })
+    }
+
+    fn work(&self, kind: Kind, outcome: &Outcome) -> Value {
+        let of_kind = || outcome.tasks.iter().filter(|task| task.name == kind.name());
+        let work_ns = of_kind().map(|task| task.work_ns).sum::<u64>() as f64;
+        let cpu_ns: u64 = of_kind().map(|task| task.cpu_ns).sum();
+        let (total, unit) = kind.done(work_ns);
+        json!({
+            "kind": kind.name(),
+            "rate": total / self.seconds,
+            "unit": unit,
+            "own_total": total,
+            "own_seconds": self.seconds,
+            "window_evidence": cpu_ns,
+            "total_evidence": cpu_ns,
+            "evidence_unit": "simulated ns of CPU time",
+        })
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `gpuaware-bench run --on sim`: the records and the report of any run, from cells that are simulated.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::bench::{cell, end_of};
+use crate::process::repository;
+
+const MATRIX: &str = "description = \"a small one\"\nrounds = 2\nseconds = 0.5\nneighbours = [\"none\", \"cpu\"]\n\
+    arms = [\"eevdf\", \"taskset-nice\", \"isolcpus\", \"gpuaware\", \"gpuaware-hold0\"]\n\
+    [[workload]]\nname = \"w\"\nprofile = \"eager\"\n";
+
+fn run(matrix: &str, output: &Path, words: &[&str]) -> (i32, String) {
+    let program = repository().join("target/release/gpuaware-bench");
+    let mut command = Command::new(program);
+    command
+        .args(["run", matrix, "--on", "sim", "--seed", "1", "-o"])
+        .arg(output)
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    end_of(command)
+}
+
+fn measurement(output: &Path, arm: &str, neighbour: &str) -> Value {
+    let name = format!("r02-{arm}-{neighbour}-w");
+    let text = cell(output, &name).unwrap_or_else(|| panic!("no cell {name}"));
+    let cell: Value = serde_json::from_str(&text).unwrap();
+    cell["measurement"].clone()
+}
+
+#[test]
+fn a_simulated_matrix_has_the_records_and_the_report_of_any_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let matrix = folder.path().join("small.toml");
+    fs::write(&matrix, MATRIX).unwrap();
+    let matrix = matrix.to_str().unwrap();
+    let (first, second) = (folder.path().join("1"), folder.path().join("2"));
+    for output in [&first, &second] {
+        let (code, log) = run(matrix, output, &["--machine", "4x2"]);
+        assert_eq!(code, 0, "{log}");
+        assert_eq!(fs::read_dir(output.join("cells")).unwrap().count(), 20);
+    }
+    let speed = |arm: &str, neighbour: &str| {
+        let seen = measurement(&first, arm, neighbour);
+        seen["workload"]["tokens_per_s"].as_f64().unwrap()
+    };
+    assert!(speed("eevdf", "cpu") < speed("taskset-nice", "cpu"));
+    assert!(speed("taskset-nice", "cpu") < speed("gpuaware", "cpu"));
+    assert!(speed("gpuaware", "cpu") > 0.95 * speed("eevdf", "none"));
+    let work = |arm: &str| measurement(&first, arm, "cpu")["neighbours"][0]["rate"].as_f64();
+    assert!(
+        work("isolcpus") < work("gpuaware"),
+        "CPUs that nobody may use"
+    );
+    let report = fs::read_to_string(first.join("report.md")).unwrap();
+    assert!(
+        report.contains("Simulated, not measured, on the machine 4x2 (4 CPUs, 2 caches)"),
+        "{report}"
+    );
+    for arm in ["eevdf", "gpuaware"] {
+        assert_eq!(
+            measurement(&first, arm, "cpu"),
+            measurement(&second, arm, "cpu"),
+            "the same seed says the same"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused_before_the_first_cell() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("out");
+    for (matrix, words, reason) in [
+        (
+            "peers",
+            &["--arms", "scx_bpfland"][..],
+            "arm \"scx_bpfland\"",
+        ),
+        ("demo", &["--machine", "3x2"], "--machine 3x2: "),
+        ("demo", &["--machine", "4", "--cpus", "8"], "--cpus 8: "),
+        ("demo", &["--disk", "/dev/null"], "--disk: "),
+        (
+            "noisy-neighbour",
+            &["--arms", "gpuaware", "--neighbours", "memory"],
+            "neighbour memory: ",
+        ),
+        ("llm-serving", &[], "no server and no pipeline"),
+    ] {
+        let (code, log) = run(matrix, &output, words);
+        assert_eq!(code, 2, "{matrix}: {log}");
+        assert!(log.contains(reason), "{matrix}: {log}");
+        assert!(
+            !output.join("cells").exists()
+                || fs::read_dir(output.join("cells")).unwrap().count() == 0
+        );
+    }
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `gpuaware-bench tune`: what it refuses before it does anything, and its guard rails beside a production workload:
+//! however the tuning ends, the old policy is in force. The scheduler is the test's own: it answers for its policy file.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::process::{Process, code, eventually, repository};
+
+const OLD: &str = "# the old one\nversion = 1\n[preferred]\nmax = 1\n";
+const CANDIDATE: &str = "[preferred]\nhold_us = 0\n";
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn tune(args: &[&str]) -> Command {
+    let mut command = Command::new(repository().join("target/release/gpuaware-bench"));
+    command
+        .arg("tune")
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    command
+}
+
+/// A production host of the test's own.
+struct Host {
+    folder: TempDir,
+    workload: Process,
+}
+
+impl Host {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("policy.toml"), OLD).unwrap();
+        fs::write(folder.path().join("hold-0.toml"), CANDIDATE).unwrap();
+        let (socket, policy) = (
+            folder.path().join("stats"),
+            folder.path().join("policy.toml"),
+        );
+        let listener = UnixListener::bind(&socket).unwrap();
+        std::thread::spawn(move || answer_for(&listener, &policy));
+        let mut sleep = Command::new("sleep");
+        sleep.arg("600").stdin(Stdio::null());
+        Self {
+            folder,
+            workload: Process::start(sleep),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The metric is `usual` under the old policy, else `tried`.
+    fn tune(&self, usual: u32, tried: u32) -> Process {
+        let (policy, out) = (self.path("policy.toml"), self.path("out"));
+        let metric = format!(
+            "if grep -q hold_us '{}'; then echo {tried}; else echo {usual}; fi",
+            policy.display()
+        );
+        let pid = self.workload.pid().to_string();
+        let mut command = tune(&["--attach", &pid, "--neighbours", "live", "--budget", "22s"]);
+        command.args(["--slo-command", &metric, "--slo-for", "1s"]);
+        for (flag, path) in [
+            ("--policy", policy),
+            ("--candidate", self.path("hold-0.toml")),
+            ("--stats-socket", self.path("stats")),
+            ("-o", out),
+        ] {
+            command.arg(flag).arg(path);
+        }
+        Process::start(command)
+    }
+
+    fn in_force(&self) -> String {
+        fs::read_to_string(self.path("policy.toml")).unwrap()
+    }
+
+    fn wait_for_candidate(&self) {
+        let tried = eventually(LIMIT, || self.in_force().contains("hold_us").then_some(()));
+        tried.expect("the candidate is tried");
+    }
+
+    fn wait_for_the_old_policy(&self) {
+        let back = eventually(LIMIT, || (self.in_force() == OLD).then_some(()));
+        back.unwrap_or_else(|| panic!("not put back: {}", self.in_force()));
+    }
+
+    fn result(&self) -> String {
+        fs::read_to_string(self.path("out/policy.toml")).unwrap()
+    }
+}
+
+/// Counts a generation when the file has changed since it was asked last.
+fn answer_for(listener: &UnixListener, policy: &Path) {
+    let (mut generation, mut known) = (1, OLD.to_owned());
+    for stream in listener.incoming().map_while(Result::ok) {
+        let mut request = String::new();
+        BufReader::new(&stream).read_line(&mut request).unwrap();
+        let now = fs::read_to_string(policy).unwrap();
+        if !now.is_empty() && now != known {
+            generation += 1;
+            known = now;
+        }
+        let answer = format!(
+            "{{\"errno\":0,\"args\":{{\"resp\":{{\"policy_generation\":{generation},\"policy_refused\":0}}}}}}\n"
+        );
+        (&stream).write_all(answer.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn a_candidate_that_breaks_the_rail_is_given_up_and_the_old_policy_stays() {
+    let host = Host::new();
+    let mut tuning = host.tune(10, 100);
+    let status = tuning.wait(LIMIT);
+    assert_eq!(code(status), 0, "{:#?}", tuning.log);
+    assert_eq!(host.in_force(), OLD);
+    let result = host.result();
+    assert!(
+        result.contains("hold-0: –: given up: the metric was 100"),
+        "{result}"
+    );
+    assert!(result.ends_with(OLD), "{result}");
+}
+
+#[test]
+fn a_better_candidate_is_recommended_on_top_of_the_policy_in_force_and_not_installed() {
+    let host = Host::new();
+    let mut tuning = host.tune(10, 5);
+    let status = tuning.wait(LIMIT);
+    assert_eq!(code(status), 0, "{:#?}", tuning.log);
+    assert_eq!(host.in_force(), OLD);
+    let result = host.result();
+    assert!(
+        result.contains("hold-0 is better than the policy in force."),
+        "{result}"
+    );
+    assert!(
+        result.contains("max = 1") && result.contains("hold_us = 0"),
+        "{result}"
+    );
+}
+
+#[test]
+fn the_old_policy_is_back_after_ctrl_c_after_a_kill_and_when_the_workload_ends() {
+    for signal in [Signal::SIGINT, Signal::SIGKILL] {
+        let host = Host::new();
+        let mut tuning = host.tune(10, 10);
+        host.wait_for_candidate();
+        tuning.signal(signal);
+        host.wait_for_the_old_policy();
+        assert_ne!(code(tuning.wait(LIMIT)), 0);
+    }
+    let host = Host::new();
+    let mut tuning = host.tune(10, 10);
+    host.wait_for_candidate();
+    host.workload.signal(Signal::SIGKILL);
+    host.wait_for_the_old_policy();
+    assert_eq!(code(tuning.wait(LIMIT)), 1);
+    let said = tuning.log.join("\n");
+    assert!(said.contains("the workload has ended"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_tuned_is_refused_with_the_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let bad = folder.path().join("bad.toml");
+    fs::write(&bad, "[preferred]\nhold_us = \"long\"\n").unwrap();
+    let bad = bad.to_str().unwrap();
+    let out = folder.path().join("out");
+    let out = out.to_str().unwrap();
+    for (args, expected) in [
+        (
+            &["--workload", "qwen4"][..],
+            "--workload: expected NAME or MATRIX/NAME, one of (",
+        ),
+        (
+            &["--workload", "qwen3", "--neighbours", "gpu"],
+            "--neighbours: unknown variant `gpu`",
+        ),
+        (
+            &["--workload", "qwen3", "--neighbours", "live"],
+            "--neighbours: expected live with --attach",
+        ),
+        (
+            &["--workload", "qwen3", "--budget", "2m"],
+            "--budget: expected at least ",
+        ),
+        (&["--workload", "qwen3", "--candidate", bad], "hold_us"),
+        (
+            &["--workload", "qwen3", "--on", "host", "--cpus", "2"],
+            "--cpus: expected with --on lab",
+        ),
+        (&["--resume", out], "--resume: "),
+        (&["--attach", "1", "--policy", bad], "--slo-command"),
+    ] {
+        let mut command = tune(args);
+        if args[0] == "--workload" {
+            command.args(["-o", out]);
+        }
+        let output = command.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(code(output.status), 2, "{args:?}: {error}");
+        assert!(error.contains(expected), "{args:?}: {error}");
+        assert!(!Path::new(out).exists(), "{args:?}: nothing is half done");
+    }
+}
