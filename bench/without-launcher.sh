@@ -20,7 +20,7 @@ measure() {
 	local scheduler=$1 workload=$2 unit=$3 before value
 	shift 3
 	before=$(switches)
-	value=$("$@")
+	value=$("$@") || exit
 	echo "$round,$scheduler,$workload,$value,$unit,$(($(switches) - before))"
 }
 
@@ -34,7 +34,7 @@ iperf3_gbits() {
 mq_seconds() {
 	local start
 	start=$(date +%s.%N)
-	stress-ng --quiet --mq 2 --mq-ops 300000
+	stress-ng --quiet --mq 2 --mq-ops 300000 || return
 	echo "$(date +%s.%N) $start" | awk '{printf "%.3f\n", $1 - $2}'
 }
 
@@ -55,6 +55,8 @@ until_state() {
 	return 1
 }
 
+# stress-ng writes to the folder that it starts in.
+cd "$(mktemp -d)"
 iperf3 --server > /dev/null 2>&1 &
 server=$!
 trap 'kill "$server"' EXIT

@@ -120,11 +120,8 @@ static __always_inline void give_up_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
-/*
- * Ends the holds whose launchers are overdue, and gives their CPUs to whoever waits. A global
- * function: see search_overdue().
- */
-__noinline int end_overdue_holds(u64 now)
+/* Ends the holds whose launchers are overdue, and gives their CPUs to whoever waits. */
+static __always_inline void end_overdue_holds(u64 now)
 {
 	u64 next = 0;
 	s32 cpu;
@@ -147,7 +144,6 @@ __noinline int end_overdue_holds(u64 now)
 	}
 	if (next && (!next_overdue_ns || time_before(next, next_overdue_ns)))
 		next_overdue_ns = next;
-	return 0;
 }
 
 static __always_inline bool holds_are_overdue(u64 now)

@@ -52,7 +52,7 @@ struct {
 	__type(value, u8);
 } trusted_devices SEC(".maps");
 
-/* Those of GPUs, as above, and the NUMA node of each, plus one. */
+/* Those of GPUs, as above, and the NUMA node of each, plus one; 0: firmware does not say. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -120,9 +120,9 @@ static __always_inline u32 find_gpu_node(struct task_struct *p)
 			break;
 		device = open_device(table, i);
 		node = device ? bpf_map_lookup_elem(&gpu_devices, &device) : NULL;
-		if (!node || *node == found)
+		if (!node)
 			continue;
-		if (found)
+		if (!*node || (found && *node != found))
 			return 0;
 		found = *node;
 	}
@@ -134,8 +134,9 @@ static __always_inline void note_gpu_node(struct task_struct *p, const struct ta
 {
 	u32 *node;
 
-	/* Files are many. */
-	if ((mark->observed & GPUAWARE_OBSERVED_LAUNCH) || mark->launched.hits % 64)
+	/* Files are many: who is refused is looked at again now and then. */
+	if ((mark->observed & GPUAWARE_OBSERVED_LAUNCH) ||
+	    ((mark->refused & GPUAWARE_OBSERVED_LAUNCH) && mark->launched.hits % 64))
 		return;
 	node = bpf_task_storage_get(&gpu_nodes, p->group_leader, NULL,
 				    BPF_LOCAL_STORAGE_GET_F_CREATE);

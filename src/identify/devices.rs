@@ -39,33 +39,35 @@ fn number(device: u64) -> u32 {
     (major(device) << MINOR_BITS | minor(device)) as u32
 }
 
-/// The NUMA nodes of GPUs by the number of their device, as the kernel has it, where firmware says: NVIDIA's
-/// `/dev/nvidiaN`, and render nodes of all others. `root` is `/`, or what stands for it.
-pub fn gpu_nodes(root: &Path) -> BTreeMap<u32, u32> {
+/// The NUMA nodes of GPUs, where firmware says, by the number of their device, as the kernel has it: NVIDIA's
+/// `/dev/nvidiaN`, and render nodes of all. `root` is `/`, or what stands for it.
+pub fn gpu_nodes(root: &Path) -> BTreeMap<u32, Option<u32>> {
     let mut nodes = BTreeMap::new();
     let driver = root.join("proc/driver/nvidia/gpus");
     for address in sysfs::entries(&driver) {
         let minor = nvidia_minor(&driver.join(&address).join("information"));
         let device = root.join("sys/bus/pci/devices").join(&address);
-        let node = sysfs::number(&device.join("numa_node"));
-        if let Some((minor, node)) = minor.zip(node) {
-            nodes.insert(NVIDIA_MAJOR << MINOR_BITS | minor, node);
+        if let Some(minor) = minor {
+            let number = NVIDIA_MAJOR << MINOR_BITS | minor;
+            nodes.insert(number, node_in(&device));
         }
     }
     let drm = root.join("sys/class/drm");
     for name in sysfs::entries(&drm) {
         let folder = drm.join(&name);
-        // -1 where firmware does not say: no u32.
-        let node = sysfs::number(&folder.join("device/numa_node"));
-        let number = render_number(&name, &folder.join("dev"));
-        if let Some((number, node)) = number.zip(node) {
-            nodes.insert(number, node);
+        if let Some(number) = render_number(&name, &folder.join("dev")) {
+            nodes.insert(number, node_in(&folder.join("device")));
         }
     }
     nodes.into_iter().take(MOST).collect()
 }
 
-/// `Device Minor: 	 3`
+/// -1 where firmware does not say: no u32.
+fn node_in(device: &Path) -> Option<u32> {
+    sysfs::number(&device.join("numa_node"))
+}
+
+/// The number on the line of `Device Minor:`
 fn nvidia_minor(information: &Path) -> Option<u32> {
     let text = sysfs::text(information)?;
     let line = text
@@ -110,7 +112,12 @@ mod tests {
             write(&format!("sys/class/drm/{name}/dev"), dev);
             write(&format!("sys/class/drm/{name}/device/numa_node"), "3\n");
         }
-        let expected = [(195 << 20, 0), (195 << 20 | 2, 1), (226 << 20 | 128, 3)];
+        let expected = [
+            (195 << 20, Some(0)),
+            (195 << 20 | 1, None),
+            (195 << 20 | 2, Some(1)),
+            (226 << 20 | 128, Some(3)),
+        ];
         assert_eq!(gpu_nodes(root.path()), BTreeMap::from(expected));
         assert!(gpu_nodes(Path::new("/nonexistent")).is_empty());
     }

@@ -98,7 +98,12 @@ pub fn trusted_devices(skel: &IdentifySkel<'_>, globs: &[PathGlob]) -> Result<()
 /// The kernel refuses a change of the map.
 pub fn gpu_devices(skel: &IdentifySkel<'_>) -> Result<()> {
     let there = devices::gpu_nodes(Path::new("/")).into_iter();
-    let there = there.map(|(number, node)| (number, (node + 1).to_ne_bytes().to_vec()));
+    let there = there.map(|(number, node)| {
+        (
+            number,
+            node.map_or(0, |node| node + 1).to_ne_bytes().to_vec(),
+        )
+    });
     exchange(&skel.maps.gpu_devices, &there.collect()).context("storing the nodes of GPUs")
 }
 

@@ -77,7 +77,7 @@ pub fn look(place: &Place) -> Result<Seen> {
         quoted(&program)
     );
     let mut command = match place.on {
-        Where::Host => Command::new("sh"),
+        Where::Host | Where::Sim => Command::new("sh"),
         Where::Lab => {
             let own = std::env::current_exe().context("cannot find this program's own file")?;
             let mut command = Command::new(own);

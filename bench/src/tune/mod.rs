@@ -247,10 +247,10 @@ fn say(seen: &Seen) {
 /// CPUs of the place where candidates are tried.
 fn how_many(options: &TuneOptions, matrix: &mut Matrix) -> Result<usize, DataError> {
     match (options.on.cells(), options.cpus) {
-        (Where::Host, Some(_)) => Err(DataError::Usage(
+        (Where::Host | Where::Sim, Some(_)) => Err(DataError::Usage(
             "--cpus: expected with --on lab: a host has the CPUs that it has".to_owned(),
         )),
-        (Where::Host, None) => Ok(cpus::online()),
+        (Where::Host | Where::Sim, None) => Ok(cpus::online()),
         (Where::Lab, asked) => {
             matrix.lab.cpus = asked.or(matrix.lab.cpus);
             let own = matrix.lab.cpus.map(|cpus| cpus as usize);

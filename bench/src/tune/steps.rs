@@ -55,7 +55,7 @@ pub fn costs(matrix: &Matrix, on: On) -> Costs {
         warm_up: turn(matrix.warmup_seconds) / matrix.neighbours.len() as u32,
         boot: match on.cells() {
             Where::Lab => run::GUESSED_BOOT,
-            Where::Host => Duration::ZERO,
+            Where::Host | Where::Sim => Duration::ZERO,
         },
     }
 }
@@ -169,7 +169,7 @@ impl Tuning<'_> {
             rounds,
             boots: match self.state.on.cells() {
                 Where::Lab => rounds,
-                Where::Host => 1,
+                Where::Host | Where::Sim => 1,
             },
             seconds: self.state.matrix.seconds,
         };

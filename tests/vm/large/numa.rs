@@ -73,6 +73,8 @@ fn each_process_launches_on_the_node_of_its_own_gpu() {
     tier::in_large_lab(|| {
         let scheduler =
             Scheduler::with_policy("[preferred]\nmax = \"100%\"\n[guard]\nmax_share = \"75%\"\n");
+        // The scheduler writes what it finds itself once a minute, the first time as it starts.
+        std::thread::sleep(Duration::from_secs(1));
         let gpus = [("/dev/zero", 0), ("/dev/full", 1)];
         for (device, node) in gpus {
             let number = std::fs::metadata(device).expect("a device").rdev();
