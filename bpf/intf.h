@@ -176,7 +176,7 @@ struct gpuaware_mark_record {
 	u32 launches; /* a probe has met it, whatever its class */
 	u32 rate;     /* wakeups of launchers a second, when it was last over the limit */
 	u32 gpu_node; /* of its process; plus one, 0: not known */
-	u64 tag_id; /* the cgroup that gave it the class */
+	u64 tag_id;   /* the cgroup that gave it the class */
 	u64 cgroup_id;
 	u64 first_seen_ns;
 	u64 last_seen_ns;
