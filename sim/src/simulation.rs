@@ -372,8 +372,8 @@ fn promises(scenario: &Scenario, timeout_ms: u32) -> Promises {
     };
     if scenario.scheduler == Scheduler::Gpuaware {
         let per_cpu = scenario.tasks.len().div_ceil(scenario.machine.nr_cpus()) as u64;
-        // A hold is found overdue after 25 ms at the latest.
-        promises.idle_ns = Some(30_000_000);
+        // A core is kept for 10 ms after a launcher has left it at the latest, and found overdue after 25.
+        promises.idle_ns = Some(40_000_000);
         // Overdue after 400 ms, found within 100, then turns of 4 ms each 80 ms for those of a CPU.
         promises.wait_ns = Some(600_000_000 + per_cpu * 100_000_000);
         if !scenario.policy.lend {
