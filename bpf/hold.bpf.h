@@ -198,8 +198,8 @@ static __always_inline void hold(s32 cpu, struct cpu_ctx *cctx, u64 until, u64 n
 
 /*
  * The launcher on @cpu has a core to itself until @until (0: not any longer): background keeps off
- * its sibling. Who runs there has until the end of its slice, or until the launcher's tick if
- * @throws_out. A global function: see search_overdue().
+ * its sibling. Who runs there has until the end of its slice, or leaves at once if @throws_out, but
+ * in its turn. A global function: see search_overdue().
  */
 __noinline int hold_core(s32 cpu, u64 until, bool throws_out, u64 now)
 {

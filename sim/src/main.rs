@@ -2,6 +2,7 @@
 //! Flags and commands of gpuaware-sim, and its exit codes: 0 all held, 1 something did not, 2 bad input.
 
 #[macro_use]
+#[path = "../../bench/src/print.rs"]
 mod print;
 
 use std::borrow::Cow;
@@ -336,8 +337,12 @@ fn main() -> ExitCode {
             .gpuaware()
             .and_then(|object| replay(&random(*seed, *real_time), *verbose, &object)),
     };
-    result.unwrap_or_else(|error| {
+    let code = result.unwrap_or_else(|error| {
         eprintln!("gpuaware-sim: {error:#}");
         ExitCode::from(2)
+    });
+    print::problem().map_or(code, |error| {
+        eprintln!("gpuaware-sim: writing to standard output: {error}");
+        ExitCode::from(1)
     })
 }

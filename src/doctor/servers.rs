@@ -8,7 +8,7 @@ use crate::policy::cpuset::CpuSet;
 use crate::printable::printable;
 use crate::proc::{self, Stat, numbers_in};
 use crate::topology::Topology;
-use crate::topology::pci::{Devices, PciDevice};
+use crate::topology::pci::{Devices, PciDevice, nvidia_minor};
 
 use super::finding::{Judgement, listed, ok, warning};
 
@@ -82,10 +82,8 @@ fn held(process: &Path) -> BTreeSet<u32> {
 /// The node of each GPU that NVIDIA's driver knows, by minor number.
 fn nodes(root: &Path, topology: &Topology, devices: &Devices) -> BTreeMap<u32, u32> {
     let node = |gpu: &PciDevice| {
-        let place = format!("proc/driver/nvidia/gpus/{}/information", gpu.address);
-        let text = std::fs::read_to_string(root.join(place)).ok()?;
-        let minor = (text.lines()).find_map(|line| line.strip_prefix("Device Minor:"))?;
-        Some((minor.trim().parse().ok()?, gpu.near_node(topology)?))
+        let minor = nvidia_minor(root, &gpu.address)?;
+        Some((minor, gpu.near_node(topology)?))
     };
     devices.gpus.iter().filter_map(node).collect()
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use nix::sys::stat::{major, minor};
 
 use crate::policy::PathGlob;
-use crate::topology::sysfs;
+use crate::topology::{pci::nvidia_minor, sysfs};
 
 /// As in `bpf/observe.bpf.h`.
 const MOST: usize = 1024;
@@ -45,11 +45,9 @@ pub fn gpu_nodes(root: &Path) -> BTreeMap<u32, Option<u32>> {
     let mut nodes = BTreeMap::new();
     let driver = root.join("proc/driver/nvidia/gpus");
     for address in sysfs::entries(&driver) {
-        let minor = nvidia_minor(&driver.join(&address).join("information"));
-        let device = root.join("sys/bus/pci/devices").join(&address);
-        if let Some(minor) = minor {
-            let number = NVIDIA_MAJOR << MINOR_BITS | minor;
-            nodes.insert(number, node_in(&device));
+        if let Some(minor) = nvidia_minor(root, &address) {
+            let device = root.join("sys/bus/pci/devices").join(&address);
+            nodes.insert(NVIDIA_MAJOR << MINOR_BITS | minor, node_in(&device));
         }
     }
     let drm = root.join("sys/class/drm");
@@ -65,15 +63,6 @@ pub fn gpu_nodes(root: &Path) -> BTreeMap<u32, Option<u32>> {
 /// -1 where firmware does not say: no u32.
 fn node_in(device: &Path) -> Option<u32> {
     sysfs::number(&device.join("numa_node"))
-}
-
-/// The number on the line of `Device Minor:`
-fn nvidia_minor(information: &Path) -> Option<u32> {
-    let text = sysfs::text(information)?;
-    let line = text
-        .lines()
-        .find_map(|it| it.strip_prefix("Device Minor:"))?;
-    line.trim().parse().ok()
 }
 
 /// `226:128` in `dev`. Cards are opened by whoever draws on a screen, too.

@@ -133,7 +133,9 @@ pub struct Metrics {
     pub background_overdue: u64,
     #[stat(desc = "CPU time of background on preferred CPUs in microseconds")]
     pub lent_run_us: u64,
-    #[stat(desc = "times a CPU was held idle for a launcher that sleeps")]
+    #[stat(
+        desc = "times a CPU was held idle for a launcher that sleeps, or runs on the same core"
+    )]
     pub holds: u64,
     #[stat(desc = "time that CPUs were held idle in microseconds")]
     pub hold_us: u64,

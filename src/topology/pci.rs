@@ -102,6 +102,15 @@ impl PciDevice {
     }
 }
 
+/// N of the `/dev/nvidiaN` of the GPU at `address`, if NVIDIA's driver has it. `root` is `/`, or what stands for it.
+pub fn nvidia_minor(root: &Path, address: &str) -> Option<u32> {
+    let file = root.join("proc/driver/nvidia/gpus").join(address);
+    let text = sysfs::text(&file.join("information"))?;
+    let mut lines = text.lines();
+    let number = lines.find_map(|line| line.strip_prefix("Device Minor:"))?;
+    number.trim().parse().ok()
+}
+
 fn is_gpu(class: u32, vendor: u32) -> bool {
     match vendor {
         NVIDIA | INTEL => class >> 8 == BASE_CLASS_DISPLAY,

@@ -139,7 +139,7 @@ fn shares_and_holds(list: &mut Families, metrics: &Metrics) {
         ),
         (
             "holds_total",
-            "Times that a CPU was held idle for a launcher.",
+            "Times that a CPU was held idle for a launcher that sleeps, or runs on the same core.",
             metrics.holds as f64,
         ),
         (

@@ -70,6 +70,17 @@ struct Tried<'c> {
     better: bool,
 }
 
+impl<'c> Tried<'c> {
+    fn not_yet(candidate: &'c Candidate) -> Self {
+        Self {
+            candidate,
+            given_up: None,
+            ratio: None,
+            better: false,
+        }
+    }
+}
+
 /// Tries the candidates; each is on top of the policy in force.
 pub fn tune(live: &Live, candidates: &[Candidate], output: &Path) -> Result<ExitCode> {
     if !is_alive(live.pid) {
@@ -77,15 +88,7 @@ pub fn tune(live: &Live, candidates: &[Candidate], output: &Path) -> Result<Exit
     }
     let window = window(live.budget, candidates.len())?;
     let scheduler = Scheduler::attach(&live.policy, &live.socket)?;
-    let mut tried: Vec<Tried> = Vec::new();
-    for candidate in candidates {
-        tried.push(Tried {
-            candidate,
-            given_up: None,
-            ratio: None,
-            better: false,
-        });
-    }
+    let mut tried: Vec<Tried> = candidates.iter().map(Tried::not_yet).collect();
     let mut windows = Vec::new();
     let stopped = rounds(live, &scheduler, window, &mut tried, &mut windows);
     // First of all.
@@ -317,13 +320,7 @@ mod tests {
     fn a_candidate_is_better_when_every_round_says_so() {
         let names = ["good", "same"];
         let candidates = names.map(|name| Candidate::new(name, "w", ""));
-        let tried = candidates.iter().map(|candidate| Tried {
-            candidate,
-            given_up: None,
-            ratio: None,
-            better: false,
-        });
-        let mut tried: Vec<Tried> = tried.collect();
+        let mut tried: Vec<Tried> = candidates.iter().map(Tried::not_yet).collect();
         let mut windows = Vec::new();
         for round in 1..=ROUNDS {
             let drift = 1.0 + 0.1 * f64::from(round);
