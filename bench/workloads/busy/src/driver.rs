@@ -6,7 +6,8 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
 
 use anyhow::{Context, Result, bail};
-use libloading::Library;
+use libloading::os::unix::Library;
+use nix::libc::{RTLD_LAZY, RTLD_LOCAL, RTLD_NODELETE};
 
 use crate::sync::Sync;
 
@@ -68,8 +69,10 @@ impl std::fmt::Debug for Driver {
 impl Driver {
     /// The first device is 0. The first thread of a process settles how all of them wait for a device.
     pub fn open(ordinal: u32, sync: Sync) -> Result<Self> {
+        // Never unmapped: the driver has threads of its own, which go on when the last thread that used it has gone.
+        let flags = RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE;
         // SAFETY: libcuda's initialisers are those of a driver library, made to be opened like this.
-        let library = unsafe { Library::new("libcuda.so.1") }.context(
+        let library = unsafe { Library::open(Some("libcuda.so.1"), flags) }.context(
             "cannot open libcuda.so.1: LD_LIBRARY_PATH can name the folder of bench/fakecuda's",
         )?;
         let (mut version, mut device, mut total_bytes) = (0, 0, 0usize);
