@@ -117,6 +117,21 @@ fn another_scheduler_learns_who_launches_and_what_is_taken_back() {
         assert_eq!(number_of(&pin, tid), None, "taken back");
     }
     drop(workload);
+
+    // A program that comes after the first has gone, again and again.
+    for round in 0..5 {
+        let mut command = gpu_launch("--profile eager --threads 1 --duration 20");
+        command.stdout(Stdio::null());
+        let workload = Process::start(command);
+        let told = identify_until(&mut identify, Duration::from_secs(5), |identify| {
+            tell_changes(identify, &mut feed, &mut seen);
+            let marks = marks_of(&pins, workload.pid());
+            marks
+                .first()
+                .is_some_and(|mark| number_of(&pin, mark.tid) == Some(NUMBERS.launch))
+        });
+        assert!(told, "round {round}: {:?}", pins.list());
+    }
     fs::remove_file(&pin).unwrap();
 }
 
