@@ -7,7 +7,7 @@
 mod ahead;
 mod config;
 mod counters;
-mod desk;
+mod requests;
 pub mod export;
 mod kernel;
 mod load;
@@ -46,7 +46,7 @@ use crate::topology::{SYSFS, Topology};
 
 pub use config::Config;
 
-use desk::Desk;
+use requests::Requests;
 use pin::Pinning;
 use placement::Placement;
 use reload::{PolicyFile, Reload, Standing};
@@ -147,9 +147,9 @@ pub fn run(
     let mut reload = Reload::start(policy, file)?;
     let policy = &reload.in_force().policy;
     let mut identify = Identify::start(policy, Pins::default(), &mut object)?;
-    let desk = Arc::new(Desk::new()?);
+    let requests = Arc::new(Requests::new()?);
     if let Some(address) = config.metrics {
-        export::http::serve(address, Arc::clone(&desk))?;
+        export::http::serve(address, Arc::clone(&requests))?;
     }
     let (mut server, mut pinning, mut retired) = (None, None, Vec::new());
     loop {
@@ -159,7 +159,7 @@ pub fn run(
         scheduler.retired = retired;
         // Not before: its socket is that of any sched_ext scheduler, and only one can be attached.
         if server.is_none() {
-            let data = server::data(&desk);
+            let data = server::data(&requests);
             let started = StatsServer::new(data).launch();
             server = Some(started.context("starting the statistics server")?);
         }
@@ -170,7 +170,7 @@ pub fn run(
             &mut identify,
             pinning.as_mut(),
             &mut reload,
-            &desk,
+            &requests,
             shutdown,
         )? {
             Ended::Asked => {
@@ -362,7 +362,7 @@ impl<'obj> Scheduler<'obj> {
         identify: &mut Identify<'_>,
         mut pinning: Option<&mut Pinning>,
         reload: &mut Reload,
-        desk: &Desk,
+        requests: &Requests,
         shutdown: &Shutdown,
     ) -> Result<Ended> {
         let mut next_step = Duration::ZERO;
@@ -385,8 +385,8 @@ impl<'obj> Scheduler<'obj> {
                 .saturating_sub(now)
                 .min(self.placement.next_look(now))
                 .min(threads);
-            if desk.wait(wait)? {
-                desk.answer(&self.metrics(identify, reload.standing())?);
+            if requests.wait(wait)? {
+                requests.answer(&self.metrics(identify, reload.standing())?);
             }
         }
         self.link = None;

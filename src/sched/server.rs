@@ -6,26 +6,26 @@ use std::sync::Arc;
 use anyhow::Result;
 use scx_stats::prelude::*;
 
-use super::desk::Desk;
+use super::requests::Requests;
 use super::stats::{ClassMetrics, CpuMetrics, MarkMetrics, Metrics, TOTALS};
 
 /// Each client gets the counters since its previous request, or since the start.
-/// They ask at `desk`, not through the channels of the server.
-pub fn data(desk: &Arc<Desk>) -> StatsServerData<(), ()> {
-    let desk = || Arc::clone(desk);
-    let of_each_client = desk();
+/// They ask through `requests`, not through the channels of the server.
+pub fn data(requests: &Arc<Requests>) -> StatsServerData<(), ()> {
+    let requests = || Arc::clone(requests);
+    let of_each_client = requests();
     let open: Box<dyn StatsOpener<(), ()>> = Box::new(move |_| {
-        let desk = Arc::clone(&of_each_client);
-        let mut before = desk.ask()?;
+        let requests = Arc::clone(&of_each_client);
+        let mut before = requests.ask()?;
         let read: Box<dyn StatsReader<(), ()>> = Box::new(move |_args, _| {
-            let now = desk.ask()?;
+            let now = requests.ask()?;
             let metrics = now.since(&before);
             before = now;
             metrics.to_json()
         });
         Ok(read)
     });
-    let of_totals = desk();
+    let of_totals = requests();
     let totals: Box<dyn StatsReaderSend<(), ()>> =
         Box::new(move |_args, _| of_totals.ask()?.to_json());
     StatsServerData::new()
@@ -42,6 +42,6 @@ pub fn data(desk: &Arc<Desk>) -> StatsServerData<(), ()> {
 /// # Errors
 /// Standard output is closed, or the kernel has no eventfd left.
 pub fn describe() -> Result<()> {
-    let desk = Arc::new(Desk::new()?);
-    data(&desk).describe_meta(&mut std::io::stdout(), None)
+    let requests = Arc::new(Requests::new()?);
+    data(&requests).describe_meta(&mut std::io::stdout(), None)
 }

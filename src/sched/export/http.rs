@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use log::{debug, info, warn};
 
-use super::super::desk::Desk;
+use super::super::requests::Requests;
 
 /// Larger than the head of any request for a page.
 const MAX_HEAD: usize = 8192;
@@ -42,16 +42,16 @@ pub fn loopback(text: &str) -> Result<SocketAddr, String> {
     Ok(address)
 }
 
-/// Serves the page at `address` until this process ends; the statistics are asked for at `desk`.
+/// Serves the page at `address` until this process ends; the statistics are asked for through `requests`.
 ///
 /// # Errors
 /// The address is in use, or not this machine's.
-pub fn serve(address: SocketAddr, desk: Arc<Desk>) -> Result<()> {
+pub fn serve(address: SocketAddr, requests: Arc<Requests>) -> Result<()> {
     let listener =
         TcpListener::bind(address).with_context(|| format!("--metrics: listening on {address}"))?;
     let address = listener.local_addr().context("--metrics")?;
     info!("metrics at http://{address}/metrics");
-    let pages = Pages::new(FRESH, move || Ok(super::page(&desk.ask()?)?));
+    let pages = Pages::new(FRESH, move || Ok(super::page(&requests.ask()?)?));
     serve_at(listener, Arc::new(pages))
 }
 
@@ -202,10 +202,10 @@ mod tests {
         client.write_all(request.as_bytes()).unwrap();
         client.shutdown(std::net::Shutdown::Write).unwrap();
         let (stream, _) = listener.accept().unwrap();
-        let desk = Desk::new()?;
+        let requests = Requests::new()?;
         answer(
             &stream,
-            &Pages::new(FRESH, move || Ok(super::super::page(&desk.ask()?)?)),
+            &Pages::new(FRESH, move || Ok(super::super::page(&requests.ask()?)?)),
         )?;
         drop(stream);
         let mut text = String::new();
@@ -317,11 +317,11 @@ mod tests {
                 .map(|_| std::hint::black_box(page()).len())
                 .sum::<usize>();
             let encoding = (cpu_time() - start) / SCRAPES;
-            let desk = Arc::new(Desk::new().unwrap());
-            let clerk = Arc::clone(&desk);
+            let requests = Arc::new(Requests::new().unwrap());
+            let clerk = Arc::clone(&requests);
             // Never fresh: each is asked for.
             let pages = Pages::new(Duration::ZERO, move || {
-                Ok(super::super::page(&desk.ask()?)?)
+                Ok(super::super::page(&requests.ask()?)?)
             });
             let of_clerk = metrics.clone();
             let served = std::thread::spawn(move || {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Where clients ask the scheduler's thread for statistics, and how that thread waits for them.
+//! Requests for statistics: clients' threads queue them, the scheduler's thread waits for them and answers.
 //!
 //! It sleeps in poll(): a channel with a timeout yields the CPU a dozen times before it sleeps, which is
 //! more work than all that this thread does while nothing happens.
@@ -19,15 +19,15 @@ use super::stats::Metrics;
 /// How long an answer may take: the scheduler may be starting anew.
 const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 500 } else { 5000 });
 
-/// Questions that wait for an answer.
-pub struct Desk {
+/// A queue of requests that wait for an answer.
+pub struct Requests {
     waiting: Mutex<Vec<Sender<Metrics>>>,
-    /// Readable while somebody waits.
-    bell: EventFd,
+    /// Readable while a request waits.
+    event: EventFd,
 }
 
-impl Desk {
-    /// A desk that nobody stands at.
+impl Requests {
+    /// An empty queue.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -35,7 +35,7 @@ impl Desk {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Self {
             waiting: Mutex::default(),
-            bell: EventFd::from_flags(flags).context("eventfd")?,
+            event: EventFd::from_flags(flags).context("eventfd")?,
         })
     }
 
@@ -46,17 +46,17 @@ impl Desk {
     pub fn ask(&self) -> Result<Metrics> {
         let (sender, answer) = channel();
         {
-            // Under the lock, as `answer`'s: a ring after its question was answered would wake for nothing.
-            let mut questions = self.questions();
-            self.bell.write(1).context("asking the scheduler")?;
-            questions.push(sender);
+            // Under the lock, as in `answer`: an event after its request was answered would wake for nothing.
+            let mut waiting = self.lock();
+            self.event.write(1).context("asking the scheduler")?;
+            waiting.push(sender);
         }
         answer
             .recv_timeout(PATIENCE)
             .context("no statistics from the scheduler")
     }
 
-    /// Waits until somebody asks, a signal arrives or `limit` is over. True: somebody asks.
+    /// Waits until a request comes, a signal arrives or `limit` is over. True: a request has come.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -64,28 +64,28 @@ impl Desk {
         // Rounded up: what is due in half a millisecond is not due yet.
         let limit_ms = limit.as_micros().div_ceil(1000);
         let limit = PollTimeout::try_from(limit_ms).unwrap_or(PollTimeout::MAX);
-        let mut bell = [PollFd::new(self.bell.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut bell, limit) {
+        let mut event = [PollFd::new(self.event.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut event, limit) {
             Ok(nr_ready) => Ok(nr_ready > 0),
             Err(Errno::EINTR) => Ok(false),
             Err(error) => Err(error).context("waiting for statistics clients"),
         }
     }
 
-    /// Answers all who ask.
+    /// Answers all requests.
     pub fn answer(&self, metrics: &Metrics) {
-        let questions = {
-            let mut questions = self.questions();
-            let _ = self.bell.read();
-            std::mem::take(&mut *questions)
+        let requests = {
+            let mut waiting = self.lock();
+            let _ = self.event.read();
+            std::mem::take(&mut *waiting)
         };
-        for question in questions {
+        for request in requests {
             // A client may have gone.
-            let _ = question.send(metrics.clone());
+            let _ = request.send(metrics.clone());
         }
     }
 
-    fn questions(&self) -> std::sync::MutexGuard<'_, Vec<Sender<Metrics>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Sender<Metrics>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -99,11 +99,11 @@ mod tests {
 
     #[test]
     fn everybody_who_asks_is_answered_once() {
-        let desk = Arc::new(Desk::new().unwrap());
+        let requests = Arc::new(Requests::new().unwrap());
         let clients: Vec<_> = (0..8)
             .map(|_| {
-                let desk = Arc::clone(&desk);
-                std::thread::spawn(move || (0..50).map(|_| desk.ask().unwrap().libraries).sum())
+                let requests = Arc::clone(&requests);
+                std::thread::spawn(move || (0..50).map(|_| requests.ask().unwrap().libraries).sum())
             })
             .collect();
         let metrics = Metrics {
@@ -114,21 +114,21 @@ mod tests {
             .iter()
             .all(|client: &std::thread::JoinHandle<u64>| client.is_finished())
         {
-            if desk.wait(Duration::from_millis(100)).unwrap() {
-                desk.answer(&metrics);
+            if requests.wait(Duration::from_millis(100)).unwrap() {
+                requests.answer(&metrics);
             }
         }
         for client in clients {
             assert_eq!(client.join().unwrap(), 50);
         }
-        assert!(!desk.wait(Duration::ZERO).unwrap());
+        assert!(!requests.wait(Duration::ZERO).unwrap());
     }
 
     #[test]
     fn waits_no_shorter_than_it_was_told_to() {
-        let desk = Desk::new().unwrap();
+        let requests = Requests::new().unwrap();
         let start = Instant::now();
-        assert!(!desk.wait(Duration::from_micros(1_500)).unwrap());
+        assert!(!requests.wait(Duration::from_micros(1_500)).unwrap());
         assert!(start.elapsed() >= Duration::from_micros(1_500));
     }
 }
