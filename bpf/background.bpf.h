@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Everybody who is not a launcher: fair by weight on virtual time, on the other CPUs first, on
- * preferred ones while nobody needs them, and never starved by launchers.
+ * Background: fair by weight on virtual time, first on CPUs that are not preferred, on preferred
+ * ones while they are lent, and never starved by launchers.
  */
 #ifndef __GPUAWARE_BACKGROUND_BPF_H
 #define __GPUAWARE_BACKGROUND_BPF_H
@@ -12,13 +12,12 @@
 #include "overdue.bpf.h"
 
 /*
- * When a queue that @nr_cpus CPUs serve is owed its next turn, having run for @ran_ns: that puts it
- * off by as many times as long as the minimum share asks for. So it gets that share whatever a turn
- * is late or takes, and the crumbs that launchers leave when they sleep do not stand for a turn. Of
- * what it is behind, no more than a turn counts; of what it is ahead, @bound_ns. A global function:
- * see search_overdue().
+ * Next deadline of the minimum share for a queue served by @nr_cpus CPUs, after it ran @ran_ns: it
+ * advances by that, divided by the minimum share. So the queue gets its share however late or long
+ * its turns are, and the short runs that sleeping launchers leave do not count as a turn. Lag is
+ * capped at one turn, lead at @bound_ns. A global function: see search_overdue().
  */
-__noinline u64 put_off(u64 due, u64 ran_ns, u32 nr_cpus, u64 bound_ns, u64 now)
+__noinline u64 advance_deadline(u64 due, u64 ran_ns, u32 nr_cpus, u64 bound_ns, u64 now)
 {
 	u64 earliest = now - tunables.turn_interval_ns / nr_cpus;
 
@@ -32,19 +31,19 @@ static __always_inline void charge_pinned(struct cpu_ctx *cctx, u64 ran_ns, u64 
 {
 	u64 bound = 4 * tunables.turn_interval_ns;
 
-	cctx->pinned_due_ns = put_off(cctx->pinned_due_ns, ran_ns, 1, bound, now);
+	cctx->pinned_due_ns = advance_deadline(cctx->pinned_due_ns, ran_ns, 1, bound, now);
 }
 
-/* Ahead by more than a slice, or CPUs whose slices end together would seem to have stopped. */
+/* The lead may exceed a slice, as slices of several CPUs may end together. */
 static __always_inline u64 charge_shared(u64 due, u64 ran_ns, u32 llc, u64 now)
 {
 	u32 nr_cpus = nr_cpus_of(llc);
 	u64 bound = tunables.turn_interval_ns / nr_cpus + tunables.background_slice_ns;
 
-	return put_off(due, ran_ns, nr_cpus, bound, now);
+	return advance_deadline(due, ran_ns, nr_cpus, bound, now);
 }
 
-/* The first that waits after a pause waits for an interval, in which launchers may well sleep. */
+/* The first task to wake into an empty queue waits for an interval: launchers may sleep in it. */
 static __always_inline u64 start_waiting(u64 due, u32 nr_cpus, u64 enq_flags, u64 now)
 {
 	u64 interval = tunables.turn_interval_ns / nr_cpus;
@@ -53,26 +52,25 @@ static __always_inline u64 start_waiting(u64 due, u32 nr_cpus, u64 enq_flags, u6
 	return time_before(due, earliest) ? earliest : due;
 }
 
-/* Of the CPUs that background that wakes up might take from other background, so many are asked. */
-#define CPUS_ASKED 8
+/* How many CPUs wakeup preemption within background looks at. */
+#define PREEMPT_SCAN_CPUS 8
 /*
- * Background makes way on a CPU no more often than this. Where hundreds of tasks wake each other up
- * all the time (hackbench), each switch that they force would cost more than what is done between
- * two of them.
+ * Wakeup preemption within background happens on a CPU no more often than this. Where hundreds of
+ * tasks wake each other up (hackbench), a switch costs more than what is done between two of them.
  */
-#define MAKE_WAY_NS 1000000ULL
+#define PREEMPT_INTERVAL_NS 1000000ULL
 
 /*
- * Does the background that runs on a CPU make way for one that woke up and waits in @dsq, and would
- * be at @after when it has run for a slice? If it is still behind then: it needs the CPU for less
- * than it would wait for it. Of two queues, what each had of the CPU is compared.
+ * Should a task that woke up, waits in @dsq and will be at vtime @after when it has run for a slice
+ * preempt the background of a CPU? Only if it still lags then: it needs the CPU for less time than
+ * it would wait. Between two queues, what each had of the CPU is compared.
  */
-static __always_inline bool makes_way(struct cpu_ctx *cctx, u64 dsq, u64 after, u64 now)
+static __always_inline bool should_preempt(struct cpu_ctx *cctx, u64 dsq, u64 after, u64 now)
 {
 	u64 slice = tunables.background_slice_ns;
 
 	if (cctx->occupant != OCCUPANT_BACKGROUND || !cctx->runs_dsq ||
-	    time_before(now, cctx->made_way_ns + MAKE_WAY_NS))
+	    time_before(now, cctx->preempted_ns + PREEMPT_INTERVAL_NS))
 		return false;
 	if (cctx->runs_dsq == dsq)
 		return time_before(after, cctx->runs_vtime);
@@ -82,20 +80,20 @@ static __always_inline bool makes_way(struct cpu_ctx *cctx, u64 dsq, u64 after, 
 	       time_before(cctx->shared_share_ns + slice, cctx->pinned_share_ns);
 }
 
-static __always_inline bool try_take(s32 cpu, u64 dsq, u64 after, u64 now)
+static __always_inline bool try_preempt(s32 cpu, u64 dsq, u64 after, u64 now)
 {
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
 
-	if (!cctx || !makes_way(cctx, dsq, after, now))
+	if (!cctx || !should_preempt(cctx, dsq, after, now))
 		return false;
-	cctx->made_way_ns = now;
+	cctx->preempted_ns = now;
 	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	return true;
 }
 
 /*
- * The next CPU by number, and the first after the last. A global function, or the verifier would
- * follow each number by itself, and stumbles over that on 6.18 ("backtracking call").
+ * The next CPU by number; after the last one, the first. A global function, or the verifier would
+ * follow each number by itself, and fails at that on 6.18 ("backtracking call").
  */
 __noinline s32 cpu_after(s32 cpu)
 {
@@ -103,10 +101,10 @@ __noinline s32 cpu_after(s32 cpu)
 }
 
 /*
- * @p woke up, and waits in the shared queue @dsq, where it would be at @after when it has run for a
- * slice: for a CPU that has become idle since select_cpu() looked, or one whose background makes
- * way. If its waker is about to sleep, that CPU is free soon, and what the two do goes on without a
- * switch more. A global function: see search_overdue().
+ * Finds a CPU for @p, which woke up and waits in the shared queue @dsq, where it will be at vtime
+ * @after when it has run for a slice: one that has become idle since select_cpu() looked, or one
+ * whose background it preempts. If its waker is about to sleep, no preemption: the waker's CPU is
+ * free soon. A global function: see search_overdue().
  */
 __noinline int find_cpu(struct task_struct *p __arg_trusted, u64 dsq, u64 after, u64 now)
 {
@@ -120,16 +118,16 @@ __noinline int find_cpu(struct task_struct *p __arg_trusted, u64 dsq, u64 after,
 	}
 	if (!tctx || tctx->waker_sleeps)
 		return 0;
-	bpf_for (i, 0, CPUS_ASKED) {
+	bpf_for (i, 0, PREEMPT_SCAN_CPUS) {
 		if (llc_of(cpu) == llc && bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
-		    try_take(cpu, dsq, after, now))
+		    try_preempt(cpu, dsq, after, now))
 			break;
 		cpu = cpu_after(cpu);
 	}
 	return 0;
 }
 
-/* Background that only its CPU serves. One that is merely confined goes where nobody is. */
+/* Background that waits in the queue of one CPU; a confined task in that of an idle CPU. */
 static __always_inline void enqueue_at_cpu(struct task_struct *p, struct task_ctx *tctx,
 					   u64 enq_flags, u64 now)
 {
@@ -141,7 +139,7 @@ static __always_inline void enqueue_at_cpu(struct task_struct *p, struct task_ct
 	if (cctx && !dsq_waiting(dsq))
 		cctx->pinned_due_ns = start_waiting(cctx->pinned_due_ns, 1, enq_flags, now);
 	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns, vtime, enq_flags);
-	if (!(enq_flags & SCX_ENQ_WAKEUP) || !try_take(cpu, dsq, vtime_after(tctx, vtime), now))
+	if (!(enq_flags & SCX_ENQ_WAKEUP) || !try_preempt(cpu, dsq, vtime_after(tctx, vtime), now))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
@@ -174,7 +172,7 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 		kick_idle_for_background();
 }
 
-/* Was it background's turn here @at that time? One comparison: dispatch() has paths enough. */
+/* Was time @at in a turn of background on this CPU? One comparison, for the verifier's sake. */
 static __always_inline bool is_in_turn(struct cpu_ctx *cctx, u64 at)
 {
 	return cctx->turn_until_ns - 1 - at < tunables.background_slice_ns;
@@ -205,8 +203,8 @@ static __always_inline void charge_background(struct task_struct *p, struct task
 }
 
 /*
- * Is it the pinned queue's time on this CPU, both waiting? What one queue is behind is bounded, so
- * that it cannot shut the other out for long to make up for it.
+ * Both queues wait: is the pinned one next on this CPU? The lag of either is capped, so that it
+ * cannot shut the other out for long to catch up.
  */
 static __always_inline bool pinned_goes_first(struct cpu_ctx *cctx)
 {
@@ -220,9 +218,9 @@ static __always_inline bool pinned_goes_first(struct cpu_ctx *cctx)
 }
 
 /*
- * Does background task @prev go on, its slice used up? It is in no queue now, so taking the first
- * of the queue instead would make two tasks take turns, whatever they weigh. A global function: see
- * search_overdue().
+ * Does background task @prev keep its CPU, its slice used up? It is in no queue now: if the head of
+ * the queue always ran next, two tasks would alternate whatever their weights. A global function:
+ * see search_overdue().
  */
 __noinline int keeps_running(struct task_struct *prev __arg_trusted, s32 cpu, u64 now)
 {
@@ -245,7 +243,7 @@ __noinline int keeps_running(struct task_struct *prev __arg_trusted, s32 cpu, u6
 	return true;
 }
 
-/* What waits for this CPU: tasks that can only run here, and everybody. */
+/* Background that waits for this CPU, in the pinned or in the shared queue. */
 static __always_inline bool dispatch_background(s32 cpu, struct cpu_ctx *cctx, u32 llc)
 {
 	u64 shared = background_dsq(llc), pinned = pinned_dsq(cpu);
@@ -258,9 +256,9 @@ static __always_inline bool dispatch_background(s32 cpu, struct cpu_ctx *cctx, u
 }
 
 /*
- * Is it time for the turn that this CPU owes to those who may not leave it: pinned ones, or others
- * that are overdue? It is one debt, or each would add its share to what launchers lose. Where both
- * wait they pay it in turn.
+ * Is it time for the turn that this CPU owes to tasks that may not leave it: pinned ones, or others
+ * that are overdue? It is one debt, or launchers would lose the minimum share twice. Where both
+ * wait, they have its turns one after the other.
  */
 static __always_inline bool owes_cpus_turn(s32 cpu, struct cpu_ctx *cctx, u64 now)
 {
@@ -270,7 +268,7 @@ static __always_inline bool owes_cpus_turn(s32 cpu, struct cpu_ctx *cctx, u64 no
 		return false;
 	if (pinned_wait && overdue)
 		overdue = !pinned_goes_first(cctx);
-	/* The turn is for these first, whatever the others had less of. */
+	/* The turn is for these first, whatever share the others had. */
 	cctx->pinned_share_ns = cctx->shared_share_ns + overdue;
 	if (overdue) {
 		cctx->owes_overdue = false;
@@ -280,8 +278,8 @@ static __always_inline bool owes_cpus_turn(s32 cpu, struct cpu_ctx *cctx, u64 no
 }
 
 /*
- * Has background had so little that boosted tasks owe it a turn? That of the shared queue is
- * charged in advance: other CPUs owe it no more.
+ * Has background had so little that boosted tasks owe it a turn? A turn of the shared queue is
+ * charged in advance, so that no other CPU gives it as well.
  */
 static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, struct llc_ctx *llcx,
 				      u64 now)
@@ -297,8 +295,8 @@ static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, st
 }
 
 /*
- * The minimum share. Where launchers leave nothing, background that is owed a turn gets the CPU for
- * one slice that no launcher cuts short. Tasks that need less of it share it.
+ * The minimum share. Background that is owed a turn gets the CPU for one slice in which no launcher
+ * preempts it. Tasks that need less than the slice share it.
  */
 static __always_inline bool dispatch_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx,
 					  struct llc_ctx *llcx, u64 now)
@@ -315,13 +313,13 @@ static __always_inline bool dispatch_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx
 	return false;
 }
 
-/* Handoff that launchers shut out for as long as background would be gets a CPU as well. */
+/* Handoff that launchers have shut out for the interval of the minimum share gets a CPU. */
 static __always_inline bool dispatch_overdue_handoff(u32 llc, struct llc_ctx *llcx, u64 now)
 {
 	if (time_before(now, llcx->handoff_served_ns + tunables.turn_interval_ns) ||
 	    !dsq_waiting(handoff_dsq(llc)) || !scx_bpf_dsq_move_to_local(handoff_dsq(llc), 0))
 		return false;
-	/* Not before: those who wait may all be of other CPUs. */
+	/* Not before: all that wait may be pinned to other CPUs. */
 	llcx->handoff_served_ns = now;
 	return true;
 }
@@ -341,9 +339,9 @@ static __always_inline bool dispatch_boosted(u32 llc, struct llc_ctx *llcx, u64 
 #define PULL_INTERVAL_NS 100000000ULL
 
 /*
- * Takes one from another LLC, each in turn, where background is more crowded by weight: the clock
- * there goes on more slowly than here, by a fifth. LLCs whose CPUs are never idle would else keep
- * what they have. A global function: see search_overdue().
+ * Balances LLCs: takes one task from another LLC, each in turn, whose clock advances more slowly by
+ * a fifth, because more weight competes for each CPU there. LLCs whose CPUs are never idle would
+ * else keep what they have. A global function: see search_overdue().
  */
 __noinline bool pull_from_crowded(s32 cpu, u64 now)
 {
@@ -389,7 +387,7 @@ __noinline bool others_have_work(u32 own, u64 now)
 }
 
 /*
- * Other LLCs have work and @own has none: capacity before locality. Boosted tasks come first. A
+ * Takes work of other LLCs, as @own has none: capacity before locality. Boosted tasks come first. A
  * global function: see search_overdue().
  */
 __noinline bool dispatch_from_others(u32 own, u64 now)

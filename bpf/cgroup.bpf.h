@@ -17,17 +17,17 @@
 #include "clock.bpf.h"
 #include "pick.bpf.h"
 
-/* How long a task's share is good for: others come and go, and nobody can tell a millisecond. */
+/* How long a task's share is used, though others come and go: so short an error does not show. */
 #define SHARE_VALID_NS 2000000ULL
 /*
- * Nobody is put off for longer, well before the kernel's watchdog would throw us out: who has no
- * quota even then runs for an instant.
+ * The longest wait for quota, well below the kernel's watchdog: a task that has no quota even then
+ * runs for an instant.
  */
 #define PUT_OFF_MOST_NS 10000000000ULL
-/* cpu.weight's default, which the kernel goes back to, and the least, for cpu.idle. */
+/* cpu.weight's default, also when cpu.idle ends, and the lowest one, for cpu.idle. */
 #define DEFAULT_WEIGHT 100
 #define IDLE_WEIGHT    1
-/* Until the timer looks once more for what was just being put off. */
+/* The timer looks once more after this, for tasks that were just being queued. */
 #define RELEASE_AGAIN_NS 10000000ULL
 
 struct cgroup_ctx {
@@ -44,10 +44,10 @@ struct cgroup_ctx {
 };
 
 /*
- * The root is not in it: nothing is above. Nor are those that are nested deeper than we look, and
- * those that are too many: what is in them counts as in the nearest one above that is, so no
- * nesting and no number of cgroups leaves a weight or a limit. Not local storage of cgroups: that
- * is not found while another program, or the end of another cgroup, has it locked on the same CPU.
+ * Without the root, cgroups that are nested too deeply, and those that find no room: tasks in them
+ * count as in the nearest ancestor that is here, so no nesting and no number of cgroups escapes a
+ * weight or a limit. Not cgroup local storage: its lookup fails while another program, or the end
+ * of another cgroup, has it locked on the same CPU.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -57,10 +57,10 @@ struct {
 	__type(value, struct cgroup_ctx);
 } cgroup_ctxs SEC(".maps");
 
-/* Cgroups that were to have a context and have none. Read by user space. */
+/* Cgroups that should have a context and have none. Read by user space. */
 u64 nr_cgroups_left_out;
 
-/* Cgroups with a limit: without any, nobody pays for the feature. */
+/* Cgroups with a limit: without any, the feature costs nothing. */
 static u32 nr_limited_cgroups;
 
 struct release_timer {
@@ -74,9 +74,9 @@ struct {
 	__type(value, struct release_timer);
 } release_timer SEC(".maps");
 
-/* When the timer fires next; 0: it rests. */
+/* When the timer fires next; 0: it is not armed. */
 static u64 release_at_ns;
-/* When somebody was put off last. */
+/* When a task last went into the queue of capped ones. */
 static u64 put_off_ns;
 
 static __always_inline struct cgroup_ctx *cgroup_ctx(u64 id)
@@ -120,9 +120,9 @@ static __always_inline u64 cpu_cgroup_id(struct task_struct *p, struct task_ctx 
 }
 
 /*
- * By how much what @cgc's parent counts for it changes. Whoever wakes as the first in it, sleeps as
- * the last, or changes its weight comes here afterwards: the last to come sees what all have done,
- * so nothing is left over.
+ * By how much the weight that @cgc's parent counts for it changes. Called after the first wakeup in
+ * it, the last sleep or a change of its weight: the last caller sees what all have done, so the
+ * counts add up.
  */
 static __always_inline s64 recount(struct cgroup_ctx *cgc)
 {
@@ -136,7 +136,7 @@ static __always_inline s64 recount(struct cgroup_ctx *cgc)
 	return weight - before;
 }
 
-/* Adds @weight to what is runnable in cgroup @id, and above it where that makes a difference. */
+/* Adds @weight to what is runnable in cgroup @id, and in its ancestors where that changes. */
 static __always_inline void count_in(u64 id, s64 weight)
 {
 	u32 level;
@@ -188,7 +188,7 @@ static __always_inline void renew_share(struct task_struct *p, struct task_ctx *
 
 		if (!cgc)
 			break;
-		/* What is in it is at least what came from it, however late it was counted. */
+		/* At least the weight that came from it, however late that is counted. */
 		runnable = cgc->runnable_weight;
 		share = share * cgc->weight / (u64)(runnable > weight ? runnable : weight);
 		weight = cgc->weight;
@@ -219,7 +219,7 @@ static __always_inline void refill(struct cgroup_ctx *cgc, u64 now)
 }
 
 /*
- * Charges @ns to the cgroups at and above @id that have a limit; gives it back if that is negative.
+ * Charges @ns to the cgroups at and above @id that have a limit; a refund if it is negative.
  * A global function: see search_overdue().
  */
 __noinline int charge_limits(u64 id, s64 ns, u64 now)
@@ -305,7 +305,7 @@ static __always_inline void release_by(u64 at, u64 now)
 	bpf_timer_start(&timer->timer, time_after(at, now) ? at - now : 1, 0);
 }
 
-/* Puts off @p, whose cgroup has used up its quota until @until: its vtime there. */
+/* Queues @p, whose cgroup has used up its quota, ordered by when that is over: @until. */
 static __always_inline void enqueue_capped(struct task_struct *p, struct task_ctx *tctx, u64 until,
 					   u64 enq_flags, u64 now)
 {
@@ -325,8 +325,8 @@ __noinline u64 quota_still_used_until(u64 id, u64 now)
 }
 
 /*
- * Lets those of @llc who may go on go to their background queues, in the order in which they were
- * put off. Returns when to look again; 0: nobody is left.
+ * Moves tasks of @llc that have quota again to their background queues, by release time. Returns
+ * when to look again; 0: none is left.
  */
 static __always_inline u64 release_due(u32 llc, u64 now)
 {
@@ -359,7 +359,7 @@ static __always_inline u64 release_due(u32 llc, u64 now)
 		tctx->vtime_dsq = dsq;
 		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0);
 		if (dsq >= DSQ_PINNED) {
-			/* Idle no more: the next one's kick is for another CPU. */
+			/* No longer idle: the next task's kick is for another CPU. */
 			scx_bpf_test_and_clear_cpu_idle(cpu);
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		} else {
@@ -381,7 +381,7 @@ static __always_inline void release_all(u64 now)
 		if (at && (!next || time_before(at, next)))
 			next = at;
 	}
-	/* What enqueue() puts off gets to the queue only after it has returned. */
+	/* A task gets into the queue only after enqueue() has returned. */
 	if (!next && time_before(now, put_off_ns + RELEASE_AGAIN_NS))
 		next = now + RELEASE_AGAIN_NS;
 	if (next)
@@ -458,7 +458,7 @@ static __always_inline void remove_cgroup(u64 id)
 		return;
 	if (cgc->quota_ns)
 		__sync_fetch_and_sub(&nr_limited_cgroups, 1);
-	/* Who died in it may still be running. */
+	/* A task that died in it may still be running. */
 	cgc->weight = 0;
 	count_in(cgc->parent, recount(cgc));
 	bpf_map_delete_elem(&cgroup_ctxs, &id);

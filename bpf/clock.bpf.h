@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Virtual time of background. Each queue has a clock, and a task's vtime means something on the
- * clock of one queue only: that of tctx->vtime_dsq. Whoever compares vtimes first moves them onto
- * one clock, with enter_clock(), which keeps what a task is behind or ahead. Nobody else writes
- * vtimes or clocks.
+ * Virtual time of background. Each queue has a clock, and a task's vtime is relative to the clock
+ * of one queue: that of tctx->vtime_dsq. Before vtimes are compared they are rebased to one clock
+ * by vtime_on(), which keeps a task's lag up to a cap. Clocks are written in this file only.
  */
 #ifndef __GPUAWARE_CLOCK_BPF_H
 #define __GPUAWARE_CLOCK_BPF_H
@@ -15,12 +14,12 @@
 #define SHARE_OF_NICE_0	  (100 * SHARE_OF_WEIGHT_1)
 
 /*
- * How far behind the clock one may be, in slices that it runs. Those that never sleep are up to one
- * behind: who wakes up is before these. With more, threads that wake each other up (hackbench)
- * would all be far behind, and take turns after each message.
+ * Cap of the lag, in slices of the task. Tasks that never sleep lag by up to one: one that wakes up
+ * is before them. With a higher cap, threads that wake each other up (hackbench) would all lag far
+ * behind, and take turns after each message.
  */
 #define MAX_LAG_SLICES 2
-/* How far behind the clock one that was overdue goes on from: it gets so much more than others. */
+/* Lag from which a task that was overdue goes on: it gets that much more than others. */
 #define OVERDUE_LAG_SLICES 2
 
 /* What @tctx's task is charged for running for @ns, by its share as renew_share() noted it last. */
@@ -30,9 +29,9 @@ static __always_inline u64 vtime_for(const struct task_ctx *tctx, u64 ns)
 }
 
 /*
- * The clock of a background queue: the vtime of the last task that it started. Each queue has its
- * own. With one for all, tasks that share one crowded CPU would fall behind those that do not, be
- * pulled up to the clock again and again, and lose their weights on the way.
+ * The clock of a background queue: the highest vtime of the tasks that it started. With one clock
+ * for all queues, tasks that share one crowded CPU would fall behind those that do not, be capped
+ * again and again, and lose their weights that way.
  */
 static __always_inline u64 *clock_of(u64 dsq)
 {
@@ -68,12 +67,12 @@ static __always_inline u64 vtime_on(const struct task_struct *p, const struct ta
 	u64 earliest = clock - MAX_LAG_SLICES * slice, vtime = p->scx.dsq_vtime;
 
 	/*
-	 * A new task pays half a slice in advance: tasks that come and go all the time would else
-	 * stop the clock, and with it everybody who is ahead of it.
+	 * A new task starts half a slice ahead: else tasks that come and go all the time would
+	 * stop the clock, and starve all tasks that are ahead of it.
 	 */
 	if (!tctx->vtime_dsq)
 		return clock + slice / 2;
-	/* At the head of its queue it was before those that are behind by many slices, too. */
+	/* It was at the head of its queue, before tasks that lag by many slices. */
 	if (tctx->is_overdue)
 		return clock - OVERDUE_LAG_SLICES * slice;
 	if (tctx->vtime_dsq != dsq)
@@ -81,7 +80,7 @@ static __always_inline u64 vtime_on(const struct task_struct *p, const struct ta
 	return time_before(vtime, earliest) ? earliest : vtime;
 }
 
-/* @p, which waits in no queue, competes with those of @dsq from now on. Returns its vtime there. */
+/* Rebases @p, which is in no queue, to the clock of @dsq. Returns its vtime there. */
 static __always_inline u64 enter_clock(struct task_struct *p, struct task_ctx *tctx, u64 dsq)
 {
 	u64 vtime = vtime_on(p, tctx, dsq);
@@ -92,7 +91,7 @@ static __always_inline u64 enter_clock(struct task_struct *p, struct task_ctx *t
 	return vtime;
 }
 
-/* @p's vtime is about to be used for something else: it comes back as a new task. */
+/* @tctx's task gives up its lag: its vtime gets another use, and it comes back as a new task. */
 static __always_inline void leave_clock(struct task_ctx *tctx)
 {
 	tctx->vtime_dsq = 0;
@@ -100,9 +99,8 @@ static __always_inline void leave_clock(struct task_ctx *tctx)
 }
 
 /*
- * @cctx's CPU runs @p, of @dsq, whose clock goes on with it: when it starts, and with each slice
- * that it gets after the first. Lost updates of the clock are tolerated: the next start makes them
- * good.
+ * @cctx's CPU runs @p, of @dsq, whose clock advances: when @p starts, and with each slice that it
+ * gets after the first. Lost updates of the clock are tolerated: the next start makes up for them.
  */
 static __always_inline void start_on_clock(struct task_struct *p, struct task_ctx *tctx,
 					   struct cpu_ctx *cctx, u64 dsq)
@@ -121,7 +119,7 @@ static __always_inline void charge_vtime(struct task_struct *p, u64 vtime)
 	scx_bpf_task_set_dsq_vtime(p, p->scx.dsq_vtime + vtime);
 }
 
-/* Where @tctx's task, which is at @vtime, would be after a slice. */
+/* The vtime of @tctx's task, now @vtime, after a slice. */
 static __always_inline u64 vtime_after(const struct task_ctx *tctx, u64 vtime)
 {
 	return vtime + vtime_for(tctx, tunables.background_slice_ns);

@@ -2,10 +2,10 @@
 /*
  * The scheduler: the struct_ops in the order in which the kernel calls them.
  *
- * A launcher (class LAUNCH) runs at once, on a preferred CPU, and throws others out for it; HANDOFF
- * comes next. Background runs wherever they do not. The rules are in the headers: who is what in
- * class.bpf.h, which CPU a task gets in pick.bpf.h, which CPUs are preferred in preferred.bpf.h,
- * how a CPU is kept for a launcher in hold.bpf.h, how everybody else shares in background.bpf.h and
+ * A launcher (class LAUNCH) runs at once, on a preferred CPU, and preempts others; HANDOFF comes
+ * next. Background runs wherever they do not. The rules are in the headers: which class a task has
+ * in class.bpf.h, which CPU it gets in pick.bpf.h, which CPUs are preferred in preferred.bpf.h, how
+ * a CPU is held for a launcher in hold.bpf.h, how background shares in background.bpf.h and
  * cgroup.bpf.h, how much the boosted classes may take in guard.bpf.h.
  */
 #include <scx/common.bpf.h>
@@ -48,8 +48,9 @@ static __always_inline void count_pick(const struct task_ctx *tctx, const struct
 		stat_inc(GPUAWARE_STAT_LAUNCH_TO_PREFERRED);
 }
 
-/* Decides what @p is queued as now: its class, or background where the guard throttles it. */
-static __always_inline u32 decide_class(struct task_struct *p, struct task_ctx *tctx, u64 now)
+/* Sets the class that @p is queued as: its own, or background where the guard throttles it. */
+static __always_inline u32 set_effective_class(struct task_struct *p, struct task_ctx *tctx,
+					       u64 now)
 {
 	u32 class = task_class(p, tctx);
 
@@ -89,17 +90,17 @@ s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	if (!tctx)
 		return prev_cpu;
 	tctx->waker_sleeps = wake_flags & SCX_WAKE_SYNC;
-	/* enqueue() puts off those whose cgroup has had its share. */
+	/* enqueue() queues tasks whose cgroup has used up its quota. */
 	if (capped_until(tctx, now))
 		return prev_cpu;
-	if (is_boosted(decide_class(p, tctx, now))) {
+	if (is_boosted(set_effective_class(p, tctx, now))) {
 		drop_claim(p, tctx);
 		pick = pick_boosted_cpu(p, tctx, prev_cpu, now);
 		if (pick.cpu < 0)
 			return prev_cpu;
 		count_pick(tctx, &pick);
 		/* The kernel wakes the CPU that is returned. */
-		if (is_idle_pick(&pick) && is_taken_lately(pick.cpu, now))
+		if (is_idle_pick(&pick) && rt_task_ran_lately(pick.cpu, now))
 			queue_boosted(p, tctx, llc_of(pick.cpu), 0, now);
 		else
 			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, class_slice_ns(tctx->run_as),
@@ -109,7 +110,7 @@ s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	cpu = pick_background_cpu(p, prev_cpu);
 	if (cpu >= 0) {
 		/* Else enqueue() is called. */
-		if (!is_taken_lately(cpu, now)) {
+		if (!rt_task_ran_lately(cpu, now)) {
 			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, tunables.background_slice_ns, 0);
 			stat_inc(GPUAWARE_STAT_BACKGROUND_DIRECT);
 		}
@@ -119,19 +120,19 @@ s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 }
 
 /*
- * A boosted task that lost its CPU, or that select_cpu() found none for. Where another CPU is to
- * take it, that one is kicked and takes it from the queue: an insertion into its local queue from
- * here is deferred by the kernel, and was seen to throw nobody out before the next tick.
+ * A boosted task that lost its CPU, or that select_cpu() found none for. If another CPU is picked,
+ * that one is kicked and takes it from the queue: the kernel defers an insertion into its local DSQ
+ * from here, which then preempted nobody before the next tick.
  */
 static __always_inline void enqueue_boosted(struct task_struct *p, struct task_ctx *tctx,
 					    u64 enq_flags, u64 now)
 {
-	bool driven_off = enq_flags & SCX_ENQ_REENQ;
+	bool rt_preempted = enq_flags & SCX_ENQ_REENQ;
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct pick pick;
 
-	if (driven_off && tctx->run_as == GPUAWARE_CLASS_HANDOFF)
-		pick = pick_refuge(p, tctx, cpu, now);
+	if (rt_preempted && tctx->run_as == GPUAWARE_CLASS_HANDOFF)
+		pick = pick_after_rt_preemption(p, tctx, cpu, now);
 	else
 		pick = pick_boosted_cpu(p, tctx, cpu, now);
 	count_pick(tctx, &pick);
@@ -142,8 +143,8 @@ static __always_inline void enqueue_boosted(struct task_struct *p, struct task_c
 		return;
 	}
 	/*
-	 * Without a pick, every CPU that it may use runs its class or a higher one, they take
-	 * turns; or it was driven off, and goes on where somebody is done first.
+	 * Without a pick, every CPU that it may use runs its class or a higher one, and they take
+	 * turns; or a real-time task preempted it, and it runs where a CPU is free first.
 	 */
 	queue_boosted(p, tctx, llc_of(pick.cpu >= 0 ? pick.cpu : cpu), enq_flags, now);
 	if (pick.cpu >= 0)
@@ -166,9 +167,9 @@ static __always_inline void enqueue_throttled(struct task_struct *p, struct task
 }
 
 /*
- * The kernel's own work on a CPU is next and is short: RCU, softirqs, workqueues. Whoever runs has
- * until the next tick to go to sleep by itself: senders would else be torn apart by the softirqs
- * that they cause.
+ * A per-CPU kthread is next on its CPU, and its work is short: RCU, softirqs, workqueues. It does
+ * not preempt before the next tick: senders would else be interrupted by each softirq that they
+ * cause.
  */
 static __always_inline void enqueue_percpu_kthread(struct task_struct *p, u64 enq_flags)
 {
@@ -192,7 +193,7 @@ void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 		enqueue_percpu_kthread(p, enq_flags);
 		return;
 	}
-	decide_class(p, tctx, now);
+	set_effective_class(p, tctx, now);
 	drop_claim(p, tctx);
 	until = capped_until(tctx, now);
 	if (until) {
@@ -206,7 +207,7 @@ void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 }
 
-/* Does @prev, which was running here and still could, go on? Gives it its next slice. */
+/* Does @prev, which was running here and still could, keep the CPU? Gives it its next slice. */
 static __always_inline bool prev_goes_on(struct task_struct *prev, struct task_ctx *tctx, s32 cpu,
 					 struct cpu_ctx *cctx, u64 now)
 {
@@ -230,7 +231,7 @@ static __always_inline bool prev_goes_on(struct task_struct *prev, struct task_c
 	return true;
 }
 
-/* A CPU of @llc has no time for whom it was woken, as may be: another one takes them. */
+/* A CPU of @llc may have been woken for work that it has no time for: wakes another one. */
 static __always_inline void pass_on(u32 llc, struct llc_ctx *llcx, u64 now)
 {
 	if (boosted_wait(llc, llcx, now))
@@ -250,7 +251,7 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 
 	if (!cctx || !llcx)
 		return;
-	if (is_about_to_be_taken(cpu)) {
+	if (rt_task_is_runnable(cpu)) {
 		cctx->taken_ns = now;
 		pass_on(llc, llcx, now);
 		return;
@@ -265,7 +266,7 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 	if (dispatch_turn(cpu, llc, cctx, llcx, now) ||
 	    (boosted && dispatch_overdue_handoff(llc, llcx, now)))
 		return;
-	/* A launcher gives way to launchers only, of tenants that have had no more. */
+	/* A launcher yields to launchers only, of tenants that have had no more. */
 	if (tctx && tctx->run_as == GPUAWARE_CLASS_LAUNCH &&
 	    !(boosted && launcher_waits_for(cpu) && !goes_before_launchers(tctx, llc)) &&
 	    prev_goes_on(prev, tctx, cpu, cctx, now))
@@ -282,7 +283,7 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 	if (tctx && prev_goes_on(prev, tctx, cpu, cctx, now))
 		return;
 	if (is_reserved(cpu, cctx, now)) {
-		/* Somebody woke this CPU for work that it declines: another one takes it. */
+		/* This CPU may have been woken for work that it declines: wakes another one. */
 		if (dsq_waiting(background_dsq(llc))) {
 			if (is_held(cctx, now) && !cctx->declined_since_ns)
 				cctx->declined_since_ns = now;
@@ -294,7 +295,7 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 	}
 	if (dispatch_background(cpu, cctx, llc) || dispatch_from_others(llc, now))
 		return;
-	/* Nobody else wants the CPU, whatever the guard says. */
+	/* Throttled or not: nobody else wants the CPU. */
 	if (boosted && scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
 		return;
 	if (tctx && is_boosted(tctx->class) && !capped_until(tctx, now))
@@ -396,8 +397,8 @@ void BPF_STRUCT_OPS(gpuaware_tick, struct task_struct *p)
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
 	u64 now = scx_bpf_now();
 
-	if (holds_are_overdue(now))
-		end_overdue_holds(now);
+	if (holds_have_expired(now))
+		end_expired_holds(now);
 	if (!tctx || !cctx || is_percpu_kthread(p))
 		return;
 	if (tctx->run_as == GPUAWARE_CLASS_LAUNCH)
@@ -465,8 +466,8 @@ void BPF_STRUCT_OPS(gpuaware_quiescent, struct task_struct *p, u64 deq_flags)
 }
 
 /*
- * CUDA waits for the GPU in a sched_yield() loop when told to. A launcher that yields keeps its
- * CPU unless another launcher wants one: a switch a yield helps nobody.
+ * CUDA can wait for the GPU in a sched_yield() loop. A launcher that yields keeps its CPU unless
+ * another launcher queues: a switch for each yield helps nobody.
  */
 bool BPF_STRUCT_OPS(gpuaware_yield, struct task_struct *from, struct task_struct *to)
 {
@@ -504,8 +505,8 @@ void BPF_STRUCT_OPS(gpuaware_update_idle, s32 cpu, bool idle)
 }
 
 /*
- * A class above ours takes @cpu. Kernels before 6.19 say so here, and take tasks back from here
- * only. Once until a task of ours runs again: who comes now may make way for one that stays.
+ * A higher scheduling class takes @cpu. Kernels before 6.19 say so here, and take tasks back from
+ * here only. Once until a task of ours runs again: a task that stays may follow the one that comes.
  */
 void BPF_STRUCT_OPS(gpuaware_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
@@ -519,7 +520,7 @@ void BPF_STRUCT_OPS(gpuaware_cpu_release, s32 cpu, struct scx_cpu_release_args *
 	cctx->giving_back = false;
 }
 
-/* Later ones call that out of date. Who was thrown out is in the local queue already. */
+/* The same from 6.19 on. The task that was preempted is in the local DSQ already. */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(gpuaware_switched, bool preempted, struct task_struct *prev, struct task_struct *next)
 {
@@ -566,7 +567,7 @@ void BPF_STRUCT_OPS(gpuaware_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 	set_cgroup_weight(cgrp->kn->id, weight);
 }
 
-/* cpu.idle: whoever is in it weighs next to nothing. */
+/* cpu.idle: the cgroup gets the lowest weight. */
 void BPF_STRUCT_OPS(gpuaware_cgroup_set_idle, struct cgroup *cgrp, bool idle)
 {
 	set_cgroup_weight(cgrp->kn->id, idle ? IDLE_WEIGHT : DEFAULT_WEIGHT);
@@ -600,7 +601,7 @@ void BPF_STRUCT_OPS(gpuaware_exit, struct scx_exit_info *ei)
 /* Filled in by `count_waiting` for user space. */
 struct gpuaware_waiting waiting;
 
-/* Run by user space for its statistics: nobody counts queues while they change. */
+/* Run by user space for its statistics. */
 SEC("syscall")
 int count_waiting(void *ctx)
 {

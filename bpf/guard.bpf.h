@@ -2,10 +2,10 @@
 /*
  * The guard: launch and handoff together take no more than guard.max_share of all CPUs from others.
  *
- * Time counts while background waits on the same CPU or LLC. When a window's budget is gone,
+ * Time counts while background waits on the same CPU or LLC. When a window's budget is used up,
  * tenants that used more than an even part of it are throttled: of the tasks of each, those that
- * used more than an even part of that. They run when nobody else wants to, until the next window.
- * What was overdrawn is taken off the next window.
+ * used more than an even part of that. Until the next window they run only on CPUs that nobody else
+ * wants. An overrun is taken off the next window.
  */
 #ifndef __GPUAWARE_GUARD_BPF_H
 #define __GPUAWARE_GUARD_BPF_H
@@ -15,7 +15,7 @@
 
 #define GUARD_WINDOW_NS 100000000ULL
 
-/* By a hash of the tenant's cgroup: two that meet share. A power of two. */
+/* By a hash of the tenant's cgroup: two that collide share. A power of two. */
 #define GUARD_TENANTS 256
 
 /* Written by all CPUs a few hundred times a second each; a lost update is a lost millisecond. */
@@ -38,7 +38,7 @@ static __always_inline struct guard_tenant *guard_tenant(const struct task_ctx *
 	return &guard_tenants[(tctx->tenant * 0x9e3779b97f4a7c15ULL >> 32) & (GUARD_TENANTS - 1)];
 }
 
-/* What @used_ns is over the @budget_ns of each window in @elapsed, one such at most. */
+/* By how much @used_ns exceeds @budget_ns for each window in @elapsed; @budget_ns at most. */
 static __always_inline u64 guard_debt(u64 used_ns, u64 budget_ns, u64 elapsed)
 {
 	u64 allowed, debt;
@@ -62,7 +62,7 @@ static __always_inline void guard_next_window(u64 now)
 	guard_nr_tenants = 0;
 }
 
-/* An even part of the budget. Who came late in the last window will come in this one. */
+/* An even part of the budget. Tenants of the last window are expected in this one. */
 static __always_inline u64 guard_part(void)
 {
 	u64 nr = guard_nr_tenants > guard_nr_before ? guard_nr_tenants : guard_nr_before;
@@ -123,33 +123,33 @@ static __always_inline bool guard_throttles(struct task_ctx *tctx, u64 now)
 	if (guard_used_ns <= tunables.guard_budget_ns || tenant->window != start ||
 	    tenant->used_ns < part)
 		return false;
-	/* Far over, as when one keeps starting new tasks: none of his is spared. */
+	/* Far over, as when one keeps starting new tasks: all of its tasks are throttled. */
 	if (tenant->used_ns > part + part / 4)
 		return true;
 	own = tctx->guard_window == start ? tctx->guard_used_ns : 0;
 	return own * (tenant->nr_tasks ?: 1) >= part;
 }
 
-/* Is @tctx's boosted task, which runs on @cpu, to leave it to others that wait for it? */
+/* Is @tctx's boosted task, which runs on @cpu, to leave it to background that waits? */
 static __always_inline bool guard_stops(struct task_ctx *tctx, s32 cpu, u64 now)
 {
 	return guard_throttles(tctx, now) && others_wait(cpu, llc_of(cpu));
 }
 
-/* May the queue of the throttled go on? A new window has begun. */
+/* May throttled tasks run again, because a new window has begun? */
 static __always_inline bool guard_releases(u64 now)
 {
 	guard_next_window(now);
 	return guard_used_ns <= tunables.guard_budget_ns;
 }
 
-/* The most that a tenant had when a boosted task of its was queued. */
+/* The most CPU time of a tenant, when a boosted task of its was queued. */
 static u64 launch_clock_ns;
 
 /*
- * Where @tctx's task comes in the queues of launchers and of the throttled: before those of tenants
- * that have had more, after those of its own that wait already. Who was away does not come before
- * all others for long.
+ * The vtime of @tctx's task in the launch and throttled queues: before tasks of tenants that have
+ * had more, after those of its own tenant that wait already. A tenant that was away for long is one
+ * slice ahead at most.
  */
 static __always_inline u64 launch_order(const struct task_ctx *tctx)
 {
@@ -163,13 +163,13 @@ static __always_inline u64 launch_order(const struct task_ctx *tctx)
 	return had;
 }
 
-/* Has the tenant of @tctx had less than that of the launcher that waits first had then? */
+/* Has the tenant of @tctx had less than that of the first launcher in the queue? */
 static __always_inline bool goes_before_launchers(const struct task_ctx *tctx, u32 llc)
 {
 	return time_before(launch_order(tctx), dsq_head_vtime(launch_dsq(llc)));
 }
 
-/* Of those that are throttled no more, has the first had less than the launchers that wait? */
+/* Has the tenant of the first throttled task had less than that of the first launcher? */
 static __always_inline bool throttled_go_first(u32 llc)
 {
 	return dsq_waiting(launch_dsq(llc)) &&

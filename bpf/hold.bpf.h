@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Holding a CPU idle for a launcher that is about to come back.
+ * Hold: a CPU kept idle for a launcher that is about to wake up.
  *
- * Giving a CPU away for a quarter of a millisecond buys little, costs two switches and cold caches,
- * and background that is inside the kernel may not let go at once. So while a launcher sleeps as
- * briefly as usual its preferred CPU declines background that could run elsewhere, until the
- * launcher is back or overdue. What that wastes, time idle while background waits, has a budget of
- * all CPUs' time; a sleep that it does not cover is lent.
+ * Lending a CPU for a quarter of a millisecond gains little, costs two switches and cold caches,
+ * and background that is inside the kernel cannot be preempted at once. So while a launcher sleeps
+ * as briefly as usual its preferred CPU declines background that could run elsewhere, until the
+ * launcher is back or the hold expires. The waste, idle time while background waits, has a budget:
+ * a token bucket, refilled with a share of all CPUs' time. What it does not cover is lent.
  *
  * A hold has no timer of its own: a launcher that sleeps a thousand times a second would start it
- * as often. Overdue holds are found by the tick of any busy CPU, and by one slow timer where no CPU
+ * as often. Expired holds are found by the tick of any busy CPU, and by one slow timer where no CPU
  * is busy.
  */
 #ifndef __GPUAWARE_HOLD_BPF_H
@@ -18,26 +18,26 @@
 #include "preferred.bpf.h"
 #include "stats.bpf.h"
 
-/* How late a launcher may be beyond what its sleeps vary by. */
-#define HOLD_PATIENCE_NS 250000
+/* How late a launcher may be, beyond the variation of its sleeps. */
+#define HOLD_SLACK_NS 250000
 /*
- * What the budget saves up before it is spent again. Where it does not cover all sleeps it covers
- * some hundred in a row and then none: holding every second one costs more than it buys, because
+ * Size of the token bucket. When it is empty, holding stops until it is refilled: so the budget
+ * covers sleeps in a row and then none. Holding every second one costs more than it gains, because
  * background moves in and out each time.
  */
-#define HOLD_SAVINGS_NS 40000000LL
-#define HOLD_WATCH_NS	20000000
+#define HOLD_BUCKET_NS 40000000LL
+#define HOLD_WATCH_NS  20000000
 /* The timer may be late, and runs on another clock. */
 #define HOLD_WATCH_SLACK_NS 5000000
 
 /*
- * The budget, and when the next hold is overdue (0: none). Written by all CPUs; a lost update is a
+ * The budget, and when the next hold expires (0: none). Written by all CPUs; a lost update is a
  * hold too many, or one that the watch finds.
  */
-static s64 hold_savings_ns;
-static u64 hold_saved_ns;	 /* when savings were last added to */
-static u64 hold_saving_until_ns; /* nothing is held before */
-static u64 next_overdue_ns;
+static s64 hold_tokens_ns;
+static u64 hold_refilled_ns;	 /* when tokens were last added */
+static u64 hold_refill_until_ns; /* nothing is held before */
+static u64 next_expiry_ns;
 
 struct hold_watch {
 	struct bpf_timer timer;
@@ -67,25 +67,25 @@ static __always_inline bool is_reserved(s32 cpu, struct cpu_ctx *cctx, u64 now)
 /* Is there budget for one more hold? */
 static __always_inline bool hold_is_affordable(u64 now)
 {
-	u64 elapsed = time_delta(now, hold_saved_ns);
-	s64 savings;
+	u64 elapsed = time_delta(now, hold_refilled_ns);
+	s64 tokens;
 
 	if (tunables.hold_us_per_s == GPUAWARE_HOLD_UNBOUNDED)
 		return true;
-	if (time_before(now, hold_saving_until_ns))
+	if (time_before(now, hold_refill_until_ns))
 		return false;
-	hold_saved_ns += elapsed;
+	hold_refilled_ns += elapsed;
 	if (elapsed > 1000000000ULL)
 		elapsed = 1000000000ULL;
-	savings = hold_savings_ns + (s64)(elapsed * tunables.hold_us_per_s / 1000000);
-	hold_savings_ns = savings < HOLD_SAVINGS_NS ? savings : HOLD_SAVINGS_NS;
-	if (savings > 0)
+	tokens = hold_tokens_ns + (s64)(elapsed * tunables.hold_us_per_s / 1000000);
+	hold_tokens_ns = tokens < HOLD_BUCKET_NS ? tokens : HOLD_BUCKET_NS;
+	if (tokens > 0)
 		return true;
-	hold_saving_until_ns = now + HOLD_SAVINGS_NS * 1000000ULL / tunables.hold_us_per_s;
+	hold_refill_until_ns = now + HOLD_BUCKET_NS * 1000000ULL / tunables.hold_us_per_s;
 	return false;
 }
 
-/* The budget pays for what @cctx's hold has wasted so far. */
+/* Takes what @cctx's hold has wasted so far from the budget. */
 static __always_inline void pay_hold(struct cpu_ctx *cctx, u64 now)
 {
 	u64 declined = cctx->declined_since_ns, wasted = declined ? time_delta(now, declined) : 0;
@@ -96,15 +96,15 @@ static __always_inline void pay_hold(struct cpu_ctx *cctx, u64 now)
 		return;
 	cctx->declined_since_ns = now;
 	stat_add(GPUAWARE_STAT_HOLD_WASTE_NS, wasted);
-	__sync_fetch_and_sub(&hold_savings_ns, wasted);
+	__sync_fetch_and_sub(&hold_tokens_ns, wasted);
 }
 
-/* Nothing is declined after @hold_until_ns: a hold that is ended late costs no more than that. */
+/* Nothing is declined after hold_until_ns: a hold that is ended late costs no more than that. */
 static __always_inline void end_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 {
 	u64 until = cctx->hold_until_ns;
 
-	/* The launcher's CPU and one that finds the hold overdue may get here at once. */
+	/* The launcher's CPU and one that finds the hold expired may get here at once. */
 	if (!until || __sync_val_compare_and_swap(&cctx->hold_until_ns, until, 0) != until)
 		return;
 	pay_hold(cctx, time_before(now, until) ? now : until);
@@ -112,7 +112,7 @@ static __always_inline void end_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 		set_lendable(cpu, true);
 }
 
-/* Background that waits takes @cpu again, which is held no more. */
+/* Ends the hold of @cpu, and lends the CPU to background that waits. */
 static __always_inline void give_up_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 {
 	end_hold(cpu, cctx, now);
@@ -120,14 +120,14 @@ static __always_inline void give_up_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
-/* Ends the holds whose launchers are overdue, and gives their CPUs to whoever waits. */
-static __always_inline void end_overdue_holds(u64 now)
+/* Ends the holds that have expired, and lends their CPUs to background that waits. */
+static __always_inline void end_expired_holds(u64 now)
 {
 	u64 next = 0;
 	s32 cpu;
 
-	/* First, so that a hold that begins on another CPU meanwhile is not forgotten. */
-	next_overdue_ns = 0;
+	/* First, so that a hold that begins on another CPU meanwhile is not lost. */
+	next_expiry_ns = 0;
 	bpf_for (cpu, 0, nr_cpu_ids) {
 		struct cpu_ctx *cctx = cpu_ctx(cpu);
 		u64 until = cctx ? cctx->hold_until_ns : 0;
@@ -142,22 +142,22 @@ static __always_inline void end_overdue_holds(u64 now)
 		give_up_hold(cpu, cctx, now);
 		stat_inc(GPUAWARE_STAT_HOLDS_EXPIRED);
 	}
-	if (next && (!next_overdue_ns || time_before(next, next_overdue_ns)))
-		next_overdue_ns = next;
+	if (next && (!next_expiry_ns || time_before(next, next_expiry_ns)))
+		next_expiry_ns = next;
 }
 
-static __always_inline bool holds_are_overdue(u64 now)
+static __always_inline bool holds_have_expired(u64 now)
 {
-	return next_overdue_ns && time_after(now, next_overdue_ns);
+	return next_expiry_ns && time_after(now, next_expiry_ns);
 }
 
-/* Background waits: should it wait for a hold, somebody must notice when that is overdue. */
+/* Background waits: if it waits for the end of a hold, somebody must notice that end. */
 static __always_inline void watch_holds(u64 now)
 {
 	struct hold_watch *watch;
 	u32 zero = 0;
 
-	if (!next_overdue_ns || time_before(now, hold_watch_at_ns))
+	if (!next_expiry_ns || time_before(now, hold_watch_at_ns))
 		return;
 	watch = bpf_map_lookup_elem(&hold_watch, &zero);
 	if (!watch)
@@ -173,7 +173,7 @@ static int hold_watch_fired(void *map, int *key, struct hold_watch *watch)
 	/* Newer kernels know that a timer's callback is under RCU. */
 	bpf_rcu_read_lock();
 	hold_watch_at_ns = 0;
-	end_overdue_holds(now);
+	end_expired_holds(now);
 	watch_holds(now);
 	bpf_rcu_read_unlock();
 	return 0;
@@ -187,8 +187,8 @@ static __always_inline void hold(s32 cpu, struct cpu_ctx *cctx, u64 until, u64 n
 	cctx->hold_start_ns = now;
 	cctx->declined_since_ns = 0;
 	cctx->hold_until_ns = until;
-	if (!next_overdue_ns || time_before(until, next_overdue_ns))
-		next_overdue_ns = until;
+	if (!next_expiry_ns || time_before(until, next_expiry_ns))
+		next_expiry_ns = until;
 	set_lendable(cpu, false);
 	stat_inc(GPUAWARE_STAT_HOLDS);
 }
@@ -197,11 +197,11 @@ static __always_inline void hold(s32 cpu, struct cpu_ctx *cctx, u64 until, u64 n
 #define HOLD_CORE_NS 10000000ULL
 
 /*
- * The launcher on @cpu has a core to itself until @until (0: not any longer): background keeps off
- * its sibling. Who runs there has until the end of its slice, or leaves at once if @throws_out, but
- * in its turn. A global function: see search_overdue().
+ * The launcher on @cpu has a core to itself until @until (0: no longer): its sibling is held. Who
+ * runs there keeps it until the end of its slice, or is preempted at once if @preempts, except in a
+ * turn. A global function: see search_overdue().
  */
-__noinline int hold_core(s32 cpu, u64 until, bool throws_out, u64 now)
+__noinline int hold_core(s32 cpu, u64 until, bool preempts, u64 now)
 {
 	s32 sibling = cpu_sibling[cpu_index(cpu)];
 	struct cpu_ctx *cctx;
@@ -226,21 +226,21 @@ __noinline int hold_core(s32 cpu, u64 until, bool throws_out, u64 now)
 		}
 		cctx->hold_until_ns = until;
 	}
-	if (throws_out && cctx->hold_until_ns && cctx->occupant == OCCUPANT_BACKGROUND &&
+	if (preempts && cctx->hold_until_ns && cctx->occupant == OCCUPANT_BACKGROUND &&
 	    !time_before(now, cctx->turn_until_ns))
 		scx_bpf_kick_cpu(sibling, SCX_KICK_PREEMPT);
 	return 0;
 }
 
 /*
- * @tctx's launcher goes to sleep on @cpu. It is expected back after its average sleep, give or take
- * twice the average deviation.
+ * @tctx's launcher goes to sleep on @cpu. It is expected back within its average sleep plus twice
+ * the average deviation.
  */
 static __always_inline void start_hold(s32 cpu, struct cpu_ctx *cctx, struct task_ctx *tctx,
 				       u64 now)
 {
 	u64 sleep = tctx->sleep_avg_ns;
-	u64 length = sleep + 2 * tctx->sleep_dev_ns + HOLD_PATIENCE_NS;
+	u64 length = sleep + 2 * tctx->sleep_dev_ns + HOLD_SLACK_NS;
 
 	if (sleep && length <= tunables.hold_cap_ns)
 		hold(cpu, cctx, now + length, now);

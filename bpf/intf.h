@@ -197,7 +197,7 @@ enum gpuaware_stat {
 	GPUAWARE_STAT_BACKGROUND_TURNS, /* minimum share, taken from launchers */
 	GPUAWARE_STAT_OVERDUE, /* background that went to the head: it had waited too long */
 	GPUAWARE_STAT_GUARD_THROTTLES, /* launch and handoff had used up guard.max_share */
-	GPUAWARE_STAT_CAPPED,	       /* enqueues put off by a cpu.max */
+	GPUAWARE_STAT_CAPPED,	       /* enqueues delayed by a cpu.max */
 	GPUAWARE_STAT_HOLDS,
 	GPUAWARE_STAT_HOLD_NS,
 	GPUAWARE_STAT_HOLD_WASTE_NS, /* of these, from when the CPU first declined background */
@@ -230,7 +230,7 @@ struct gpuaware_class_stats {
 struct gpuaware_waiting {
 	u64 launch;
 	u64 handoff;
-	u64 background; /* also what the guard throttles and what a cpu.max puts off */
+	u64 background; /* also what the guard throttles and what a cpu.max delays */
 };
 
 #endif /* __GPUAWARE_INTF_H */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Interrupt time per CPU, and whether a CPU is drowning in it right now.
+ * Interrupt time per CPU, and whether a CPU is in an interrupt storm.
  *
  * The kernels that we run on account no IRQ time of their own (IRQ_TIME_ACCOUNTING is rarely set),
  * so the handlers are timed. A hard interrupt may come in the middle of a softirq: time counts for
@@ -14,7 +14,7 @@
 
 #include "now.bpf.h"
 
-/* A CPU is in a storm when interrupts took a third of a window. */
+/* A CPU is in a storm when interrupts took more than a third of a window. */
 #define STORM_WINDOW_NS 4000000ULL
 #define STORM_SHARE	3
 /* How long it is avoided after that. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Nobody waits for long, whatever they weigh. Virtual time alone puts no bound on a wait: tasks
- * that weigh next to nothing, and those that newcomers get in front of all the time, could wait for
- * many seconds. Who has waited for OVERDUE_NS goes to the head of the queue.
+ * Starved background is served, whatever its weight. Virtual time alone puts no bound on a wait:
+ * tasks of next to no weight, and those that newcomers overtake all the time, could wait for many
+ * seconds. A task that has waited for OVERDUE_NS goes to the head of its queue.
  */
 #ifndef __GPUAWARE_OVERDUE_BPF_H
 #define __GPUAWARE_OVERDUE_BPF_H
@@ -13,16 +13,16 @@
 #define OVERDUE_NS	 400000000ULL
 #define OVERDUE_SWEEP_NS 100000000ULL
 /*
- * Of a queue, a sweep looks at so many tasks for each CPU, from the tail, and takes so many to the
+ * For each CPU of a queue, a sweep looks at so many tasks, from the tail, and moves so many to the
  * head: where hundreds of tasks share a CPU, all are overdue, and weights should still count.
- * Variables, not constants, or the verifier would walk through every turn of the loop.
+ * Variables, not constants, or the verifier would walk through every iteration of the loop.
  */
 u32 overdue_max_seen = 128;
 u32 overdue_max_taken = 4;
 
 /*
- * A CPU that has had no time for anything but boosted tasks owes its next turn to @p, which cannot
- * leave: see owes_cpus_turn().
+ * Overdue @p is owed a turn by its CPU, whatever boosted tasks do there, if it may not run on every
+ * CPU. See owes_cpus_turn().
  */
 static __always_inline void owe_turn_to(struct task_struct *p)
 {
@@ -34,7 +34,7 @@ static __always_inline void owe_turn_to(struct task_struct *p)
 	if (!cctx)
 		return;
 	cctx->owes_overdue = true;
-	/* It may be idle, closed to background when this task came. */
+	/* It may be idle, and was held or not lent when this task came. */
 	scx_bpf_kick_cpu(scx_bpf_task_cpu(p), SCX_KICK_IDLE);
 }
 
@@ -57,7 +57,7 @@ static __always_inline void sweep_queue(u64 dsq, u32 nr_cpus, u64 now)
 		/* Pinned tasks are owed turns however long they wait. */
 		if (dsq < DSQ_PINNED)
 			owe_turn_to(p);
-		/* Nobody else is so far behind the clock, and who waits longest goes first. */
+		/* No other task is so far behind the clock, and the longest wait goes first. */
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER,
 					   clock - time_delta(now, tctx->waiting_since_ns));
 		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0);
@@ -66,8 +66,8 @@ static __always_inline void sweep_queue(u64 dsq, u32 nr_cpus, u64 now)
 }
 
 /*
- * Searches @cpu's pinned queue, and those of its LLC if nobody has done so lately. A global
- * function: the verifier looks at it once, not on each of dispatch()'s paths.
+ * Searches @cpu's pinned queue, and its LLC's background queue if no CPU has done so lately. A
+ * global function: the verifier looks at it once, not on each of dispatch()'s paths.
  */
 __noinline int search_overdue(s32 cpu, u64 now)
 {

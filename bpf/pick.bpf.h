@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Which CPU a task gets: pick_launch_cpu(), pick_handoff_cpu() and pick_background_cpu(), one for
- * each class, each read from top to bottom; pick_refuge() for handoff that was driven off its own.
+ * each class, each read from top to bottom; pick_after_rt_preemption() for handoff.
  */
 #ifndef __GPUAWARE_PICK_BPF_H
 #define __GPUAWARE_PICK_BPF_H
@@ -28,29 +28,29 @@ static __always_inline bool is_idle_pick(const struct pick *pick)
 	return pick->how == PICK_IDLE_PREFERRED || pick->how == PICK_IDLE_OTHER;
 }
 
-/* Which CPUs a search is content with. */
+/* Which CPUs a search accepts. */
 enum pick_terms {
-	PICK_IDLE = 1,	     /* do not preempt */
-	PICK_FREE_CORE = 2,  /* no launcher next door */
-	PICK_UNTROUBLED = 4, /* no ksoftirqd, no interrupt storm */
-	PICK_NOT_HOME = 8,   /* no launcher is expected back */
+	PICK_IDLE = 1,		 /* do not preempt */
+	PICK_FREE_CORE = 2,	 /* no launcher on the sibling */
+	PICK_NOT_IRQ_LOADED = 4, /* no ksoftirqd, no interrupt storm */
+	PICK_NOT_RECENT = 8,	 /* launcher_may_return() says no */
 };
 
-/* A launcher comes back within so much, or another CPU may be as good to it. */
-#define HOME_NS 10000000ULL
+/* For this long after a launcher left, it is expected back on that CPU (its cache is warm). */
+#define LAUNCHER_RETURN_NS 10000000ULL
 
 /*
- * Held for a launcher, or the one where it ran a moment ago. What it waits for is what handoff
- * wakes up for: one would throw the other out there.
+ * Held for a launcher, or a launcher ran there a moment ago. What wakes it often wakes handoff as
+ * well: on that CPU one would preempt the other.
  */
-static __always_inline bool is_home(struct cpu_ctx *cctx, u64 now)
+static __always_inline bool launcher_may_return(struct cpu_ctx *cctx, u64 now)
 {
 	return is_held(cctx, now) ||
-	       (cctx->launched_ns && time_before(now, cctx->launched_ns + HOME_NS));
+	       (cctx->launched_ns && time_before(now, cctx->launched_ns + LAUNCHER_RETURN_NS));
 }
 
 /*
- * Two wakeups at once must not choose the same CPU. The claim is dropped when the task runs or
+ * Two concurrent wakeups must not choose the same CPU. The claim is dropped when the task runs or
  * sleeps again; a stale one only makes the CPU unattractive for an instant.
  */
 static __always_inline bool claim(s32 cpu, struct cpu_ctx *cctx, struct task_struct *p,
@@ -78,7 +78,7 @@ static __always_inline void drop_claim(struct task_struct *p, struct task_ctx *t
 	tctx->claimed_cpu = -1;
 }
 
-/* Runs a task of a lower class that may be thrown out: not in the turn that it is owed. */
+/* Does the CPU run a task of a lower class, and is this not the turn that background is owed? */
 static __always_inline bool may_preempt(struct cpu_ctx *cctx, u32 class, u64 now)
 {
 	if (time_before(now, cctx->turn_until_ns))
@@ -88,22 +88,21 @@ static __always_inline bool may_preempt(struct cpu_ctx *cctx, u32 class, u64 now
 }
 
 /*
- * Takes @cpu if it is idle. One on which a real-time task has woken up is idle still until it has
- * gone through its interrupt, which takes as long as coming out of a deep sleep, or as the
- * hypervisor likes.
+ * Claims @cpu from the idle mask. A CPU with a waking RT task still looks idle until it handles its
+ * wakeup IPI, which takes as long as leaving a deep idle state, or as the hypervisor takes.
  */
 static __always_inline bool take_idle(s32 cpu)
 {
-	return scx_bpf_test_and_clear_cpu_idle(cpu) && !is_about_to_be_taken(cpu);
+	return scx_bpf_test_and_clear_cpu_idle(cpu) && !rt_task_is_runnable(cpu);
 }
 
-/* Takes an idle CPU of @allowed; -1: there is none. */
+/* Claims an idle CPU of @allowed from the idle mask; -1: there is none. */
 static __always_inline s32 pick_idle(const struct cpumask *allowed)
 {
 	s32 cpu = scx_bpf_pick_idle_cpu(allowed, 0);
 
-	/* That one counts as idle no more, and no second one is as unlucky. */
-	if (cpu >= 0 && is_about_to_be_taken(cpu))
+	/* That one is out of the mask now; a second such CPU is unlikely. */
+	if (cpu >= 0 && rt_task_is_runnable(cpu))
 		cpu = scx_bpf_pick_idle_cpu(allowed, 0);
 	return cpu;
 }
@@ -117,8 +116,8 @@ static __always_inline bool try_cpu(s32 cpu, struct task_struct *p, struct task_
 		return false;
 	cctx = cpu_ctx(cpu);
 	if (!cctx || ((terms & PICK_FREE_CORE) && core_is_taken(cpu)) ||
-	    ((terms & PICK_UNTROUBLED) && is_troubled(cpu, cctx, now)) ||
-	    ((terms & PICK_NOT_HOME) && is_home(cctx, now)))
+	    ((terms & PICK_NOT_IRQ_LOADED) && is_irq_loaded(cpu, cctx, now)) ||
+	    ((terms & PICK_NOT_RECENT) && launcher_may_return(cctx, now)))
 		return false;
 	if (take_idle(cpu)) {
 		claim(cpu, cctx, p, tctx);
@@ -134,14 +133,14 @@ static __always_inline bool try_cpu(s32 cpu, struct task_struct *p, struct task_
 	return true;
 }
 
-/* What speaks against a preferred CPU. Each outweighs all that stand above it together. */
-enum against {
-	AGAINST_NOTHING = 0,
-	AGAINST_PREEMPTS = 1, /* a task of a lower class */
-	AGAINST_FAR = 2,      /* from the GPU of the task */
-	AGAINST_TROUBLED = 4,
-	AGAINST_SHARED_CORE = 8, /* with a launcher */
-	AGAINST_ALL = 15,
+/* Penalties of a preferred CPU, as bits: a higher bit outweighs all lower ones. */
+enum penalty {
+	PENALTY_NONE = 0,
+	PENALTY_PREEMPTS = 1, /* a task of a lower class */
+	PENALTY_FAR = 2,      /* from the GPU of the task */
+	PENALTY_IRQ_LOADED = 4,
+	PENALTY_SHARED_CORE = 8, /* with a launcher */
+	PENALTY_ALL = 15,
 };
 
 /* Is @cpu on another NUMA node than @gpu_node, as gpu_node() says it? */
@@ -150,19 +149,19 @@ static __always_inline bool is_far(s32 cpu, u32 gpu_node)
 	return gpu_node && cpu_node[cpu_index(cpu)] + 1 != gpu_node;
 }
 
-/* What speaks against @cpu but for who runs there. A global function: see search_overdue(). */
-__noinline u32 against_place(s32 cpu, u32 gpu_node, u64 now)
+/* Penalties of @cpu, except for who runs there. A global function: see search_overdue(). */
+__noinline u32 place_penalty(s32 cpu, u32 gpu_node, u64 now)
 {
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
-	u32 against = AGAINST_NOTHING;
+	u32 penalty = PENALTY_NONE;
 
 	if (is_far(cpu, gpu_node))
-		against |= AGAINST_FAR;
+		penalty |= PENALTY_FAR;
 	if (core_is_taken(cpu))
-		against |= AGAINST_SHARED_CORE;
-	if (cctx && is_troubled(cpu, cctx, now))
-		against |= AGAINST_TROUBLED;
-	return against;
+		penalty |= PENALTY_SHARED_CORE;
+	if (cctx && is_irq_loaded(cpu, cctx, now))
+		penalty |= PENALTY_IRQ_LOADED;
+	return penalty;
 }
 
 /* Is @cpu a preferred one near @gpu_node? A global function: see search_overdue(). */
@@ -172,60 +171,59 @@ __noinline bool is_good_for(s32 cpu, u32 gpu_node)
 }
 
 /*
- * The preferred CPU with the least against it for boosted @p, the first in the list of those:
- * its number, and what speaks against it << 16; -1: none. CPUs where a launcher is expected back
- * are left out if @not_home. A global function: see search_overdue().
+ * The preferred CPU with the smallest penalty for boosted @p, the first in the list of those: its
+ * number | the penalty << 16; -1: none. With @not_recent, CPUs where a launcher is expected back
+ * are left out. A global function: see search_overdue().
  */
-__noinline s32 best_preferred(struct task_struct *p __arg_trusted, bool not_home, u64 now)
+__noinline s32 best_preferred(struct task_struct *p __arg_trusted, bool not_recent, u64 now)
 {
 	const struct cpumask *allowed = p->cpus_ptr, *idle = scx_bpf_get_idle_cpumask();
 	struct task_ctx *tctx = task_ctx(p);
 	u32 class = tctx ? tctx->run_as : 0, gpu_node = tctx ? tctx->gpu_node : 0;
-	/* Less cannot be hoped for. */
-	u32 enough = bpf_cpumask_intersects(idle, allowed) ? AGAINST_NOTHING : AGAINST_PREEMPTS;
-	u32 least = AGAINST_ALL + 1, i;
+	/* No CPU can have a smaller penalty. */
+	u32 enough = bpf_cpumask_intersects(idle, allowed) ? PENALTY_NONE : PENALTY_PREEMPTS;
+	u32 least = PENALTY_ALL + 1, i;
 	s32 best = -1;
 
 	bpf_for (i, 0, preferred.nr) {
 		s32 cpu = preferred.cpus[i & (GPUAWARE_MAX_CPUS - 1)];
 		struct cpu_ctx *cctx = cpu_ctx(cpu);
-		u32 against = AGAINST_NOTHING;
+		u32 penalty = PENALTY_NONE;
 
 		if (!cctx || !bpf_cpumask_test_cpu(cpu, allowed))
 			continue;
 		if (!bpf_cpumask_test_cpu(cpu, idle)) {
 			if (cctx->claimed_by || !may_preempt(cctx, class, now))
 				continue;
-			against = AGAINST_PREEMPTS;
+			penalty = PENALTY_PREEMPTS;
 		}
-		if (not_home && is_home(cctx, now))
+		if (not_recent && launcher_may_return(cctx, now))
 			continue;
-		against |= against_place(cpu, gpu_node, now);
-		if (against >= least)
+		penalty |= place_penalty(cpu, gpu_node, now);
+		if (penalty >= least)
 			continue;
-		least = against;
-		best = cpu | against << 16;
-		if (against <= enough)
+		least = penalty;
+		best = cpu | penalty << 16;
+		if (penalty <= enough)
 			break;
 	}
 	scx_bpf_put_idle_cpumask(idle);
 	return best;
 }
 
-/* Takes @best, as best_preferred() found it, if no more than @most speaks against it. */
+/* Takes @best, as best_preferred() found it, if its penalty is @most or less. */
 static __always_inline bool try_best(s32 best, u32 most, struct task_struct *p,
 				     struct task_ctx *tctx, u64 now, struct pick *pick)
 {
-	u32 against = (u32)best >> 16;
+	u32 penalty = (u32)best >> 16;
 
-	return best >= 0 && against <= most &&
-	       try_cpu(best & 0xffff, p, tctx, against & AGAINST_PREEMPTS ? 0 : PICK_IDLE, now,
+	return best >= 0 && penalty <= most &&
+	       try_cpu(best & 0xffff, p, tctx, penalty & PENALTY_PREEMPTS ? 0 : PICK_IDLE, now,
 		       pick);
 }
 
 /*
- * Takes the preferred CPU with the least against it. Another wakeup may have taken that first: then
- * the next.
+ * Takes the preferred CPU with the smallest penalty, or the next one if another wakeup was faster.
  */
 static __always_inline bool try_preferred(struct task_struct *p, struct task_ctx *tctx, u64 now,
 					  struct pick *pick)
@@ -237,15 +235,15 @@ static __always_inline bool try_preferred(struct task_struct *p, struct task_ctx
 
 		if (best < 0)
 			return false;
-		if (try_best(best, AGAINST_ALL, p, tctx, now, pick))
+		if (try_best(best, PENALTY_ALL, p, tctx, now, pick))
 			return true;
 	}
 	return false;
 }
 
 /*
- * A preferred CPU that does the kernel's own work, which is short: waiting for it beats a move.
- * A launcher that was thrown out for that work comes back here.
+ * A preferred CPU busy with a per-CPU kthread, whose work is short: waiting for it beats a move.
+ * A launcher that was preempted for that work comes back here.
  */
 static __always_inline bool try_after_kthread(s32 cpu, struct task_struct *p, struct task_ctx *tctx,
 					      struct pick *pick)
@@ -257,8 +255,8 @@ static __always_inline bool try_after_kthread(s32 cpu, struct task_struct *p, st
 	if (cctx->occupant == OCCUPANT_LAUNCH ||
 	    (cctx->occupant != OCCUPANT_KTHREAD && !cctx->kthread_waiting))
 		return false;
-	/* Then the kernel thread waits as well, for nobody knows how long. */
-	if (cctx->giving_back || is_taken_from_above(cpu))
+	/* Then the kthread waits as well, and nobody knows how long. */
+	if (cctx->giving_back || runs_higher_class(cpu))
 		return false;
 	if (!claim(cpu, cctx, p, tctx))
 		return false;
@@ -267,7 +265,7 @@ static __always_inline bool try_after_kthread(s32 cpu, struct task_struct *p, st
 	return true;
 }
 
-/* Any CPU: idle and untroubled ones first, then idle ones, then those that run a lower class. */
+/* Any CPU: idle without an interrupt penalty, then idle, then one that runs a lower class. */
 static __always_inline bool try_any(struct task_struct *p, struct task_ctx *tctx, u64 now,
 				    struct pick *pick)
 {
@@ -276,13 +274,13 @@ static __always_inline bool try_any(struct task_struct *p, struct task_ctx *tctx
 
 	if (cpu >= 0) {
 		cctx = cpu_ctx(cpu);
-		if (cctx && is_troubled(cpu, cctx, now)) {
+		if (cctx && is_irq_loaded(cpu, cctx, now)) {
 			s32 better;
 
 			bpf_for (better, 0, nr_cpu_ids) {
-				if (try_cpu(better, p, tctx, PICK_IDLE | PICK_UNTROUBLED, now,
+				if (try_cpu(better, p, tctx, PICK_IDLE | PICK_NOT_IRQ_LOADED, now,
 					    pick)) {
-					/* The one that was taken for it is idle still. */
+					/* The one that was claimed before is still idle. */
 					scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 					return true;
 				}
@@ -303,13 +301,13 @@ static __always_inline bool try_any(struct task_struct *p, struct task_ctx *tctx
 
 /*
  * The CPU for launcher @p that last ran on @prev_cpu. In order: its previous CPU if that is
- * preferred and near its GPU (warm cache), the preferred CPU with the least against it, its
- * previous CPU after a kernel thread, any CPU that is idle or runs a lower class.
+ * preferred and near its GPU (warm cache), the preferred CPU with the smallest penalty, its
+ * previous CPU after a kthread, any CPU that is idle or runs a lower class.
  */
 static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct task_ctx *tctx,
 						   s32 prev_cpu, u64 now)
 {
-	const u32 good = PICK_FREE_CORE | PICK_UNTROUBLED;
+	const u32 good = PICK_FREE_CORE | PICK_NOT_IRQ_LOADED;
 	struct pick pick = {.cpu = -1, .allowed = p->cpus_ptr};
 
 	if (is_pinned(p)) {
@@ -325,13 +323,10 @@ static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct
 	return pick;
 }
 
-/* Where the kernel's own mask is: see find_active_mask(); 0: not known. */
+/* Address of the kernel's cpu_active_mask: see find_active_mask(); 0: not known. */
 u64 active_mask;
 
-/*
- * A CPU on its way out is idle and online, for seconds while RCU is slow, and takes nobody any
- * more.
- */
+/* A CPU that goes offline is idle and online, for seconds while RCU is slow, but runs no task. */
 static __always_inline bool is_leaving(s32 cpu)
 {
 	const u64 *active = (const u64 *)active_mask;
@@ -369,7 +364,7 @@ __noinline s32 better_launch_cpu(s32 cpu, u32 gpu_node, u64 now)
 		struct cpu_ctx *cctx = cpu_ctx(other);
 
 		if (!cctx || other == cpu || cctx->claimed_by || core_is_taken(other) ||
-		    is_troubled(other, cctx, now) || (good && is_far(other, gpu_node)))
+		    is_irq_loaded(other, cctx, now) || (good && is_far(other, gpu_node)))
 			continue;
 		if ((is_idle(other) || may_preempt(cctx, GPUAWARE_CLASS_LAUNCH, now)) &&
 		    !is_leaving(other))
@@ -378,7 +373,7 @@ __noinline s32 better_launch_cpu(s32 cpu, u32 gpu_node, u64 now)
 	return -1;
 }
 
-/* Launchers that never sleep never wake up: would pick_launch_cpu() find @p another CPU now? */
+/* For launchers that never wake up: would pick_launch_cpu() find @p a better CPU now? */
 static __always_inline bool is_misplaced(struct task_struct *p, const struct task_ctx *tctx,
 					 s32 cpu, u64 now)
 {
@@ -387,7 +382,7 @@ static __always_inline bool is_misplaced(struct task_struct *p, const struct tas
 	return better >= 0 && bpf_cpumask_test_cpu(better, p->cpus_ptr);
 }
 
-/* Affinity masks are intersected here. Users run with interrupts off, so one a CPU will do. */
+/* For the intersection of affinity masks. Users run with interrupts off: one a CPU is enough. */
 struct scratch {
 	struct bpf_cpumask __kptr *mask;
 };
@@ -425,8 +420,8 @@ static __always_inline s32 pick_idle_anywhere(struct task_struct *p, s32 prev_cp
 }
 
 /*
- * An idle CPU of @p in @mask, or -1: its previous one if all of that core is idle, an idle core as
- * near to it as there is, then the same of single CPUs.
+ * An idle CPU of @p in @mask, or -1: its previous one if all of that core is idle, the nearest
+ * idle core, then the same of single CPUs.
  */
 static __always_inline s32 pick_idle_in(struct task_struct *p, s32 prev_cpu,
 					struct bpf_cpumask *mask)
@@ -440,14 +435,14 @@ static __always_inline s32 pick_idle_in(struct task_struct *p, s32 prev_cpu,
 		return pick_idle_anywhere(p, prev_cpu, allowed);
 	cpu = scx_bpf_select_cpu_and(p, prev_cpu, 0, allowed, 0);
 	/* See pick_idle(). */
-	if (cpu >= 0 && is_about_to_be_taken(cpu))
+	if (cpu >= 0 && rt_task_is_runnable(cpu))
 		cpu = scx_bpf_select_cpu_and(p, prev_cpu, 0, allowed, 0);
 	return cpu;
 }
 
 /*
- * The CPU for background @p: an idle other CPU, else an idle preferred one that is not held. Who is
- * confined to CPUs that are not lent takes an idle one of these.
+ * The CPU for background @p: an idle CPU that is not preferred, else an idle preferred one that is
+ * not held. A task confined to CPUs that are not lent takes an idle one of these.
  */
 static __always_inline s32 pick_background_cpu(struct task_struct *p, s32 prev_cpu)
 {
@@ -458,7 +453,7 @@ static __always_inline s32 pick_background_cpu(struct task_struct *p, s32 prev_c
 	return cpu < 0 && is_confined(p) ? pick_idle(p->cpus_ptr) : cpu;
 }
 
-/* An idle CPU that is not preferred, and that no interrupts keep. */
+/* An idle CPU that is not preferred and has no interrupt penalty. */
 static __always_inline bool try_other_idle(struct task_struct *p, struct task_ctx *tctx,
 					   s32 prev_cpu, u64 now, struct pick *pick)
 {
@@ -467,8 +462,8 @@ static __always_inline bool try_other_idle(struct task_struct *p, struct task_ct
 
 	if (!cctx)
 		return false;
-	if (is_troubled(cpu, cctx, now)) {
-		/* It is idle still. */
+	if (is_irq_loaded(cpu, cctx, now)) {
+		/* It is still idle. */
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		return false;
 	}
@@ -479,14 +474,14 @@ static __always_inline bool try_other_idle(struct task_struct *p, struct task_ct
 }
 
 /*
- * The CPU for handoff task @p. As for a launcher, but a CPU that a launcher left a moment ago is
- * the last choice, and an idle CPU that is not preferred comes before a preferred one that has to
- * be taken from background.
+ * The CPU for handoff task @p, in an order similar to a launcher's. A CPU that a launcher left a
+ * moment ago is the last choice. Except for its previous CPU, an idle CPU that is not preferred
+ * comes before preempting background on a preferred one.
  */
 static __always_inline struct pick pick_handoff_cpu(struct task_struct *p, struct task_ctx *tctx,
 						    s32 prev_cpu, u64 now)
 {
-	const u32 good = PICK_FREE_CORE | PICK_UNTROUBLED | PICK_NOT_HOME;
+	const u32 good = PICK_FREE_CORE | PICK_NOT_IRQ_LOADED | PICK_NOT_RECENT;
 	struct pick pick = {.cpu = -1, .allowed = p->cpus_ptr};
 	s32 cpu, best;
 
@@ -497,21 +492,22 @@ static __always_inline struct pick pick_handoff_cpu(struct task_struct *p, struc
 	if (is_good_for(prev_cpu, tctx->gpu_node) && try_cpu(prev_cpu, p, tctx, good, now, &pick))
 		return pick;
 	best = best_preferred(p, true, now);
-	if (try_best(best, AGAINST_NOTHING, p, tctx, now, &pick) ||
-	    try_cpu(prev_cpu, p, tctx, PICK_UNTROUBLED | PICK_NOT_HOME | PICK_IDLE, now, &pick) ||
+	if (try_best(best, PENALTY_NONE, p, tctx, now, &pick) ||
+	    try_cpu(prev_cpu, p, tctx, PICK_NOT_IRQ_LOADED | PICK_NOT_RECENT | PICK_IDLE, now,
+		    &pick) ||
 	    try_other_idle(p, tctx, prev_cpu, now, &pick) ||
-	    try_best(best, AGAINST_PREEMPTS, p, tctx, now, &pick) ||
-	    try_cpu(prev_cpu, p, tctx, PICK_NOT_HOME, now, &pick))
+	    try_best(best, PENALTY_PREEMPTS, p, tctx, now, &pick) ||
+	    try_cpu(prev_cpu, p, tctx, PICK_NOT_RECENT, now, &pick))
 		return pick;
 	bpf_for (cpu, 0, nr_cpu_ids) {
-		if (try_cpu(cpu, p, tctx, PICK_NOT_HOME, now, &pick))
+		if (try_cpu(cpu, p, tctx, PICK_NOT_RECENT, now, &pick))
 			return pick;
 	}
 	try_any(p, tctx, now, &pick);
 	return pick;
 }
 
-/* The CPU for boosted task @p, who has no claim; claimed for it. */
+/* Picks a CPU for boosted task @p, which has no claim, and claims it. */
 static __always_inline struct pick pick_boosted_cpu(struct task_struct *p, struct task_ctx *tctx,
 						    s32 prev_cpu, u64 now)
 {
@@ -521,11 +517,12 @@ static __always_inline struct pick pick_boosted_cpu(struct task_struct *p, struc
 }
 
 /*
- * The CPU for handoff task @p that a real-time task drove off its own, most often for a moment: no
- * launcher's, or both would be in each other's way for nothing.
+ * The CPU for handoff task @p that a real-time task preempted, most often for a moment: not a
+ * launcher's unless it is idle, or the two would preempt each other for nothing.
  */
-static __always_inline struct pick pick_refuge(struct task_struct *p, struct task_ctx *tctx,
-					       s32 prev_cpu, u64 now)
+static __always_inline struct pick pick_after_rt_preemption(struct task_struct *p,
+							    struct task_ctx *tctx, s32 prev_cpu,
+							    u64 now)
 {
 	struct pick pick = {.cpu = -1, .how = PICK_IDLE_OTHER, .allowed = p->cpus_ptr};
 	s32 cpu;
@@ -539,12 +536,12 @@ static __always_inline struct pick pick_refuge(struct task_struct *p, struct tas
 		if (!is_preferred(cpu) && try_cpu(cpu, p, tctx, 0, now, &pick))
 			return pick;
 	}
-	/* Held or not lent, it is idle. */
+	/* It is idle, though held or not lent. */
 	pick.cpu = pick_idle(pick.allowed);
 	return pick;
 }
 
-/* Wakes an idle CPU, if there is one, whichever it is. */
+/* Wakes any idle CPU. */
 static __always_inline void kick_idle(void)
 {
 	const struct cpumask *online = scx_bpf_get_online_cpumask();
@@ -555,7 +552,7 @@ static __always_inline void kick_idle(void)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
-/* Wakes an idle CPU, if there is one, to fetch background that may run anywhere. */
+/* Wakes an idle CPU to fetch background that may run anywhere. */
 static __always_inline void kick_idle_for_background(void)
 {
 	struct bpf_cpumask *other = other_cpumask, *lendable = lendable_cpumask;

@@ -142,13 +142,13 @@ static s32 init_preferred(void)
 	return 0;
 }
 
-/* A launcher that is put there waits for the kernel's own work, and nobody knows how long. */
-static __always_inline bool is_troubled(s32 cpu, struct cpu_ctx *cctx, u64 now)
+/* Would a launcher on @cpu wait for interrupts or softirqs, for an unknown time? */
+static __always_inline bool is_irq_loaded(s32 cpu, struct cpu_ctx *cctx, u64 now)
 {
 	return cctx->softirqd_runnable || in_storm(cpu, now);
 }
 
-/* The sibling runs a launcher or is about to: stacking two costs each a fifth to a quarter. */
+/* Does the sibling of @cpu run a launcher, or is it claimed for a boosted task? */
 static __always_inline bool core_is_taken(s32 cpu)
 {
 	struct cpu_ctx *cctx;

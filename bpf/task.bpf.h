@@ -55,7 +55,7 @@ struct task_ctx {
 	bool is_overdue;   /* taken to the head of its queue, has not run yet */
 	bool woken;	   /* runnable since a wakeup, has not run yet */
 	bool waker_sleeps; /* soon, or so it said when it woke this one up */
-	s32 claimed_cpu;   /* chosen for a launcher that does not run yet; -1: none */
+	s32 claimed_cpu;   /* CPU claimed for this boosted task until it runs; -1: none */
 	u64 run_start_ns;
 	u64 burst_ns;	      /* that it ran since it woke up, until run_start_ns */
 	u64 waiting_since_ns; /* runnable, not running; 0: asleep, running, or of another class */
@@ -84,15 +84,15 @@ struct cpu_ctx {
 	u32 occupant;	      /* enum occupant */
 	bool kthread_waiting; /* a per-CPU kthread is about to run here */
 	bool softirqd_runnable;
-	bool giving_back;	/* who waited here is enqueued anew, inside another program */
+	bool giving_back;	/* who waited here is enqueued again, inside another program */
 	u64 idle_since_ns;	/* when it last became idle: see now.bpf.h; 0: never */
 	u64 idle_since_mono_ns; /* the same by bpf_ktime_get_ns() */
-	u64 taken_ns;	 /* when a real-time task last took it, as far as we were told; 0: never */
-	s32 claimed_by;	 /* TID of the launcher that was sent here; 0: none */
-	u64 runs_dsq;	 /* the queue of the background that runs; 0: none */
-	u64 runs_vtime;	 /* its vtime there when its slice began */
-	u64 made_way_ns; /* when it was last to make way for one that woke up */
-	u64 launched_ns; /* when a launcher last left; 0: never */
+	u64 taken_ns;	  /* when a real-time task last took it, as far as we were told; 0: never */
+	s32 claimed_by;	  /* TID of the boosted task that claimed this CPU; 0: none */
+	u64 runs_dsq;	  /* the queue of the background that runs; 0: none */
+	u64 runs_vtime;	  /* its vtime there when its slice began */
+	u64 preempted_ns; /* when background was last preempted for a wakeup */
+	u64 launched_ns;  /* when a launcher last left; 0: never */
 	u64 hold_until_ns; /* 0: not held */
 	u64 hold_start_ns;
 	u64 declined_since_ns; /* 0: no background has been declined in this hold */

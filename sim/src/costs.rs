@@ -297,10 +297,10 @@ mod tests {
     #[test]
     fn functions_are_read_from_the_innermost_out_without_the_shims() {
         let text = "0x0000000000000010\nsim_map_lookup\n/a/sim/shim/sim/maps.h:50\ncpu_ctx\n/a/bpf/task.bpf.h:7\n\
-                    gpuaware_tick\n/a/bpf/gpuaware.bpf.c:9\n0x0000000000000020\nput_off\n/a/bpf/background.bpf.h:1\n";
+                    gpuaware_tick\n/a/bpf/gpuaware.bpf.c:9\n0x0000000000000020\ncpu_after\n/a/bpf/background.bpf.h:1\n";
         let found = Names::parse(text, &[0x11, 0x21]);
         assert_eq!(found[&0x11], ["cpu_ctx", "gpuaware_tick"]);
-        assert_eq!(found[&0x21], ["put_off"]);
+        assert_eq!(found[&0x21], ["cpu_after"]);
     }
 
     #[test]

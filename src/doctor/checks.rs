@@ -27,7 +27,7 @@ const CAPABILITIES: [(u32, &str); 5] = [
 
 /// What every check finds, in the order in which a newcomer should mend it.
 pub fn examine(facts: &Facts) -> Vec<Finding> {
-    let checks: [Check; 25] = [
+    let checks: [Check; 26] = [
         ("kernel", kernel),
         ("sched_ext", sched_ext),
         ("config", config),
@@ -52,6 +52,7 @@ pub fn examine(facts: &Facts) -> Vec<Finding> {
         ("numa_balancing", numa_balancing),
         ("gpu_cpus", |facts| servers::judge_cpus(&facts.servers)),
         ("gpu_nodes", |facts| servers::judge_nodes(&facts.servers)),
+        ("gpu_memory", |facts| servers::judge_memory(&facts.servers)),
         ("openmp", openmp),
     ];
     let finding = |(check, judge): Check| {

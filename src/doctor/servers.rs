@@ -33,6 +33,8 @@ pub struct Server {
     pub gpu_nodes: BTreeSet<u32>,
     /// How many of its threads ran last on which node.
     pub ran_on: BTreeMap<u32, usize>,
+    /// Its memory in kB by node, where its GPUs are all on one of several.
+    pub memory_on: BTreeMap<u32, u64>,
 }
 
 /// Those of `processes`, on the host below `root` whose CPUs are `topology`.
@@ -46,23 +48,30 @@ pub fn gather(
         return Vec::new();
     };
     let nodes = nodes(root, topology, devices);
+    let has_nodes = (topology.cpus.iter()).any(|cpu| cpu.node != topology.cpus[0].node);
     let server = |process: &PathBuf| {
         let gpus = held(process);
         if gpus.is_empty() {
             return None;
         }
         let known: Vec<_> = gpus.iter().filter_map(|gpu| nodes.get(gpu)).collect();
+        let gpu_nodes: BTreeSet<u32> = match known.len() == gpus.len() {
+            true => known.into_iter().copied().collect(),
+            false => BTreeSet::new(),
+        };
         Some(Server {
             pid: process.file_name()?.to_str()?.parse().ok()?,
             comm: Stat::read(process)?.comm,
             cgroup: proc::cgroup(process).unwrap_or_default(),
             cpus: allowed(process).intersection(&topology.online()),
             openmp_unbounded: has_openmp(process) && !is_told_how_many(process),
-            gpu_nodes: match known.len() == gpus.len() {
-                true => known.into_iter().copied().collect(),
-                false => BTreeSet::new(),
-            },
             ran_on: ran_on(process, topology),
+            // The kernel goes through all its pages for it: only where somebody asks.
+            memory_on: match has_nodes && gpu_nodes.len() == 1 {
+                true => memory_on(process),
+                false => BTreeMap::new(),
+            },
+            gpu_nodes,
             gpus,
         })
     };
@@ -121,6 +130,29 @@ fn ran_on(process: &Path, topology: &Topology) -> BTreeMap<u32, usize> {
         }
     }
     nodes
+}
+
+/// As `numa_maps` says it: `7f00 default file=/lib/x anon=4 N0=3 N1=1 kernelpagesize_kB=4`.
+fn memory_on(process: &Path) -> BTreeMap<u32, u64> {
+    let maps = std::fs::read(process.join("numa_maps")).unwrap_or_default();
+    let mut memory = BTreeMap::new();
+    for line in String::from_utf8_lossy(&maps).lines() {
+        let page_kb = field(line, "kernelpagesize_kB=").unwrap_or(4);
+        for word in line.split(' ') {
+            let pages = word.strip_prefix('N').and_then(|word| word.split_once('='));
+            let pages = pages.and_then(|(node, pages)| Some((node.parse().ok()?, pages)));
+            if let Some((node, Ok(pages))) = pages.map(|(node, pages)| (node, pages.parse::<u64>()))
+            {
+                *memory.entry(node).or_default() += pages * page_kb;
+            }
+        }
+    }
+    memory
+}
+
+fn field(line: &str, name: &str) -> Option<u64> {
+    let mut words = line.split(' ');
+    words.find_map(|word| word.strip_prefix(name)?.parse().ok())
 }
 
 fn named(server: &Server) -> String {
@@ -204,12 +236,45 @@ pub fn judge_nodes(servers: &[Server]) -> Judgement {
     )
 }
 
+/// The check of memory: what is copied to and from a GPU.
+pub fn judge_memory(servers: &[Server]) -> Judgement {
+    let far: Vec<_> = (servers.iter())
+        .filter_map(memory_far_from_its_gpus)
+        .collect();
+    if far.is_empty() {
+        return ok(
+            "no process has most of its memory on another node than its GPUs, as far as nodes are known",
+        );
+    }
+    warning(
+        listed(&far),
+        "start each with its memory on its GPUs' node: numactl --membind, vllm --numa-bind, or cpuset.mems; \
+         migratepages moves what is there",
+    )
+}
+
+/// Of one whose GPUs are all on one node: most of its memory is elsewhere.
+fn memory_far_from_its_gpus(server: &Server) -> Option<String> {
+    let node = only_node(server)?;
+    let all: u64 = server.memory_on.values().sum();
+    let near = server.memory_on.get(&node).copied().unwrap_or(0);
+    (near * 2 < all).then(|| {
+        let (far, all) = ((all - near) >> 10, all >> 10);
+        let who = named(server);
+        format!("{who}: GPU on node {node}, {far} of {all} MiB on others")
+    })
+}
+
+fn only_node(server: &Server) -> Option<u32> {
+    match server.gpu_nodes.len() {
+        1 => server.gpu_nodes.first().copied(),
+        _ => None,
+    }
+}
+
 /// Of one whose GPUs are all on one node: most of its threads ran elsewhere.
 fn far_from_its_gpus(server: &Server) -> Option<String> {
-    let node = match server.gpu_nodes.len() {
-        1 => *server.gpu_nodes.first()?,
-        _ => return None,
-    };
+    let node = only_node(server)?;
     let all: usize = server.ran_on.values().sum();
     let near = server.ran_on.get(&node).copied().unwrap_or(0);
     (near * 2 < all).then(|| {
@@ -281,6 +346,24 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_far_when_most_of_it_is_on_another_node_than_the_gpus() {
+        let mut one = server(7, &[0], 0..8);
+        one.gpu_nodes = [1].into();
+        one.memory_on = [(0, 5 << 20), (1, 3 << 20)].into();
+        let (verdict, found, _) = judge_memory(std::slice::from_ref(&one));
+        assert_eq!(verdict, Verdict::Warning);
+        assert_eq!(
+            found,
+            "python3 (7): GPU on node 1, 5120 of 8192 MiB on others"
+        );
+        one.memory_on = [(1, 3 << 20)].into();
+        assert_eq!(judge_memory(std::slice::from_ref(&one)).0, Verdict::Ok);
+        one.gpu_nodes = [0, 1].into();
+        one.memory_on = [(0, 5 << 20)].into();
+        assert_eq!(judge_memory(&[one]).0, Verdict::Ok, "GPUs on both");
+    }
+
+    #[test]
     fn what_a_process_holds_and_brings_is_read_from_its_folder() {
         let root = tempfile::tempdir().unwrap();
         let process = root.path().join("proc/7");
@@ -302,5 +385,11 @@ mod tests {
         assert!(has_openmp(&process) && !is_told_how_many(&process));
         std::fs::write(process.join("environ"), "A=1\0OMP_NUM_THREADS=4\0").unwrap();
         assert!(is_told_how_many(&process));
+        let maps = "7f0000 default anon=600 N0=100 N1=500 kernelpagesize_kB=4\n\
+                    7f8000 bind:1 huge anon=3 N1=3 kernelpagesize_kB=2048\n\
+                    7f9000 default file=/usr/lib/N1=x mapped=4 N0=4 kernelpagesize_kB=4\n";
+        std::fs::write(process.join("numa_maps"), maps).unwrap();
+        let memory = [(0, 104 * 4), (1, 500 * 4 + 3 * 2048)];
+        assert_eq!(memory_on(&process), memory.into());
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! How good each CPU is for a launcher, by itself: 100 less what speaks against it, each flaw with its
-//! price and its words. How CPUs get on with each other is [`super::choose`]'s. Pure.
+//! price and its words. How CPUs get on with each other is `super::units`'s. Pure.
 //!
 //! The prices put any one flaw below no flaw, and interrupts below every other single flaw: they cost
 //! tail latency, the others cost a few percent or, for an efficiency core, a known factor.

@@ -14,7 +14,7 @@ pub const MOST_FOR_NODE_SPREAD: f64 = 10.0;
 const NODE_SPREAD: f64 = 10.0;
 /// The price of a full last-level cache beside an unused one.
 const LLC_SPREAD: f64 = 6.0;
-/// Two launchers on one core cost each other a fifth or more.
+/// The price of the second launcher on a core, which slows both.
 const STACKED: f64 = 15.0;
 
 /// A core, or a single CPU where cores may be shared.

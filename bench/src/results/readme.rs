@@ -3,7 +3,6 @@
 
 use anyhow::{Context, Result};
 
-use super::cost;
 use super::index::{HeadlineRow, Index};
 use super::loaded::Loaded;
 use super::markers::COLUMNS;
@@ -14,6 +13,7 @@ use crate::report::dominance;
 use crate::report::format::{percent, times};
 use crate::report::table::{Align, Table};
 use crate::study::Row;
+use crate::study::pool::Pool;
 use crate::words::wrap;
 
 use Align::{Left, Right};
@@ -27,13 +27,15 @@ const ENOUGH_BOOTS: usize = 5;
 /// The index asks for a row that no run has.
 pub fn block(index: &Index, loaded: &Loaded, strips: &[Strip]) -> Result<String> {
     let picked = picked(index, loaded)?;
-    let mut paragraphs = vec![table(&picked).to_markdown()];
     let subject = picked.iter().find(|picked| picked.is_subject());
     let subject = subject.context("the index shows no arm that is its run's subject in README")?;
-    paragraphs.push(wrap(&how(index, &picked, subject), COLUMNS, ""));
-    paragraphs.push(wrap(&costs(index, loaded, subject), COLUMNS, ""));
-    paragraphs.push(wrap(&others(index, loaded, subject), COLUMNS, ""));
-    paragraphs.push(pictures(index, strips));
+    let paragraphs = [
+        table(&picked, subject).to_markdown(),
+        wrap(&how(index, &picked, subject), COLUMNS, ""),
+        wrap(&costs(index, loaded, subject), COLUMNS, ""),
+        others(index, loaded, subject),
+        pictures(index, strips),
+    ];
     Ok(paragraphs.join("\n"))
 }
 
@@ -48,6 +50,12 @@ struct Picked<'a> {
 impl Picked<'_> {
     fn is_subject(&self) -> bool {
         self.row.arm == self.report.plan.matrix.subject
+    }
+
+    /// The arm that speed and p99 are over.
+    fn reserved(&self) -> &str {
+        let arm = self.report.plan.matrix.reserved_arm();
+        arm.unwrap_or("nobody")
     }
 }
 
@@ -85,25 +93,34 @@ fn picked<'a>(index: &'a Index, loaded: &'a Loaded) -> Result<Vec<Picked<'a>>> {
     headline.rows.iter().take(MAX_ROWS - 1).map(pick).collect()
 }
 
-fn table(picked: &[Picked]) -> Table {
+fn table(picked: &[Picked], main: &Picked) -> Table {
+    let reserved = main.reserved();
+    let speed = format!("speed, × {reserved} (more is better)");
+    let p99 = format!("p99, × {reserved} (less is better)");
     let mut table = Table::new(&[
         ("", Left),
-        ("speed", Right),
-        ("p99 latency", Right),
+        (speed.as_str(), Right),
+        (p99.as_str(), Right),
         ("neighbours' work, % of possible", Right),
     ]);
     for (at, picked) in picked.iter().enumerate() {
         if picked.is_subject() {
             table.strong.push(at);
         }
+        let label = if picked.reserved() == reserved {
+            picked.label.clone()
+        } else {
+            format!("{} (× {})", picked.label, picked.reserved())
+        };
         table.rows.push(vec![
-            picked.label.clone(),
+            label,
             times(picked.row.over_isolcpus, true),
             times(picked.row.p99_over_isolcpus, true),
             percent(picked.row.work_of_possible, 0, true),
         ]);
     }
-    let possible = ["what is possible", "1.00", "1.00", "100"];
+    let possible = format!("what is possible: {reserved}'s speed, no CPU time lost");
+    let possible = [possible.as_str(), "1.00", "1.00", "100"];
     table.rows.push(possible.map(str::to_owned).to_vec());
     table
 }
@@ -111,21 +128,16 @@ fn table(picked: &[Picked]) -> Table {
 /// What the table is of.
 fn how(index: &Index, picked: &[Picked], main: &Picked) -> String {
     let headline = &index.readme;
-    let reserved = |picked: &Picked| {
-        let arm = picked.report.plan.matrix.reserved_arm();
-        arm.unwrap_or("nobody").to_owned()
-    };
     let plan = &main.report.plan;
     let kernel = main.report.guest.get("kernel");
     let boots = plan.boots();
     let mut text = format!(
-        "Launcher *{}*, {}, beside *{}*: {}. Speed and p99 are over {}'s; in brackets 95 % intervals over boots{}. {}; \
-         Linux {}, {} CPUs, {} rounds in {boots} boots",
+        "Workload *{}*: {}. Neighbours *{}*: {}. *Possible* is what the neighbours could do with the CPU time that \
+         the launcher leaves. In brackets are 95 % intervals over boots{}. {}; Linux {}, {} CPUs, {} rounds in {boots} boots",
         headline.workload,
         headline.shape,
         headline.neighbour,
         headline.noise,
-        reserved(main),
         if boots < ENOUGH_BOOTS {
             ", wide because these are few"
         } else {
@@ -137,14 +149,14 @@ fn how(index: &Index, picked: &[Picked], main: &Picked) -> String {
         plan.matrix.rounds,
     );
     for other in picked.iter().filter(|picked| picked.of.run != main.of.run) {
-        text += &format!(
-            "; {}: {}, over {}",
-            other.of.label,
-            made(index, other),
-            reserved(other)
-        );
+        text += &format!("; {}: {}", other.of.label, made(index, other));
     }
-    text + "."
+    text += ".";
+    let is_layered = |picked: &Picked| picked.row.arm.starts_with("scx_layered");
+    if picked.iter().any(is_layered) {
+        text += " scx_layered finds no launchers itself: ours told it who they are.";
+    }
+    text
 }
 
 fn made(index: &Index, picked: &Picked) -> String {
@@ -155,31 +167,28 @@ fn made(index: &Index, picked: &Picked) -> String {
 }
 
 fn costs(index: &Index, loaded: &Loaded, subject: &Picked) -> String {
-    let quiet = loaded
-        .pool
-        .iter()
-        .map(cost::sentence)
-        .collect::<Vec<_>>()
-        .join("; ");
     let runs = loaded.pool.first().map_or(0, |pool| pool.runs);
+    let neighbour = index.readme.neighbour;
     let mut text = format!(
-        "**What it costs.** On a quiet machine, pooled over {runs} runs \
-         ([command](docs/results.md#what-it-costs-where-nothing-disturbs)): {quiet}. Beside *{}* the neighbours get {} % of what they do under EEVDF, where {} % is possible.",
-        index.readme.neighbour,
+        "**What it costs.** On a quiet machine, in % of EEVDF's, pooled over {runs} runs \
+         ([command](docs/results.md#what-it-costs-where-nothing-disturbs)): {}. Below 100 % are {}. Beside *{neighbour}* \
+         the neighbours do {} % of what they do under EEVDF; {} % is possible.",
+        listed(&loaded.pool, pooled),
+        listed(&loaded.pool, below),
         percent(subject.row.work_mean, 0, true),
         percent(subject.row.possible, 0, true),
     );
     for workload in &index.readme.also {
         let rows = &subject.report.summary.rows;
         let found = rows.iter().find(|row| {
-            (&row.workload, row.neighbour, &row.arm)
-                == (workload, index.readme.neighbour, &subject.row.arm)
+            (&row.workload, row.neighbour, &row.arm) == (workload, neighbour, &subject.row.arm)
         });
         if let Some(row) = found {
             text += &format!(
-                " For *{workload}*: speed {}, p99 {}, work {} % of possible.",
+                " *{workload}* beside *{neighbour}*: speed {} and p99 {} × {}, work {} % of possible.",
                 times(row.over_isolcpus, true),
                 times(row.p99_over_isolcpus, true),
+                subject.reserved(),
                 percent(row.work_of_possible, 0, true)
             );
         }
@@ -187,22 +196,46 @@ fn costs(index: &Index, loaded: &Loaded, subject: &Picked) -> String {
     text
 }
 
+fn listed(pools: &[Pool], say: fn(&Pool) -> String) -> String {
+    let said: Vec<String> = pools.iter().map(say).collect();
+    said.join(", ")
+}
+
+/// "tokens/s 98.5 [96.4–100.6] %".
+fn pooled(pool: &Pool) -> String {
+    format!("{} {} %", pool.figure, percent(pool.ratio, 1, true))
+}
+
+/// "tokens/s in 8 of 12 comparisons (median 99.0 %)".
+fn below(pool: &Pool) -> String {
+    format!(
+        "{} in {} of {} comparisons (median {:.1} %)",
+        pool.figure,
+        pool.below,
+        pool.comparisons.len(),
+        pool.median.unwrap_or(f64::NAN) * 100.0
+    )
+}
+
+/// A paragraph, and a line for each run whose verdicts are told.
 fn others(index: &Index, loaded: &Loaded, subject: &Picked) -> String {
-    let mut text = format!(
-        "**Where others beat it.** In the table's row {}. An arm *dominates* if it is not shown to be worse in speed, p99 \
-         and the neighbours' work, and is shown to be better in one.",
+    let first = format!(
+        "**Where others beat it.** {} An arm *dominates* if it is shown to be better in speed, p99 or the neighbours' \
+         work, and is not shown to be worse in any of them.",
         ahead(index, subject)
     );
+    let mut text = wrap(&first, COLUMNS, "");
     for run in &index.readme.verdicts {
         let Some(report) = loaded.reports.get(run) else {
             continue;
         };
-        text += &format!(" {}", verdict(report, &Dominated::of(report)));
+        let said = verdict(report, &Dominated::of(report));
+        text += &wrap(&format!("- {said}"), COLUMNS, "  ");
     }
     text
 }
 
-/// Who is shown to be ahead of the subject in README's row, in what.
+/// Who is shown to be ahead of the subject in README's table, in what.
 fn ahead(index: &Index, subject: &Picked) -> String {
     let headline = &index.readme;
     let mut dominance = subject.report.summary.dominance.iter();
@@ -214,34 +247,38 @@ fn ahead(index: &Index, subject: &Picked) -> String {
         .flat_map(|row| &row.ahead)
         .map(|(figure, arms)| format!("{}: {}", dominance::name(*figure), arms.join(", ")))
         .collect();
+    let place = format!("*{}* beside *{}*", headline.workload, headline.neighbour);
     if said.is_empty() {
-        return "nobody is shown to be ahead of it in any figure".to_owned();
+        return format!("With {place} nobody is shown to be better in any figure.");
     }
-    format!("others are shown to be ahead of it ({})", said.join("; "))
+    format!(
+        "With {place} these are shown to be better: {}.",
+        said.join("; ")
+    )
 }
 
 /// In how many rows, where and by whom.
 fn verdict(report: &Report, found: &Dominated) -> String {
-    let name = &report.plan.name;
-    let rows = found.rows;
+    let (name, rows) = (&report.plan.name, found.rows);
     let shown = match &found.shown[..] {
-        [] => format!("In *{name}* nobody is shown to dominate it in any of {rows} rows"),
-        some => format!(
-            "In *{name}* somebody dominates it in {} of {rows} rows ({}: {})",
-            some.len(),
-            verdicts::places(some),
-            verdicts::by_whom(some)
-        ),
+        [] => "nobody is shown to dominate it".to_owned(),
+        some => format!("somebody is shown to dominate it in {}", by(some)),
     };
-    let more = found.by_value.len();
-    if more == 0 || found.by_value == found.shown {
-        return shown + ".";
-    }
-    format!(
-        "{shown}; by the values alone, without their intervals, in {more} ({}: {}).",
-        verdicts::places(&found.by_value),
-        verdicts::by_whom(&found.by_value)
-    )
+    let by_value = if found.by_value.is_empty() || found.by_value == found.shown {
+        String::new()
+    } else {
+        format!(
+            "; by the values alone, without intervals, somebody does in {}",
+            by(&found.by_value)
+        )
+    };
+    format!("*{name}*, {rows} rows: {shown}{by_value}.")
+}
+
+/// "2 (qwen3 beside cpu; eager beside heavy): scx_lavd in 2".
+fn by(rows: &[verdicts::Row]) -> String {
+    let (places, by_whom) = (verdicts::places(rows), verdicts::by_whom(rows));
+    format!("{} ({places}): {by_whom}", rows.len())
 }
 
 /// The strip and the scatter, and what the strip shows in figures.

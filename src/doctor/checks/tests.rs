@@ -235,6 +235,12 @@ fn what_makes_launchers_late_is_a_warning_with_what_to_do() {
         facts.servers = vec![far];
     };
     assert_only(far, "gpu_nodes", Warning, "4 of 4 threads ran on others");
+    let distant = |facts: &mut Facts| {
+        let mut distant = server(8);
+        (distant.gpu_nodes, distant.memory_on) = ([1].into(), [(0, 4 << 10)].into());
+        facts.servers = vec![distant];
+    };
+    assert_only(distant, "gpu_memory", Warning, "4 of 4 MiB on others");
     let many = |facts: &mut Facts| {
         let mut many = server(64);
         many.openmp_unbounded = true;
