@@ -520,9 +520,8 @@ static __always_inline struct pick pick_boosted_cpu(struct task_struct *p, struc
  * The CPU for handoff task @p that a real-time task preempted, most often for a moment: not a
  * launcher's unless it is idle, or the two would preempt each other for nothing.
  */
-static __always_inline struct pick pick_after_rt_preemption(struct task_struct *p,
-							    struct task_ctx *tctx, s32 prev_cpu,
-							    u64 now)
+static __always_inline struct pick
+pick_after_rt_preemption(struct task_struct *p, struct task_ctx *tctx, s32 prev_cpu, u64 now)
 {
 	struct pick pick = {.cpu = -1, .how = PICK_IDLE_OTHER, .allowed = p->cpus_ptr};
 	s32 cpu;

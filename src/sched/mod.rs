@@ -7,7 +7,6 @@
 mod ahead;
 mod config;
 mod counters;
-mod requests;
 pub mod export;
 mod kernel;
 mod load;
@@ -16,6 +15,7 @@ pub mod pin;
 mod placement;
 pub mod reload;
 mod report;
+mod requests;
 pub mod server;
 mod state_file;
 pub mod stats;
@@ -46,11 +46,11 @@ use crate::topology::{SYSFS, Topology};
 
 pub use config::Config;
 
-use requests::Requests;
 use pin::Pinning;
 use placement::Placement;
 use reload::{PolicyFile, Reload, Standing};
 use report::{MarkCounts, Parts};
+use requests::Requests;
 use stats::Metrics;
 use steer::Steer;
 use tunables::tunables;

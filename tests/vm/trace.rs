@@ -179,10 +179,12 @@ fn a_cgroup_is_traced_with_what_is_in_it_below_it_and_moved_into_it() {
         let file = folder.path().join("trace.ndjson");
         // While the kernel verifies the tracer, which takes long enough.
         let busy = [&outside, &deep, &late, &several];
-        busy.iter().for_each(|process| process.signal(Signal::SIGSTOP));
+        busy.iter()
+            .for_each(|process| process.signal(Signal::SIGSTOP));
         let mut tracer = Process::start(tracer("--cgroup traced.slice --duration 4", &file));
         tracer.wait_for_line("probing", Duration::from_secs(60));
-        busy.iter().for_each(|process| process.signal(Signal::SIGCONT));
+        busy.iter()
+            .for_each(|process| process.signal(Signal::SIGCONT));
         std::thread::sleep(Duration::from_secs(1));
         group.add(&late);
         group.add(&several);
