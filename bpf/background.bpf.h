@@ -198,7 +198,8 @@ static __always_inline void charge_background(struct task_struct *p, struct task
 	}
 	cctx->shared_share_ns += ran_ns / nr;
 	llcx = llc_ctx(llc);
-	if (llcx && !is_in_turn(cctx, tctx->run_start_ns))
+	/* A waker runs for its launcher. */
+	if (llcx && !tctx->visits_launcher && !is_in_turn(cctx, tctx->run_start_ns))
 		llcx->background_due_ns = charge_shared(llcx->background_due_ns, ran_ns, llc, now);
 }
 

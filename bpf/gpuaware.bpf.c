@@ -93,12 +93,24 @@ s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	/* enqueue() queues tasks whose cgroup has used up its quota. */
 	if (capped_until(tctx, now))
 		return prev_cpu;
-	if (is_boosted(set_effective_class(p, tctx, now))) {
+	set_effective_class(p, tctx, now);
+	tctx->visits_launcher = false;
+	if (is_waker(tctx)) {
+		pick = pick_waker_cpu(p, tctx, now);
+		if (pick.cpu >= 0) {
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, tunables.lent_slice_ns,
+					   pick.how == PICK_PREEMPT ? SCX_ENQ_PREEMPT : 0);
+			return pick.cpu;
+		}
+	}
+	if (is_boosted(tctx->run_as)) {
 		drop_claim(p, tctx);
 		pick = pick_boosted_cpu(p, tctx, prev_cpu, now);
 		if (pick.cpu < 0)
 			return prev_cpu;
 		count_pick(tctx, &pick);
+		if (tctx->run_as == GPUAWARE_CLASS_LAUNCH)
+			note_waker(p, pick.cpu);
 		/* The kernel wakes the CPU that is returned. */
 		if (is_idle_pick(&pick) && rt_task_ran_lately(pick.cpu, now))
 			queue_boosted(p, tctx, llc_of(pick.cpu), 0, now);
@@ -189,6 +201,7 @@ void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_error("task %d has no context", p->pid);
 		return;
 	}
+	tctx->visits_launcher = false;
 	if (is_short_kthread(p, tctx, tctx->burst_ns)) {
 		enqueue_percpu_kthread(p, enq_flags);
 		return;
@@ -351,6 +364,11 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 	/* Others of its cgroup have used the quota up since it was queued. */
 	if (capped_until(tctx, now))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	if (tctx->visits_launcher) {
+		cctx->occupant = OCCUPANT_WAKER;
+		cctx->runs_dsq = 0;
+		return;
+	}
 	if (is_boosted(tctx->run_as)) {
 		drop_claim(p, tctx);
 		cctx->occupant = OCCUPANT_HANDOFF;
@@ -434,6 +452,7 @@ void BPF_STRUCT_OPS(gpuaware_stopping, struct task_struct *p, bool runnable)
 	if (tctx->run_as == GPUAWARE_CLASS_LAUNCH)
 		cctx->launched_ns = now;
 	if (is_boosted(tctx->class)) {
+		tctx->burst_ns += ran_ns;
 		count_run(tctx->class, is_preferred(cpu), ran_ns);
 		return;
 	}
@@ -456,6 +475,7 @@ void BPF_STRUCT_OPS(gpuaware_quiescent, struct task_struct *p, u64 deq_flags)
 	uncount_demand(tctx);
 	if (tctx->is_softirqd)
 		cctx->softirqd_runnable = false;
+	learn_waker(tctx, now);
 	if (!is_boosted(tctx->class))
 		return;
 	drop_claim(p, tctx);
@@ -586,10 +606,12 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(gpuaware_init)
 {
 	s32 ret;
 
-	ret = create_dsqs();
-	ret = ret ?: init_preferred();
-	ret = ret ?: init_hold();
+	/* The timers first: the verifier follows their callbacks once for each path that leads
+	 * here. */
+	ret = init_hold();
 	ret = ret ?: init_cgroups();
+	ret = ret ?: create_dsqs();
+	ret = ret ?: init_preferred();
 	return ret ?: init_scratches();
 }
 

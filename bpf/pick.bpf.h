@@ -8,11 +8,12 @@
 
 #include "above.bpf.h"
 #include "hold.bpf.h"
+#include "waker.bpf.h"
 
 enum pick_how {
 	PICK_IDLE_PREFERRED,
 	PICK_PREEMPT,
-	PICK_AFTER_KTHREAD,
+	PICK_AFTER, /* who is there, and soon done */
 	PICK_IDLE_OTHER,
 };
 
@@ -242,26 +243,27 @@ static __always_inline bool try_preferred(struct task_struct *p, struct task_ctx
 }
 
 /*
- * A preferred CPU busy with a per-CPU kthread, whose work is short: waiting for it beats a move.
- * A launcher that was preempted for that work comes back here.
+ * A preferred CPU busy with the launcher's waker, or with a per-CPU kthread, whose work is short:
+ * waiting for it beats a move. A launcher that was preempted for that work comes back here.
  */
-static __always_inline bool try_after_kthread(s32 cpu, struct task_struct *p, struct task_ctx *tctx,
-					      struct pick *pick)
+static __always_inline bool try_after(s32 cpu, struct task_struct *p, struct task_ctx *tctx,
+				      struct pick *pick)
 {
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
 
 	if (!cctx || !is_preferred(cpu) || !bpf_cpumask_test_cpu(cpu, pick->allowed))
 		return false;
 	if (cctx->occupant == OCCUPANT_LAUNCH ||
-	    (cctx->occupant != OCCUPANT_KTHREAD && !cctx->kthread_waiting))
+	    (cctx->occupant != OCCUPANT_KTHREAD && cctx->occupant != OCCUPANT_WAKER &&
+	     !cctx->kthread_waiting))
 		return false;
-	/* Then the kthread waits as well, and nobody knows how long. */
+	/* Then it waits as well, and nobody knows how long. */
 	if (cctx->giving_back || runs_higher_class(cpu))
 		return false;
 	if (!claim(cpu, cctx, p, tctx))
 		return false;
 	pick->cpu = cpu;
-	pick->how = PICK_AFTER_KTHREAD;
+	pick->how = PICK_AFTER;
 	return true;
 }
 
@@ -299,10 +301,41 @@ static __always_inline bool try_any(struct task_struct *p, struct task_ctx *tctx
 	return false;
 }
 
+/* The CPU of the launcher that @p is about to wake, if it is idle or runs background. */
+static __always_inline struct pick pick_waker_cpu(struct task_struct *p, struct task_ctx *tctx,
+						  u64 now)
+{
+	struct pick pick = {.cpu = -1, .how = PICK_IDLE_PREFERRED, .allowed = p->cpus_ptr};
+	s32 cpu = tctx->launcher_cpu;
+	struct cpu_ctx *cctx;
+
+	if (is_pinned(p) || !is_preferred(cpu) || !bpf_cpumask_test_cpu(cpu, pick.allowed) ||
+	    rt_task_ran_lately(cpu, now))
+		return pick;
+	cctx = cpu_ctx(cpu);
+	if (!cctx || cctx->claimed_by)
+		return pick;
+	if (!take_idle(cpu)) {
+		if (!may_preempt(cctx, GPUAWARE_CLASS_BACKGROUND, now))
+			return pick;
+		pick.how = PICK_PREEMPT;
+	}
+	pick.cpu = cpu;
+	tctx->visits_launcher = true;
+	return pick;
+}
+
+static __always_inline bool runs_waker(s32 cpu)
+{
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
+
+	return cctx && cctx->occupant == OCCUPANT_WAKER;
+}
+
 /*
  * The CPU for launcher @p that last ran on @prev_cpu. In order: its previous CPU if that is
- * preferred and near its GPU (warm cache), the preferred CPU with the smallest penalty, its
- * previous CPU after a kthread, any CPU that is idle or runs a lower class.
+ * preferred and near its GPU (warm cache), at once or after its waker, the preferred CPU with the
+ * smallest penalty, its previous CPU after a kthread, any CPU that is idle or runs a lower class.
  */
 static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct task_ctx *tctx,
 						   s32 prev_cpu, u64 now)
@@ -313,12 +346,14 @@ static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct
 	if (is_pinned(p)) {
 		/* Migration may be disabled while the affinity mask still has every CPU. */
 		if (!try_cpu(prev_cpu, p, tctx, 0, now, &pick))
-			try_after_kthread(prev_cpu, p, tctx, &pick);
+			try_after(prev_cpu, p, tctx, &pick);
 		return pick;
 	}
-	if (is_good_for(prev_cpu, tctx->gpu_node) && try_cpu(prev_cpu, p, tctx, good, now, &pick))
+	if (is_good_for(prev_cpu, tctx->gpu_node) &&
+	    (try_cpu(prev_cpu, p, tctx, good, now, &pick) ||
+	     (runs_waker(prev_cpu) && try_after(prev_cpu, p, tctx, &pick))))
 		return pick;
-	if (!try_preferred(p, tctx, now, &pick) && !try_after_kthread(prev_cpu, p, tctx, &pick))
+	if (!try_preferred(p, tctx, now, &pick) && !try_after(prev_cpu, p, tctx, &pick))
 		try_any(p, tctx, now, &pick);
 	return pick;
 }
@@ -348,11 +383,12 @@ static __always_inline bool is_idle(s32 cpu)
 }
 
 /*
- * The preferred CPU on a free core that a launcher on @cpu would be better off with, which shares
+ * The preferred CPU on a free core that launcher @p on @cpu would be better off with, which shares
  * its core, is not preferred itself or is far from @gpu_node; -1: none. A global function: see
  * search_overdue().
  */
-__noinline s32 better_launch_cpu(s32 cpu, u32 gpu_node, u64 now)
+__noinline s32 better_launch_cpu(struct task_struct *p __arg_trusted, s32 cpu, u32 gpu_node,
+				 u64 now)
 {
 	bool good = is_preferred(cpu) && !core_is_taken(cpu);
 	u32 i;
@@ -363,8 +399,9 @@ __noinline s32 better_launch_cpu(s32 cpu, u32 gpu_node, u64 now)
 		s32 other = preferred.cpus[i & (GPUAWARE_MAX_CPUS - 1)];
 		struct cpu_ctx *cctx = cpu_ctx(other);
 
-		if (!cctx || other == cpu || cctx->claimed_by || core_is_taken(other) ||
-		    is_irq_loaded(other, cctx, now) || (good && is_far(other, gpu_node)))
+		if (!cctx || other == cpu || !bpf_cpumask_test_cpu(other, p->cpus_ptr) ||
+		    cctx->claimed_by || core_is_taken(other) || is_irq_loaded(other, cctx, now) ||
+		    (good && is_far(other, gpu_node)))
 			continue;
 		if ((is_idle(other) || may_preempt(cctx, GPUAWARE_CLASS_LAUNCH, now)) &&
 		    !is_leaving(other))
@@ -377,9 +414,7 @@ __noinline s32 better_launch_cpu(s32 cpu, u32 gpu_node, u64 now)
 static __always_inline bool is_misplaced(struct task_struct *p, const struct task_ctx *tctx,
 					 s32 cpu, u64 now)
 {
-	s32 better = is_pinned(p) ? -1 : better_launch_cpu(cpu, tctx->gpu_node, now);
-
-	return better >= 0 && bpf_cpumask_test_cpu(better, p->cpus_ptr);
+	return !is_pinned(p) && better_launch_cpu(p, cpu, tctx->gpu_node, now) >= 0;
 }
 
 /* For the intersection of affinity masks. Users run with interrupts off: one a CPU is enough. */

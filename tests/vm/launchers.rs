@@ -62,6 +62,44 @@ fn launcher_stays_on_a_preferred_cpu_beside_busy_neighbours() {
     });
 }
 
+/// The driver's event handler, as a thread of the launcher's process that the policy says nothing of.
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn who_wakes_a_launcher_runs_on_its_cpu_and_waits_for_nobody() {
+    beside_the_scheduler("", |_| {
+        let _neighbours = busy_loops(2 * nr_cpus());
+        let mut command = gpu_launch("--profile eager --sync block --duration 12");
+        command.stdout(Stdio::null());
+        let workload = Process::start(command);
+        launching_threads(workload.pid(), 1);
+        let tasks = format!("/proc/{}/task", workload.pid());
+        let handler = std::fs::read_dir(&tasks).unwrap().find_map(|entry| {
+            let folder = entry.unwrap().path();
+            let name = std::fs::read_to_string(folder.join("comm")).ok()?;
+            let tid = folder.file_name()?.to_str()?.parse::<i64>().ok()?;
+            (name.trim() == "cuda-EvtHandlr").then_some(tid)
+        });
+        let handler = handler.expect("a handler");
+        std::thread::sleep(Duration::from_secs(1));
+        let samples: Vec<_> = (0..200)
+            .filter_map(|_| {
+                std::thread::sleep(Duration::from_millis(20));
+                cpu_of(workload.pid(), handler)
+            })
+            .collect();
+        let near = samples.iter().filter(|&&cpu| cpu == preferred_cpu());
+        let near = near.count();
+        println!("{near} of {} on the launcher's CPU", samples.len());
+        assert!(samples.len() > 100, "it ended early");
+        // Without the rule about half.
+        assert!(
+            near * 4 >= samples.len() * 3,
+            "{near} of {}: {samples:?}",
+            samples.len()
+        );
+    });
+}
+
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn waiting_by_yield_is_no_switch_storm() {
