@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The workload `pipeline`: graphs that cannot be run are refused with a way out; what runs gives account of every item.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -228,4 +228,21 @@ fn a_reader_that_is_gone_is_an_error() {
         said.starts_with("pipeline: error: cannot write the report"),
         "{said}"
     );
+}
+
+/// Its thread that wakes who waits would go on in memory that is gone: a crash on the way out, once in a thousand runs.
+#[test]
+fn the_emulated_driver_stays_in_memory_when_it_is_closed() {
+    let _alone = alone_with_cuda();
+    let code = "import ctypes, _ctypes, sys\n\
+                library = ctypes.CDLL(sys.argv[1])\n\
+                assert library.cuInit(0) == 0\n\
+                _ctypes.dlclose(library._handle)\n\
+                assert sys.argv[1] in open('/proc/self/maps').read(), 'it was unmapped'\n";
+    let mut python = Command::new("python3");
+    let library = lab_folder().join("libcuda.so.1");
+    let output = python.args(["-c", code]).arg(library).output();
+    let output = output.expect("python3 starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
 }
