@@ -14,11 +14,16 @@
 #define SHARE_OF_NICE_0	  (100 * SHARE_OF_WEIGHT_1)
 
 /*
- * Cap of the lag, in slices of the task. Tasks that never sleep lag by up to one: one that wakes up
- * is before them. With a higher cap, threads that wake each other up (hackbench) would all lag far
- * behind, and take turns after each message.
+ * Cap of the lag of a task that wakes up, in its own slices. Tasks that never sleep lag by up to
+ * one: it is before them. With a higher cap, threads that wake each other up (hackbench) would all
+ * lag far behind, and take turns after each message.
  */
 #define MAX_LAG_SLICES 2
+/*
+ * Of one that has not slept. A slice of a light task moves the clock by many of a heavy one's: what
+ * the heavy one lags then is its due.
+ */
+#define MAX_AWAKE_LAG_SLICES 64
 /* Lag from which a task that was overdue goes on: it gets that much more than others. */
 #define OVERDUE_LAG_SLICES 2
 
@@ -64,7 +69,8 @@ static __always_inline u64 vtime_on(const struct task_struct *p, const struct ta
 				    u64 dsq)
 {
 	u64 clock = queue_clock(dsq), slice = vtime_for(tctx, tunables.background_slice_ns);
-	u64 earliest = clock - MAX_LAG_SLICES * slice, vtime = p->scx.dsq_vtime;
+	u64 most = (tctx->woken ? MAX_LAG_SLICES : MAX_AWAKE_LAG_SLICES) * slice;
+	u64 earliest = clock - most, vtime = p->scx.dsq_vtime;
 
 	/*
 	 * A new task starts half a slice ahead: else tasks that come and go all the time would

@@ -352,12 +352,12 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 		count_wait(p, tctx->run_as ?: GPUAWARE_CLASS_BACKGROUND,
 			   time_delta(now, tctx->waiting_since_ns), tctx->woken);
 	tctx->waiting_since_ns = 0;
-	tctx->woken = false;
 	tctx->run_start_ns = now;
 	tctx->charged_ns = now;
 	if (is_percpu_kthread(p))
 		cctx->kthread_waiting = false;
 	if (is_short_kthread(p, tctx, tctx->burst_ns)) {
+		tctx->woken = false;
 		cctx->occupant = OCCUPANT_KTHREAD;
 		return;
 	}
@@ -365,11 +365,13 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 	if (capped_until(tctx, now))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	if (tctx->visits_launcher) {
+		tctx->woken = false;
 		cctx->occupant = OCCUPANT_WAKER;
 		cctx->runs_dsq = 0;
 		return;
 	}
 	if (is_boosted(tctx->run_as)) {
+		tctx->woken = false;
 		drop_claim(p, tctx);
 		cctx->occupant = OCCUPANT_HANDOFF;
 		if (tctx->run_as == GPUAWARE_CLASS_LAUNCH) {
@@ -383,6 +385,7 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 	cctx->runs_dsq = 0;
 	if (!is_boosted(tctx->class))
 		start_on_clock(p, tctx, cctx, background_queue(p, cpu));
+	tctx->woken = false;
 	if (time_before(now, cctx->turn_until_ns)) {
 		scx_bpf_task_set_slice(p, cctx->turn_until_ns - now);
 		return;
@@ -606,12 +609,10 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(gpuaware_init)
 {
 	s32 ret;
 
-	/* The timers first: the verifier follows their callbacks once for each path that leads
-	 * here. */
-	ret = init_hold();
-	ret = ret ?: init_cgroups();
-	ret = ret ?: create_dsqs();
+	ret = create_dsqs();
 	ret = ret ?: init_preferred();
+	ret = ret ?: init_hold();
+	ret = ret ?: init_cgroups();
 	return ret ?: init_scratches();
 }
 

@@ -80,10 +80,10 @@ struct {
 enum occupant {
 	OCCUPANT_OTHER,	  /* idle, another scheduling class */
 	OCCUPANT_KTHREAD, /* a per-CPU kthread that is soon done */
-	OCCUPANT_WAKER,	  /* of the launcher that left: soon done as well */
 	OCCUPANT_BACKGROUND,
 	OCCUPANT_HANDOFF,
 	OCCUPANT_LAUNCH,
+	OCCUPANT_WAKER, /* of the launcher that left: soon done */
 };
 
 struct cpu_ctx {

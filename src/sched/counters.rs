@@ -30,7 +30,14 @@ pub enum Runs {
 
 impl Runs {
     fn from_wire(occupant: u32) -> Self {
-        let known = [Self::Kthread, Self::Background, Self::Handoff, Self::Launch];
+        // The waker of a launcher has no class of its own.
+        let known = [
+            Self::Kthread,
+            Self::Background,
+            Self::Handoff,
+            Self::Launch,
+            Self::Background,
+        ];
         let index = (occupant as usize).checked_sub(1);
         index
             .and_then(|index| known.get(index))
