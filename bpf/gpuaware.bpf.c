@@ -49,15 +49,14 @@ static __always_inline void count_pick(const struct task_ctx *tctx, const struct
 }
 
 /* Sets the class that @p is queued as: its own, or background where the guard throttles it. */
-static __always_inline u32 set_effective_class(struct task_struct *p, struct task_ctx *tctx,
-					       u64 now)
+static __always_inline void set_effective_class(struct task_struct *p, struct task_ctx *tctx,
+						u64 now)
 {
 	u32 class = task_class(p, tctx);
 
 	if (!is_boosted(class) || guard_throttles(tctx, now))
 		class = GPUAWARE_CLASS_BACKGROUND;
 	tctx->run_as = class;
-	return class;
 }
 
 /* Puts boosted task @p into the queue that the CPUs of @llc look at first. */

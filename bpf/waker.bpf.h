@@ -10,7 +10,7 @@
 
 #include "task.bpf.h"
 
-/* A launcher can wait for so long. On real CPUs a handler needs a tenth of it. */
+/* A launcher can wait for so long. Under emulation the driver's handler needs half of it. */
 #define WAKER_RUN_NS 500000ULL
 /* It is believed after so many such bursts that woke a launcher; another one costs it half. */
 #define WAKER_BURSTS 4

@@ -66,7 +66,7 @@ pub fn gather(
             cpus: allowed(process).intersection(&topology.online()),
             openmp_unbounded: has_openmp(process) && !is_told_how_many(process),
             ran_on: ran_on(process, topology),
-            // The kernel goes through all its pages for it: only where somebody asks.
+            // The kernel goes through all its pages for it: only where the answer is judged.
             memory_on: match has_nodes && gpu_nodes.len() == 1 {
                 true => memory_on(process),
                 false => BTreeMap::new(),
@@ -139,9 +139,8 @@ fn memory_on(process: &Path) -> BTreeMap<u32, u64> {
     for line in String::from_utf8_lossy(&maps).lines() {
         let page_kb = field(line, "kernelpagesize_kB=").unwrap_or(4);
         for word in line.split(' ') {
-            let pages = word.strip_prefix('N').and_then(|word| word.split_once('='));
-            let pages = pages.and_then(|(node, pages)| Some((node.parse().ok()?, pages)));
-            if let Some((node, Ok(pages))) = pages.map(|(node, pages)| (node, pages.parse::<u64>()))
+            if let Some((node, pages)) = word.strip_prefix('N').and_then(|it| it.split_once('='))
+                && let (Ok(node), Ok(pages)) = (node.parse(), pages.parse::<u64>())
             {
                 *memory.entry(node).or_default() += pages * page_kb;
             }
