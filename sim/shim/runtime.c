@@ -30,7 +30,7 @@ const u64 sim_layout[] = {
 	__builtin_offsetof(struct cgroup, ancestors),
 	sizeof(struct scx_cgroup_init_args),
 	__builtin_offsetof(struct sched_ext_ops, flags),
-	__builtin_offsetof(struct sched_ext_ops, cpu_release),
+	__builtin_offsetof(struct sched_ext_ops, cgroup_set_bandwidth),
 	sizeof(struct scx_cpu_release_args),
 	sizeof(struct rq),
 	sizeof(struct sim_env),

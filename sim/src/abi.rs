@@ -292,6 +292,10 @@ pub struct Ops {
     pub flags: u64,
     pub timeout_ms: u32,
     pub cpu_release: Option<unsafe extern "C" fn(i32, *const ReleaseArgs)>,
+    pub cgroup_exit: Option<unsafe extern "C" fn(*const Cgroup)>,
+    pub cgroup_set_weight: Option<unsafe extern "C" fn(*const Cgroup, u32)>,
+    pub cgroup_set_idle: Option<unsafe extern "C" fn(*const Cgroup, bool)>,
+    pub cgroup_set_bandwidth: Option<unsafe extern "C" fn(*const Cgroup, u64, u64, u64)>,
 }
 
 /// As `sim_layout` in `shim/runtime.c`.
@@ -305,7 +309,7 @@ pub const LAYOUT: &[u64] = &[
     offset_of!(Cgroup, ancestors) as u64,
     size_of::<CgroupInitArgs>() as u64,
     offset_of!(Ops, flags) as u64,
-    offset_of!(Ops, cpu_release) as u64,
+    offset_of!(Ops, cgroup_set_bandwidth) as u64,
     size_of::<ReleaseArgs>() as u64,
     // struct rq, of which only rt.rt_queued is there.
     size_of::<i32>() as u64,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! sched_setaffinity() while a task sleeps, waits or runs: the kernel takes it off its queue, puts it back, and moves
-//! it if it may not stay.
+//! What changes of a task while it sleeps, waits or runs: the kernel takes it off its queue and puts it back. After
+//! sched_setaffinity() it moves the task if it may not stay.
 
 use crate::dsq::TaskId;
-use crate::state::{Context, Kernel, Place, call};
+use crate::state::{Context, Kernel, Place, Task, call};
 
 /// DEQUEUE_SAVE and ENQUEUE_RESTORE: what changes is not that it is runnable.
 const SAVE_RESTORE: u64 = 2;
@@ -11,25 +11,33 @@ const SAVE_RESTORE: u64 = 2;
 impl Kernel {
     /// `task` may run on `cpus` from now on, which has at least one.
     pub fn set_affinity(&mut self, task: TaskId, cpus: &[usize]) {
+        let nr_cpus = self.cpus.len();
+        self.change(task, |task| {
+            for cpu in 0..nr_cpus {
+                task.mask.assign(cpu, cpus.contains(&cpu));
+            }
+            task.body.nr_cpus_allowed.set(cpus.len() as i32);
+        });
+        match self.tasks[task].place {
+            Place::Queued(..) => self.leave_if_it_must(task, cpus),
+            Place::Running(cpu) if !cpus.contains(&cpu) => self.drive_from(cpu, task, cpus),
+            _ => {}
+        }
+    }
+
+    /// `how` is done to `task` while it is off its queue.
+    pub fn change(&mut self, task: TaskId, how: impl FnOnce(&mut Task)) {
         match self.tasks[task].place {
             Place::Queued(..) => {
                 let by = self.tasks[task].cpu();
                 self.take_off(task, by);
-                self.set_mask(task, cpus);
+                how(&mut self.tasks[task]);
                 self.put_back(task, by);
-                self.leave_if_it_must(task, cpus);
+                self.do_enqueue(task, SAVE_RESTORE, by);
             }
-            Place::Running(cpu) => self.set_affinity_of_current(cpu, task, cpus),
-            _ => self.set_mask(task, cpus),
+            Place::Running(cpu) => self.change_current(cpu, task, how),
+            _ => how(&mut self.tasks[task]),
         }
-    }
-
-    fn set_mask(&mut self, task: TaskId, cpus: &[usize]) {
-        let task = &self.tasks[task];
-        for cpu in 0..self.cpus.len() {
-            task.mask.assign(cpu, cpus.contains(&cpu));
-        }
-        task.body.nr_cpus_allowed.set(cpus.len() as i32);
     }
 
     /// Out of its queue, if it is in one.
@@ -51,7 +59,6 @@ impl Kernel {
         self.tasks[task].set_queued(true);
         let body = self.body(task);
         call!(self, by, Context::Locked, runnable(body, SAVE_RESTORE));
-        self.do_enqueue(task, SAVE_RESTORE, by);
     }
 
     /// A task that waits where it may not run any more is enqueued on another CPU.
@@ -68,22 +75,22 @@ impl Kernel {
         }
     }
 
-    /// Who runs is put into a queue like everybody, and taken out again to go on.
-    fn set_affinity_of_current(&mut self, cpu: usize, task: TaskId, cpus: &[usize]) {
+    /// Who runs goes on, and was in the local queue for a moment: ops.enqueue() is not asked.
+    fn change_current(&mut self, cpu: usize, task: TaskId, how: impl FnOnce(&mut Task)) {
         self.settle(cpu);
         self.update_curr(cpu);
         let body = self.body(task);
         call!(self, cpu, Context::Locked, stopping(body, false));
         self.take_off(task, cpu);
-        self.set_mask(task, cpus);
+        how(&mut self.tasks[task]);
         self.put_back(task, cpu);
-        self.unqueue(task);
         self.tasks[task].place = Place::Running(cpu);
         call!(self, cpu, Context::Locked, running(body));
-        if cpus.contains(&cpu) {
-            return;
-        }
-        // The stopper, which is of a class above, drives it off.
+    }
+
+    /// The stopper, which is of a class above, drives it off.
+    fn drive_from(&mut self, cpu: usize, task: TaskId, cpus: &[usize]) {
+        let body = self.body(task);
         call!(self, cpu, Context::Locked, stopping(body, true));
         let entry = &mut self.tasks[task];
         entry.waits_since_ns = self.now_ns;

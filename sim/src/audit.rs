@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use crate::dsq::TaskId;
+use crate::setup::{Class, Policy};
 use crate::state::{Kernel, Place, START_NS, Task};
 
 /// What a scheduler promises. Bounds are far above what is usual: beyond them somebody was forgotten.
@@ -16,12 +17,45 @@ pub struct Promises {
     pub wait_ns: Option<u64>,
     /// Of these CPUs idle time is not looked at: background is not let in.
     pub closed: Vec<usize>,
-    /// While one of these tasks runs, the other threads of its core are not looked at either.
-    pub whole_core_for: Vec<TaskId>,
+    /// While one of these tasks runs, the other threads of its core are not looked at either, if it has that to
+    /// itself.
+    pub launchers: Vec<TaskId>,
+    pub whole_core: bool,
     /// Who waits in these queues is made to wait: limits of cgroups.
     pub put_off: Range<u64>,
     /// The kernel's watchdog.
     pub timeout_ns: u64,
+}
+
+impl Promises {
+    /// `task` is of that class from now on.
+    pub fn mark(&mut self, task: TaskId, class: Option<Class>) {
+        self.launchers.retain(|&launcher| launcher != task);
+        if class == Some(Class::Launch) {
+            self.launchers.push(task);
+        }
+    }
+
+    /// When a launcher last left the core of `cpu`, if it has that to itself; 0: none did.
+    fn core_left_ns(&self, kernel: &Kernel, cpu: usize) -> u64 {
+        let core = &kernel.machine.cpus[cpu].core;
+        let launchers = self.launchers.iter().filter(|_| self.whole_core);
+        let last = launchers.filter_map(|&launcher| kernel.tasks[launcher].last_cpu);
+        let left = last.filter(|last| core.contains(last));
+        left.map(|last| kernel.cpus[last].idle_since_ns)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// `policy` is in force from now on.
+    pub fn reload(&mut self, policy: &Policy) {
+        self.whole_core = policy.whole_core;
+        self.closed = if policy.lend {
+            Vec::new()
+        } else {
+            policy.preferred.clone()
+        };
+    }
 }
 
 /// Is every task in exactly one place, and where it may be?
@@ -125,7 +159,8 @@ impl Watch {
         for (cpu, since_ns) in self.wasted_since_ns.iter_mut().enumerate() {
             let keeps_core = |&other: &usize| {
                 let curr = kernel.cpus[other].curr;
-                curr.is_some_and(|task| self.promises.whole_core_for.contains(&task))
+                self.promises.whole_core
+                    && curr.is_some_and(|task| self.promises.launchers.contains(&task))
             };
             let is_open = kernel.cpus[cpu].is_idle()
                 && !self.promises.closed.contains(&cpu)
@@ -136,8 +171,9 @@ impl Watch {
             let could_run = |&&(task, dsq): &&(&Task, u64)| {
                 task.mask.has(cpu) && (dsq >> 62 != 3 || is_free(task))
             };
-            // Who ran there meanwhile had it held, as may be.
-            *since_ns = kernel.cpus[cpu].idle_since_ns.max(*since_ns);
+            // Who ran there meanwhile had it held, as may be, or had its core held.
+            let left_ns = self.promises.core_left_ns(kernel, cpu);
+            *since_ns = kernel.cpus[cpu].idle_since_ns.max(*since_ns).max(left_ns);
             match waiting.iter().filter(|_| is_open).find(could_run) {
                 None => *since_ns = kernel.now_ns,
                 Some((task, dsq)) if kernel.now_ns - *since_ns > most_ns => {

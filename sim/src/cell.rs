@@ -253,6 +253,7 @@ impl CellSpec {
             cgroups: Vec::new(),
             above: Vec::new(),
             interrupts: Vec::new(),
+            changes: Vec::new(),
         })
     }
 

@@ -25,8 +25,8 @@ pub enum Event {
     Tick(usize),
     /// A timer of the scheduler fires, unless it was started anew since (the number).
     Timer(usize, u64),
-    /// sched_setaffinity() of the task, for the time of that number.
-    Affinity(TaskId, usize),
+    /// The scenario's change of that number.
+    Change(usize),
     /// The real-time task of that number wakes up.
     Above(usize),
     /// The one that has the CPU is done.
@@ -50,7 +50,7 @@ impl Event {
             Self::Kick { cpu, flags } => [5, cpu as u64, flags],
             Self::Tick(cpu) => [6, cpu as u64, 0],
             Self::Timer(timer, start) => [7, timer as u64, start],
-            Self::Affinity(task, change) => [11, task as u64, change as u64],
+            Self::Change(at) => [11, at as u64, 0],
             Self::Above(task) => [13, task as u64, 0],
             Self::AboveEnds(cpu) => [14, cpu as u64, 0],
             Self::Interrupt(device) => [15, device as u64, 0],

@@ -8,6 +8,7 @@ pub mod affinity;
 pub mod audit;
 pub mod cell;
 pub mod cgroups;
+pub mod changes;
 pub mod compare;
 pub mod costs;
 pub mod dsq;
@@ -20,6 +21,7 @@ pub mod memory;
 pub mod meter;
 pub mod native;
 pub mod program;
+pub mod random;
 pub mod report;
 pub mod scenario;
 pub mod setup;
@@ -29,5 +31,7 @@ pub mod switch;
 pub mod timeline;
 pub mod wake;
 
+#[cfg(test)]
+mod mutants;
 #[cfg(test)]
 mod tests;

@@ -73,9 +73,8 @@ enum Command {
     Replay {
         /// Seed, as `check` prints it
         seed: u64,
-        /// As `check --real-time`
-        #[arg(long)]
-        real_time: bool,
+        #[command(flatten)]
+        also: Also,
         /// Print each task and cgroup first, and at the end the last events before a failure
         #[arg(long)]
         verbose: bool,
@@ -115,18 +114,30 @@ struct Check {
     /// First seed
     #[arg(long, default_value_t = 0)]
     from: u64,
+    #[command(flatten)]
+    also: Also,
+}
+
+/// What random scenarios have besides tasks.
+#[derive(Args, Clone, Copy)]
+struct Also {
     /// With real-time tasks that take CPUs
     #[arg(long)]
     real_time: bool,
+    /// With changes of nice values, marks, cgroups, limits, affinities and policies while tasks run
+    #[arg(long)]
+    changes: bool,
 }
 
-fn random(seed: u64, real_time: bool) -> Scenario {
-    let scenario = Scenario::random(seed);
-    if real_time {
-        scenario.with_real_time()
-    } else {
-        scenario
+fn random(seed: u64, also: Also) -> Scenario {
+    let mut scenario = Scenario::random(seed);
+    if also.real_time {
+        scenario = scenario.with_real_time();
     }
+    if also.changes {
+        scenario = scenario.with_changes();
+    }
+    scenario
 }
 
 #[derive(Args)]
@@ -253,7 +264,7 @@ fn check(check: &Check, object: &[u8]) -> Result<ExitCode> {
                 return Ok(());
             }
             let seed = check.from.wrapping_add(at);
-            let outcome = Simulation::with_object(random(seed, check.real_time), object)?.run()?;
+            let outcome = Simulation::with_object(random(seed, check.also), object)?.run()?;
             events.fetch_add(outcome.nr_events, Ordering::Relaxed);
             if let Some(failure) = outcome.failure {
                 failed.fetch_add(1, Ordering::Relaxed);
@@ -331,11 +342,11 @@ fn main() -> ExitCode {
         Command::Costs(args) => cli.metered().and_then(|object| costs(args, &object)),
         Command::Replay {
             seed,
-            real_time,
+            also,
             verbose,
         } => cli
             .gpuaware()
-            .and_then(|object| replay(&random(*seed, *real_time), *verbose, &object)),
+            .and_then(|object| replay(&random(*seed, *also), *verbose, &object)),
     };
     let code = result.unwrap_or_else(|error| {
         eprintln!("gpuaware-sim: {error:#}");

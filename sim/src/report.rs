@@ -76,6 +76,9 @@ pub fn specs(scenario: &Scenario) -> String {
     for (at, cgroup) in scenario.cgroups.iter().enumerate() {
         let _ = writeln!(text, "cgroup {at}: {cgroup:?}");
     }
+    for (at_ns, change) in &scenario.changes {
+        let _ = writeln!(text, "{:.6} s: {change:?}", *at_ns as f64 / 1e9);
+    }
     for above in &scenario.above {
         let _ = writeln!(text, "{above:?}");
     }
@@ -90,6 +93,10 @@ pub fn recent(outcome: &Outcome) -> String {
     let mut text = String::new();
     for (at_ns, event) in &outcome.recent {
         let _ = writeln!(text, "{:.6} s: {event:?}", (at_ns - START_NS) as f64 / 1e9);
+    }
+    for (at, task) in outcome.tasks.iter().enumerate() {
+        let (pid, name, place) = (at as i32 + FIRST_PID, task.name, task.place);
+        let _ = writeln!(text, "{pid} {name}: CPU {}, {place:x?}", task.cpu);
     }
     text
 }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What is simulated: a machine, a scheduler, tasks and cgroups. Made by name, or at random from a seed.
-
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg64Mcg;
+//! What is simulated: a machine, a scheduler, tasks and cgroups. Made by name here, at random in `random.rs`.
 
 use crate::above::Above;
 use crate::cgroups::CgroupSpec;
+use crate::changes::Change;
 use crate::interrupts::Interrupts;
 use crate::machine::Machine;
 use crate::meter::Group;
@@ -32,8 +30,6 @@ pub struct TaskSpec {
     /// Which of the machine's it uses.
     pub gpu: Option<usize>,
     pub start_ns: u64,
-    /// When its affinity changes, and to what.
-    pub changes: Vec<(u64, Vec<usize>)>,
 }
 
 impl TaskSpec {
@@ -49,7 +45,6 @@ impl TaskSpec {
             cgroup: None,
             gpu: None,
             start_ns: 0,
-            changes: Vec::new(),
         }
     }
 
@@ -78,6 +73,8 @@ pub struct Scenario {
     /// Real-time tasks.
     pub above: Vec<Above>,
     pub interrupts: Vec<Interrupts>,
+    /// What changes, and when.
+    pub changes: Vec<(u64, Change)>,
 }
 
 /// Tasks by name.
@@ -92,9 +89,6 @@ pub enum Workload {
     /// Pairs that wake each other, two for each CPU
     Pairs,
 }
-
-/// Tells what is drawn of real-time tasks from what is drawn of the others.
-const REAL_TIME: u64 = 0x7274;
 
 /// `cpu.weight` of nice -10.
 const NICE_MINUS_10: u32 = 932;
@@ -142,6 +136,7 @@ impl Scenario {
             cgroups: Vec::new(),
             above: Vec::new(),
             interrupts: Vec::new(),
+            changes: Vec::new(),
         };
         match scheduler {
             Scheduler::Nice => scenario.weigh_launchers(NICE_MINUS_10),
@@ -193,67 +188,6 @@ impl Scenario {
             task.cpus = Some(others.clone());
         }
     }
-
-    /// Any small machine with any tasks: `seed` says which.
-    pub fn random(seed: u64) -> Self {
-        let mut rng = Pcg64Mcg::seed_from_u64(seed);
-        let shapes = [
-            "1", "2", "2x2", "2x1x1x2", "3", "4", "4x2", "4x4x2", "4x2x1x2", "8x2x2x2", "8x4",
-            "12x3", "16x4x2x2", "16",
-        ];
-        let shape = shapes[rng.random_range(0..shapes.len() as u64) as usize];
-        let machine = Machine::parse(shape).expect("these shapes divide");
-        let mut policy = Policy::default_for(&machine);
-        policy.lend = rng.random_range(0..4_u64) > 0;
-        policy.hold_cap_us = [0, 500, 3_000][rng.random_range(0..3_u64) as usize];
-        if rng.random_range(0..2_u64) == 0 {
-            policy.hold_share = 1.0;
-        }
-        policy.max_share = [0.2, 0.5, 1.0][rng.random_range(0..3_u64) as usize];
-        let cgroups = random_cgroups(&mut rng);
-        let tasks = random_tasks(&mut rng, &machine, cgroups.len());
-        let costs = Costs {
-            tick_ns: [1_000_000, 4_000_000][rng.random_range(0..2_u64) as usize],
-            llc_ns: 0,
-            node_ns: 0,
-            ..Costs::default()
-        };
-        Self {
-            seed,
-            machine,
-            scheduler: Scheduler::Gpuaware,
-            policy,
-            costs,
-            // Long enough for somebody to starve, now and then.
-            length_ns: if rng.random_range(0..8_u64) == 0 {
-                3_000_000_000
-            } else {
-                rng.random_range(100_000_000..=400_000_000)
-            },
-            tasks,
-            cgroups,
-            above: Vec::new(),
-            interrupts: Vec::new(),
-        }
-    }
-
-    /// With real-time tasks that take CPUs, up to one on each.
-    pub fn with_real_time(mut self) -> Self {
-        let mut rng = Pcg64Mcg::seed_from_u64(self.seed ^ REAL_TIME);
-        for cpu in 0..self.machine.nr_cpus() {
-            let period_ns = rng.random_range(1_000_000..=50_000_000);
-            let above = Above {
-                cpu,
-                start_ns: rng.random_range(0..=100_000_000),
-                period_ns,
-                lasts_ns: rng.random_range(20_000..=period_ns / 2),
-            };
-            if rng.random_range(0..2_u64) == 0 {
-                self.above.push(above);
-            }
-        }
-        self
-    }
 }
 
 /// One for each GPU.
@@ -269,7 +203,7 @@ fn add_launchers(tasks: &mut Vec<TaskSpec>, machine: &Machine) {
     }));
 }
 
-fn add_pairs(tasks: &mut Vec<TaskSpec>, count: usize, work_ns: u64) {
+pub(crate) fn add_pairs(tasks: &mut Vec<TaskSpec>, count: usize, work_ns: u64) {
     for _ in 0..count {
         let first = tasks.len();
         for (own, ahead) in [(first, 1), (first + 1, 0)] {
@@ -298,85 +232,4 @@ pub(crate) fn add_kthreads(tasks: &mut Vec<TaskSpec>, nr_cpus: usize) {
         is_kthread: true,
         ..TaskSpec::new("kworker", program)
     }));
-}
-
-fn random_cgroups(rng: &mut Pcg64Mcg) -> Vec<CgroupSpec> {
-    let count = rng.random_range(0..4_u64) as usize;
-    let spec = |at: usize| CgroupSpec {
-        parent: (at > 0 && rng.random_range(0..2_u64) == 0).then(|| at - 1),
-        weight: [1, 100, 300, 10_000][rng.random_range(0..4_u64) as usize],
-        quota_us: (rng.random_range(0..3_u64) == 0).then(|| rng.random_range(20_000..=150_000)),
-    };
-    (0..count).map(spec).collect()
-}
-
-fn random_tasks(rng: &mut Pcg64Mcg, machine: &Machine, nr_cgroups: usize) -> Vec<TaskSpec> {
-    let nr_cpus = machine.nr_cpus() as u64;
-    let mut tasks = Vec::new();
-    for _ in 0..rng.random_range(0..=1 + nr_cpus / 4) {
-        let sync = [Sync::Block, Sync::Block, Sync::Spin, Sync::Yield];
-        let program = Program::Launcher {
-            launch_ns: rng.random_range(50_000..=3_000_000),
-            gpu_ns: rng.random_range(50_000..=8_000_000),
-            sync: sync[rng.random_range(0..4_u64) as usize],
-        };
-        tasks.push(TaskSpec {
-            class: Some(Class::Launch),
-            ..TaskSpec::new("launcher", program)
-        });
-    }
-    let (pairs, work_ns) = (
-        rng.random_range(0..=nr_cpus),
-        rng.random_range(5_000..=400_000),
-    );
-    add_pairs(&mut tasks, pairs as usize, work_ns);
-    for _ in 0..rng.random_range(0..=2 * nr_cpus) {
-        tasks.push(TaskSpec::new("loop", Program::Loop));
-    }
-    for _ in 0..rng.random_range(0..=2 * nr_cpus) {
-        let program = Program::Periodic {
-            run_ns: rng.random_range(10_000..=6_000_000),
-            sleep_ns: rng.random_range(20_000..=20_000_000),
-            runs: [0, 0, 5][rng.random_range(0..3_u64) as usize],
-        };
-        tasks.push(TaskSpec::new("io", program));
-    }
-    for task in &mut tasks {
-        vary(rng, task, machine, nr_cgroups);
-    }
-    add_kthreads(&mut tasks, machine.nr_cpus());
-    tasks
-}
-
-fn vary(rng: &mut Pcg64Mcg, task: &mut TaskSpec, machine: &Machine, nr_cgroups: usize) {
-    task.start_ns = rng.random_range(0..=100_000_000);
-    if task.class.is_none() {
-        task.weight = [100, 100, 15, 3_000][rng.random_range(0..4_u64) as usize];
-        if rng.random_range(0..10_u64) == 0 {
-            task.class = Some(Class::Handoff);
-        }
-    }
-    if nr_cgroups > 0 && rng.random_range(0..3_u64) > 0 {
-        task.cgroup = Some(rng.random_range(0..nr_cgroups as u64) as usize);
-    }
-    if rng.random_range(0..4_u64) == 0 {
-        task.cpus = Some(some_cpus(rng, machine));
-    }
-    if rng.random_range(0..8_u64) == 0 {
-        let at = |rng: &mut Pcg64Mcg| rng.random_range(0..=300_000_000);
-        let count = rng.random_range(1..4_u64);
-        task.changes = (0..count)
-            .map(|_| (at(rng), some_cpus(rng, machine)))
-            .collect();
-    }
-}
-
-/// About half of the CPUs, one at least.
-fn some_cpus(rng: &mut Pcg64Mcg, machine: &Machine) -> Vec<usize> {
-    let all = 0..machine.nr_cpus();
-    let mut cpus: Vec<usize> = all.filter(|_| rng.random_range(0..2_u64) == 0).collect();
-    if cpus.is_empty() {
-        cpus.push(rng.random_range(0..machine.nr_cpus() as u64) as usize);
-    }
-    cpus
 }

@@ -3,6 +3,7 @@
 //! once more after `src/sched/load.rs`, `src/sched/tunables.rs` and the defaults in `src/policy/model.rs`: the
 //! simulator links nothing of them.
 
+use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
 
 use anyhow::{Result, ensure};
@@ -179,11 +180,25 @@ pub fn configure(native: &Native, machine: &Machine, policy: &Policy) -> Result<
         (*ops).flags =
             OPS_KEEP_BUILTIN_IDLE | OPS_ENQ_EXITING | OPS_ENQ_LAST | OPS_ENQ_MIGRATION_DISABLED;
     }
+    request(native, machine, policy)
+}
+
+/// What the scheduler is asked for: in force when ops.init() has run, or `set_preferred`.
+fn request(native: &Native, machine: &Machine, policy: &Policy) -> Result<()> {
     let target: *mut Tunables = native.symbol("tunables")?;
-    // SAFETY: as above, of a size that was compared.
+    // SAFETY: a variable of the scheduler, of a size that was compared.
     unsafe { target.write(tunables(policy, machine.nr_cpus())) };
     request_preferred(native, machine, policy)
 }
+
+/// Asks a scheduler that runs for another policy. The caller runs the program that is returned.
+pub fn reload(native: &Native, machine: &Machine, policy: &Policy) -> Result<Program> {
+    request(native, machine, policy)?;
+    native.symbol("set_preferred")
+}
+
+/// A program that user space runs, without a context.
+pub type Program = unsafe extern "C" fn(*const c_void) -> i32;
 
 fn request_preferred(native: &Native, machine: &Machine, policy: &Policy) -> Result<()> {
     let fit = policy.preferred.iter().all(|&cpu| cpu < machine.nr_cpus());
@@ -201,7 +216,7 @@ fn request_preferred(native: &Native, machine: &Machine, policy: &Policy) -> Res
         *slot = cpu as i32;
     }
     let target: *mut Preferred = native.symbol("preferred_request")?;
-    // SAFETY: a variable of the scheduler, which does not run yet, of a size that was compared.
+    // SAFETY: a variable of the scheduler, of a size that was compared.
     unsafe { target.write(request) };
     Ok(())
 }

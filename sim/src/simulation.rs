@@ -8,6 +8,8 @@ use rand_pcg::Pcg64Mcg;
 use crate::abi::{PF_KTHREAD, WAKE_SYNC};
 use crate::audit::{self, Promises, Watch};
 use crate::cgroups::Cgroups;
+use crate::changes::Change;
+use crate::dsq::TaskId;
 use crate::events::Event;
 use crate::kfuncs;
 use crate::meter::{Counts, Meter};
@@ -41,6 +43,9 @@ pub struct Outcome {
 pub struct TaskOutcome {
     pub name: &'static str,
     pub class: Option<Class>,
+    /// Where it was at the end, and on which CPU it was last.
+    pub place: Place,
+    pub cpu: usize,
     pub cpu_ns: u64,
     /// Of that, on the node of its GPU; `None`: it uses none.
     pub near_ns: Option<u64>,
@@ -69,7 +74,7 @@ pub struct Simulation {
     scenario: Scenario,
     /// For what the scheduler promises; a test may ask for more.
     pub watch: Watch,
-    _cgroups: Cgroups,
+    cgroups: Cgroups,
     native: Native,
 }
 
@@ -101,7 +106,7 @@ impl Simulation {
             kernel.fail(format!("ops.init() returned {code}"));
         }
         let cgroups = Cgroups::new(&scenario.cgroups);
-        cgroups.init(&mut kernel, &scenario.cgroups);
+        cgroups.init(&mut kernel);
         let mut simulation = Self {
             watch: Watch::new(
                 promises(&scenario, ops.timeout_ms),
@@ -111,7 +116,7 @@ impl Simulation {
             kernel,
             programs: Vec::new(),
             scenario,
-            _cgroups: cgroups,
+            cgroups,
             native,
         };
         simulation.create_tasks()?;
@@ -128,13 +133,10 @@ impl Simulation {
     }
 
     fn create_tasks(&mut self) -> Result<()> {
-        let mark = match self.scenario.scheduler {
-            Scheduler::Gpuaware => Some(setup::marker(&self.native)?),
-            _ => None,
-        };
         let all: Vec<usize> = (0..self.scenario.machine.nr_cpus()).collect();
-        for (id, spec) in self.scenario.tasks.iter().enumerate() {
-            let mut task = task(id, spec, &all, &self._cgroups);
+        for id in 0..self.scenario.tasks.len() {
+            let spec = self.scenario.tasks[id].clone();
+            let mut task = task(id, &spec, &all, &self.cgroups);
             let gpu_node = spec.gpu.map(|gpu| self.scenario.machine.gpus[gpu]);
             task.gpu_node = gpu_node;
             self.kernel.tasks.push(task);
@@ -142,20 +144,15 @@ impl Simulation {
             let rng = Pcg64Mcg::seed_from_u64(seed);
             self.programs.push(Progress::new(spec.program, rng));
             self.kernel.init_task(id);
-            if let Some((mark, class)) = mark.zip(spec.class) {
-                let body = self.kernel.body(id);
-                self.kernel.enter(0, Context::Unlocked);
-                let node = gpu_node.map_or(0, |node| node as u32 + 1);
-                // SAFETY: a program of the scheduler, with a task of the kernel.
-                let code = unsafe { mark(body, class as u32, node) };
-                self.kernel.leave();
-                anyhow::ensure!(code == 0, "marking task {id}: {code}");
+            if spec.class.is_some() {
+                self.mark(id, spec.class)?;
             }
-            let events = &mut self.kernel.events;
-            events.push(START_NS + spec.start_ns, Event::Start(id));
-            for (change, (at_ns, _)) in spec.changes.iter().enumerate() {
-                events.push(START_NS + at_ns, Event::Affinity(id, change));
-            }
+            self.kernel
+                .events
+                .push(START_NS + spec.start_ns, Event::Start(id));
+        }
+        for (at, (at_ns, _)) in self.scenario.changes.iter().enumerate() {
+            self.kernel.events.push(START_NS + at_ns, Event::Change(at));
         }
         for (at, above) in self.scenario.above.iter().enumerate() {
             let start_ns = START_NS + above.start_ns;
@@ -166,6 +163,63 @@ impl Simulation {
             self.kernel.events.push(start_ns, Event::Interrupt(at));
         }
         self.kernel.events.push(START_NS + AUDIT_NS, Event::Audit);
+        Ok(())
+    }
+
+    /// `scx_gpuaware mark`, or `unmark`. Schedulers without classes do not learn of it.
+    fn mark(&mut self, task: TaskId, class: Option<Class>) -> Result<()> {
+        if self.scenario.scheduler != Scheduler::Gpuaware {
+            return Ok(());
+        }
+        let mark = setup::marker(&self.native)?;
+        let body = self.kernel.body(task);
+        let node = self.kernel.tasks[task].gpu_node;
+        let node = node.map_or(0, |node| node as u32 + 1);
+        self.kernel.enter(0, Context::Unlocked);
+        // SAFETY: a program of the scheduler, with a task of the kernel.
+        let code = unsafe { mark(body, class.map_or(0, |class| class as u32), node) };
+        self.kernel.leave();
+        anyhow::ensure!(code == 0, "marking task {task}: {code}");
+        Ok(())
+    }
+
+    /// The scenario's change of that number.
+    fn change(&mut self, at: usize) -> Result<()> {
+        let (_, change) = self.scenario.changes[at].clone();
+        let kernel = &mut self.kernel;
+        match change {
+            Change::Affinity(task, cpus) => kernel.set_affinity(task, &cpus),
+            Change::Weight(task, weight) => {
+                kernel.change(task, |task| task.body.weight.set(weight));
+            }
+            Change::Mark(task, class) => {
+                self.mark(task, class)?;
+                self.watch.promises.mark(task, class);
+            }
+            Change::Join(task, cgroup) => {
+                let (group, set) = self.cgroups.pointers(cgroup);
+                kernel.change(task, |task| task.join(group, set));
+                if let Place::Running(cpu) = kernel.tasks[task].place {
+                    kernel.resched(cpu, cpu);
+                }
+            }
+            Change::CgroupWeight(cgroup, weight) => {
+                self.cgroups.set_weight(kernel, cgroup, weight);
+            }
+            Change::CgroupIdle(cgroup, idle) => self.cgroups.set_idle(kernel, cgroup, idle),
+            Change::CgroupLimit(cgroup, quota_us) => {
+                self.cgroups.set_limit(kernel, cgroup, quota_us);
+            }
+            Change::Remake(cgroup) => self.cgroups.remake(kernel, cgroup),
+            Change::Reload(policy) => {
+                let program = setup::reload(&self.native, &self.scenario.machine, &policy)?;
+                kernel.enter(0, Context::Unlocked);
+                // SAFETY: a program of the scheduler, which looks at no context.
+                unsafe { program(std::ptr::null()) };
+                kernel.leave();
+                self.watch.promises.reload(&policy);
+            }
+        }
         Ok(())
     }
 
@@ -224,9 +278,10 @@ impl Simulation {
             }
             Event::Kick { cpu, flags } => self.kernel.kicked(cpu, flags),
             Event::Tick(cpu) => self.kernel.tick(cpu),
-            Event::Affinity(task, change) => {
-                let (_, cpus) = &self.scenario.tasks[task].changes[change];
-                self.kernel.set_affinity(task, cpus);
+            Event::Change(at) => {
+                if let Err(error) = self.change(at) {
+                    self.kernel.fail(format!("{error:#}"));
+                }
             }
             Event::Above(at) => {
                 let above = self.scenario.above[at];
@@ -305,6 +360,8 @@ impl Simulation {
             tasks.push(TaskOutcome {
                 name: spec.name,
                 class: spec.class,
+                place: task.place,
+                cpu: task.cpu(),
                 cpu_ns: task.cpu_ns,
                 near_ns: task.gpu_node.map(|_| task.near_ns),
                 work_ns: task.work_done_ns,
@@ -366,7 +423,8 @@ fn promises(scenario: &Scenario, timeout_ms: u32) -> Promises {
         idle_ns: None,
         wait_ns: None,
         closed: Vec::new(),
-        whole_core_for: Vec::new(),
+        launchers: Vec::new(),
+        whole_core: false,
         put_off: 0..0,
         timeout_ns: u64::from(timeout_ms) * 1_000_000,
     };
@@ -376,15 +434,12 @@ fn promises(scenario: &Scenario, timeout_ms: u32) -> Promises {
         promises.idle_ns = Some(40_000_000);
         // Overdue after 400 ms, found within 100, then turns of 4 ms each 80 ms for those of a CPU.
         promises.wait_ns = Some(600_000_000 + per_cpu * 100_000_000);
-        if !scenario.policy.lend {
-            promises.closed = scenario.policy.preferred.clone();
-        }
-        if scenario.policy.whole_core {
-            let is_launcher = |&id: &usize| scenario.tasks[id].class == Some(Class::Launch);
-            promises.whole_core_for = (0..scenario.tasks.len()).filter(is_launcher).collect();
-        }
         // DSQ_CAPPED
         promises.put_off = 0x40000..0x50000;
+        promises.reload(&scenario.policy);
+        for (id, task) in scenario.tasks.iter().enumerate() {
+            promises.mark(id, task.class);
+        }
     }
     promises
 }

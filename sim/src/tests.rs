@@ -6,46 +6,47 @@ use std::path::Path;
 
 use crate::above::Above;
 use crate::cgroups::CgroupSpec;
+use crate::changes::Change;
 use crate::interrupts::Interrupts;
 use crate::machine::Machine;
-use crate::native::{Native, Scheduler, compile, compile_gpuaware};
+use crate::native::{Native, Scheduler, compile_gpuaware};
 use crate::program::{Program, Sync};
 use crate::scenario::{Scenario, TaskSpec, Workload};
 use crate::setup::Class;
 use crate::simulation::{Outcome, Simulation};
 
-fn run(scenario: &Scenario) -> Outcome {
+pub(crate) fn run(scenario: &Scenario) -> Outcome {
     Simulation::new(scenario.clone()).unwrap().run().unwrap()
 }
 
-fn held(scenario: &Scenario) -> Outcome {
+pub(crate) fn held(scenario: &Scenario) -> Outcome {
     let outcome = run(scenario);
     assert_eq!(outcome.failure, None, "seed {}", scenario.seed);
     outcome
 }
 
-fn named(workload: Workload, shape: &str, scheduler: Scheduler, ms: u64) -> Scenario {
+pub(crate) fn named(workload: Workload, shape: &str, scheduler: Scheduler, ms: u64) -> Scenario {
     let machine = Machine::parse(shape).unwrap();
     Scenario::named(workload, machine, scheduler, ms * 1_000_000, 1)
 }
 
 /// An empty machine for tasks of the test's own.
-fn of(shape: &str, scheduler: Scheduler, ms: u64, tasks: Vec<TaskSpec>) -> Scenario {
+pub(crate) fn of(shape: &str, scheduler: Scheduler, ms: u64, tasks: Vec<TaskSpec>) -> Scenario {
     let mut scenario = named(Workload::Quiet, shape, scheduler, ms);
     scenario.tasks = tasks;
     scenario
 }
 
-fn task(name: &'static str, program: Program) -> TaskSpec {
+pub(crate) fn task(name: &'static str, program: Program) -> TaskSpec {
     TaskSpec::new(name, program)
 }
 
-fn done(outcome: &Outcome, name: &str) -> u64 {
+pub(crate) fn done(outcome: &Outcome, name: &str) -> u64 {
     let tasks = outcome.tasks.iter().filter(|task| task.name == name);
     tasks.map(|task| task.done).sum()
 }
 
-fn stat(outcome: &Outcome, name: &str) -> u64 {
+pub(crate) fn stat(outcome: &Outcome, name: &str) -> u64 {
     let found = outcome.stats.iter().find(|(stat, _)| *stat == name);
     found.unwrap_or_else(|| panic!("no {name}")).1
 }
@@ -91,7 +92,7 @@ fn a_launcher_gets_done_beside_noise_what_it_does_alone_and_not_under_fifo() {
 }
 
 /// A launcher for which a CPU may be held all the time, and two loops, on two CPUs.
-fn launcher_beside_loops(program: Program) -> Scenario {
+pub(crate) fn launcher_beside_loops(program: Program) -> Scenario {
     let mut launcher = task("launcher", program);
     launcher.class = Some(Class::Launch);
     let tasks = vec![
@@ -161,10 +162,13 @@ fn eevdf_fills_idle_cpus_and_shares_the_others_alike() {
     let all: Vec<usize> = (0..4).collect();
     let crowded = TaskSpec {
         cpus: Some(vec![0]),
-        changes: vec![(20_000_000, all)],
         ..task("loop", Program::Loop)
     };
-    let outcome = held(&of("4x2", Scheduler::Eevdf, 3000, vec![crowded; 8]));
+    let mut scenario = of("4x2", Scheduler::Eevdf, 3000, vec![crowded; 8]);
+    scenario.changes = (0..8)
+        .map(|id| (20_000_000, Change::Affinity(id, all.clone())))
+        .collect();
+    let outcome = held(&scenario);
     assert!(outcome.idle_ns < 200_000_000, "{}", outcome.idle_ns);
     let times: Vec<u64> = outcome.tasks.iter().map(|task| task.cpu_ns).collect();
     let (least, most) = (times.iter().min().unwrap(), times.iter().max().unwrap());
@@ -233,9 +237,17 @@ fn a_cgroup_has_no_more_than_its_limit() {
 
 #[test]
 fn a_task_leaves_the_cpus_that_it_may_not_use_any_more() {
-    let mut moved = task("loop", Program::Loop);
-    moved.changes = vec![(100_000_000, vec![1]), (200_000_000, vec![0])];
-    let outcome = held(&of("2", Scheduler::Gpuaware, 300, vec![moved]));
+    let mut scenario = of(
+        "2",
+        Scheduler::Gpuaware,
+        300,
+        vec![task("loop", Program::Loop)],
+    );
+    scenario.changes = vec![
+        (100_000_000, Change::Affinity(0, vec![1])),
+        (200_000_000, Change::Affinity(0, vec![0])),
+    ];
+    let outcome = held(&scenario);
     assert!(outcome.tasks[0].cpu_ns > 290_000_000);
     assert!(outcome.tasks[0].switches >= 2);
 }
@@ -283,7 +295,7 @@ fn a_task_that_waits_for_longer_than_promised_is_found() {
 }
 
 /// A loop that may run anywhere, and a real-time task that takes CPU 0 for half of the time.
-fn beside_real_time(scheduler: Scheduler) -> Scenario {
+pub(crate) fn beside_real_time(scheduler: Scheduler) -> Scenario {
     let mut scenario = of("2", scheduler, 1000, vec![task("loop", Program::Loop)]);
     scenario.above = vec![Above {
         cpu: 0,
@@ -351,18 +363,67 @@ fn a_launcher_leaves_a_cpu_that_drowns_in_interrupts() {
 }
 
 #[test]
-fn a_scheduler_that_leaves_tasks_behind_real_time_ones_is_found() {
-    let scenario = beside_real_time(Scheduler::Gpuaware);
-    let simulation = Simulation::with_object(scenario, &mutant("left_behind")).unwrap();
-    let failure = simulation.run().unwrap().failure.unwrap();
-    assert!(failure.text.contains("CPU 1 is idle"), "{failure}");
-}
-
-#[test]
 fn random_scenarios_with_real_time_tasks_hold() {
     for seed in 0..25 {
         held(&Scenario::random(seed).with_real_time());
     }
+}
+
+#[test]
+fn random_scenarios_with_changes_hold() {
+    for seed in 0..60 {
+        held(&Scenario::random(seed).with_changes());
+    }
+}
+
+#[test]
+fn a_cgroup_that_is_made_once_more_has_its_first_limit_and_another_id() {
+    let mut scenario = of(
+        "1",
+        Scheduler::Gpuaware,
+        2000,
+        vec![task("loop", Program::Loop)],
+    );
+    scenario.cgroups = vec![CgroupSpec {
+        parent: None,
+        weight: 100,
+        quota_us: Some(40_000),
+    }];
+    // Without a limit for a moment, and nobody in it: the limit is back with the cgroup.
+    scenario.changes = vec![
+        (0, Change::CgroupLimit(0, None)),
+        (100_000_000, Change::Remake(0)),
+        (1_000_000_000, Change::Join(0, Some(0))),
+        // It is in use: it stays.
+        (1_200_000_000, Change::Remake(0)),
+    ];
+    let outcome = held(&scenario);
+    let ran_ns = outcome.tasks[0].cpu_ns;
+    assert!((1_300_000_000..1_500_000_000).contains(&ran_ns), "{ran_ns}");
+}
+
+#[test]
+fn weights_and_classes_count_when_they_change() {
+    let loops = || vec![task("loop", Program::Loop), task("loop", Program::Loop)];
+    let shares = |changes: Vec<(u64, Change)>, policy_share: f64| {
+        let mut scenario = of("1", Scheduler::Gpuaware, 4000, loops());
+        scenario.policy.max_share = policy_share;
+        scenario.changes = changes;
+        let outcome = held(&scenario);
+        outcome.tasks[0].cpu_ns as f64 / 4e9
+    };
+    let alike = shares(Vec::new(), 1.0);
+    assert!((0.46..0.54).contains(&alike), "{alike}");
+    // Half of the time three quarters.
+    let heavier = shares(vec![(2_000_000_000, Change::Weight(0, 300))], 1.0);
+    assert!((0.58..0.67).contains(&heavier), "{heavier}");
+    // Half of the time all but the minimum share.
+    let marked = vec![(2_000_000_000, Change::Mark(0, Some(Class::Launch)))];
+    let launches = shares(marked.clone(), 1.0);
+    assert!((0.68..0.76).contains(&launches), "{launches}");
+    let for_a_moment = [marked, vec![(2_100_000_000, Change::Mark(0, None))]].concat();
+    let was_marked = shares(for_a_moment, 1.0);
+    assert!((0.46..0.55).contains(&was_marked), "{was_marked}");
 }
 
 #[test]
@@ -392,51 +453,10 @@ fn preferred_cpus_that_the_machine_does_not_have_are_refused() {
     assert!(error.to_string().contains("preferred CPUs"), "{error:#}");
 }
 
-/// scx_gpuaware with a fault: `schedulers/mutants/`.
-fn mutant(name: &str) -> Vec<u8> {
-    let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf");
-    compile(&format!("schedulers/mutants/{name}.bpf.c"), &bpf, false).unwrap()
-}
-
-/// Does one of 300 random scenarios, which hold as the scheduler is, fail with `object` for that reason?
-fn is_found(object: &[u8], reason: &str) -> bool {
-    let fails = |seed: &u64| {
-        let simulation = Simulation::with_object(Scenario::random(*seed), object).unwrap();
-        let failure = simulation.run().unwrap().failure;
-        failure.is_some_and(|failure| failure.text.contains(reason))
-    };
-    let seed = (51..351).find(fails);
-    seed.is_some_and(|seed| run(&Scenario::random(seed)).failure.is_none())
-}
-
-#[test]
-fn a_scheduler_that_forgets_to_wake_idle_cpus_is_found() {
-    assert!(is_found(&mutant("lost_kick"), "is idle while"));
-}
-
-#[test]
-fn a_scheduler_that_lets_the_light_starve_is_found() {
-    assert!(is_found(&mutant("no_overdue"), "has waited for"));
-}
-
 #[test]
 fn a_folder_without_the_scheduler_is_refused() {
     assert!(compile_gpuaware(Path::new("/nowhere"), false).is_err());
     assert!(compile_gpuaware(&std::env::temp_dir(), false).is_err());
-}
-
-#[test]
-fn a_hold_that_nobody_ends_is_found() {
-    let program = Program::Periodic {
-        run_ns: 300_000,
-        sleep_ns: 100_000,
-        runs: 50,
-    };
-    let scenario = launcher_beside_loops(program);
-    held(&scenario);
-    let simulation = Simulation::with_object(scenario, &mutant("endless_hold")).unwrap();
-    let failure = simulation.run().unwrap().failure.unwrap();
-    assert!(failure.text.contains("CPU 1 is idle while"), "{failure}");
 }
 
 #[test]

@@ -194,12 +194,12 @@ struct sched_ext_ops {
 	u64 flags;
 	u32 timeout_ms;
 	void (*cpu_release)(s32 cpu, struct scx_cpu_release_args *args);
-	/* Cgroups do not change. */
 	void (*cgroup_exit)(struct cgroup *cgrp);
 	void (*cgroup_set_weight)(struct cgroup *cgrp, u32 weight);
 	void (*cgroup_set_idle)(struct cgroup *cgrp, bool idle);
 	void (*cgroup_set_bandwidth)(struct cgroup *cgrp, u64 period_us, u64 quota_us,
 				     u64 burst_us);
+	/* Never called. */
 	void (*exit)(struct scx_exit_info *ei);
 	char name[128];
 };

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! scx_gpuaware with a fault put in, such as it has had: the simulator finds each.
+
+use std::path::Path;
+
+use crate::changes::Change;
+use crate::native::{Scheduler, compile_gpuaware};
+use crate::program::Program;
+use crate::scenario::{Scenario, TaskSpec};
+use crate::setup::Class;
+use crate::simulation::{Outcome, Simulation};
+use crate::tests::{beside_real_time, done, held, launcher_beside_loops, of, run, task};
+
+/// In a file of `bpf/`, text that is there once, and what takes its place.
+type Edit = (&'static str, &'static str, &'static str);
+
+fn mutant(edits: &[Edit]) -> Vec<u8> {
+    let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf");
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(&bpf).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    for (file, from, to) in edits {
+        let path = folder.path().join(file);
+        let source = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(source.matches(from).count(), 1, "{file}: {from}");
+        std::fs::write(&path, source.replace(from, to)).unwrap();
+    }
+    compile_gpuaware(folder.path(), false).unwrap()
+}
+
+fn run_as(object: &[u8], scenario: &Scenario) -> Outcome {
+    let simulation = Simulation::with_object(scenario.clone(), object).unwrap();
+    simulation.run().unwrap()
+}
+
+/// `scenario` holds as the scheduler is, and fails with `edits` for that reason.
+fn is_found_in(scenario: &Scenario, edits: &[Edit], reason: &str) {
+    held(scenario);
+    let failure = run_as(&mutant(edits), scenario).failure.unwrap();
+    assert!(failure.text.contains(reason), "{failure}");
+}
+
+/// One of 300 random scenarios, which hold as the scheduler is, fails with `edits` for that reason.
+fn is_found(edits: &[Edit], reason: &str) {
+    let object = mutant(edits);
+    let fails = |seed: &u64| {
+        let failure = run_as(&object, &Scenario::random(*seed)).failure;
+        failure.is_some_and(|failure| failure.text.contains(reason))
+    };
+    let seed = (51..351).find(fails).expect("no seed finds it");
+    assert_eq!(run(&Scenario::random(seed)).failure, None);
+}
+
+#[test]
+fn idle_cpus_that_nobody_wakes() {
+    is_found(
+        &[
+            (
+                "pick.bpf.h",
+                "static __always_inline void kick_idle_for_background(void)\n{",
+                "static __always_inline void kick_idle_for_background(void)\n{\n\treturn;",
+            ),
+            (
+                "background.bpf.h",
+                "\tif (idle >= 0) {\n",
+                "\tif (idle >= 0 && (enq_flags & SCX_ENQ_WAKEUP)) {\n",
+            ),
+        ],
+        "is idle while",
+    );
+}
+
+#[test]
+fn the_light_who_starve() {
+    is_found(
+        &[("overdue.bpf.h", "\tsearch_overdue(cpu, now);\n", "")],
+        "has waited for",
+    );
+}
+
+#[test]
+fn tasks_that_are_left_behind_real_time_ones() {
+    let edit = ("gpuaware.bpf.c", "\tscx_bpf_reenqueue_local___v1();\n", "");
+    is_found_in(
+        &beside_real_time(Scheduler::Gpuaware),
+        &[edit],
+        "CPU 1 is idle",
+    );
+}
+
+#[test]
+fn holds_that_nobody_ends() {
+    let program = Program::Periodic {
+        run_ns: 300_000,
+        sleep_ns: 100_000,
+        runs: 50,
+    };
+    let edits = [
+        (
+            "hold.bpf.h",
+            "return next_expiry_ns && time_after(now, next_expiry_ns);",
+            "return false;",
+        ),
+        (
+            "hold.bpf.h",
+            "if (!next_expiry_ns || time_before(now, hold_watch_at_ns))",
+            "if (true)",
+        ),
+    ];
+    is_found_in(
+        &launcher_beside_loops(program),
+        &edits,
+        "CPU 1 is idle while",
+    );
+}
+
+/// Vtimes of two caches' clocks were compared: who came from a crowded cache, whose clock is slow, went before all.
+#[test]
+fn vtimes_of_different_clocks() {
+    let crowd = TaskSpec {
+        cpus: Some(vec![0, 1]),
+        ..task("crowd", Program::Loop)
+    };
+    let few = TaskSpec {
+        cpus: Some(vec![2, 3]),
+        ..task("few", Program::Loop)
+    };
+    let edit = (
+        "clock.bpf.h",
+        "\tif (tctx->vtime_dsq != dsq)\n",
+        "\tif (false)\n",
+    );
+    let mut scenario = of("4x2", Scheduler::Gpuaware, 2400, vec![crowd; 10]);
+    scenario.tasks.extend([few.clone(), few]);
+    // The first one leaves the crowd.
+    let leaves = Change::Affinity(0, vec![2, 3]);
+    let mut before = scenario.clone();
+    before.length_ns = 2_000_000_000;
+    scenario.changes = vec![(before.length_ns, leaves)];
+    let share = |object: &[u8]| {
+        let [before, after] = [&before, &scenario].map(|scenario| run_as(object, scenario));
+        (after.tasks[0].cpu_ns - before.tasks[0].cpu_ns) as f64 / 400e6
+    };
+    let fair = share(Scheduler::Gpuaware.object());
+    assert!((0.5..0.8).contains(&fair), "{fair}");
+    let unfair = share(&mutant(&[edit]));
+    assert!(unfair > 0.9, "{unfair}");
+}
+
+/// Nobody knew which queue's task runs, so nobody who woke up preempted it.
+#[test]
+fn preemption_that_is_dead() {
+    let io = Program::Periodic {
+        run_ns: 100_000,
+        sleep_ns: 20_000_000,
+        runs: 0,
+    };
+    let tasks = vec![
+        task("loop", Program::Loop),
+        task("loop", Program::Loop),
+        task("io", io),
+    ];
+    let scenario = of("1", Scheduler::Gpuaware, 2000, tasks);
+    let edit = (
+        "clock.bpf.h",
+        "cctx->runs_dsq = dsq;",
+        "cctx->runs_dsq = 0;",
+    );
+    let mean_wait = |outcome: &Outcome| {
+        let waits = &outcome.tasks[2].waits_ns;
+        assert!(waits.len() > 50, "{}", waits.len());
+        waits.iter().sum::<u64>() / waits.len() as u64
+    };
+    let short = mean_wait(&held(&scenario));
+    assert!(short < 500_000, "{short}");
+    let long = mean_wait(&run_as(&mutant(&[edit]), &scenario));
+    assert!(long > 3 * short && long > 1_000_000, "{long}");
+}
+
+/// With two threads a core, background went to another cache at each wakeup.
+#[test]
+fn wakeups_that_roam() {
+    let io = Program::Periodic {
+        run_ns: 100_000,
+        sleep_ns: 300_000,
+        runs: 0,
+    };
+    let mut scenario = of(
+        "16x4x1x2",
+        Scheduler::Gpuaware,
+        400,
+        vec![task("io", io); 4],
+    );
+    scenario.costs.llc_ns = 200_000;
+    let edit = (
+        "pick.bpf.h",
+        "if (!__COMPAT_HAS_scx_bpf_select_cpu_and)\n",
+        "if (true)\n",
+    );
+    let near = done(&held(&scenario), "io");
+    let far = done(&run_as(&mutant(&[edit]), &scenario), "io");
+    assert!(far * 100 < near * 85, "{far} and {near}");
+}
+
+/// The end of a hold lent a CPU that the policy does not lend.
+#[test]
+fn cpus_that_are_lent_in_spite_of_the_policy() {
+    let launcher = TaskSpec {
+        class: Some(Class::Launch),
+        ..task(
+            "launcher",
+            Program::Periodic {
+                run_ns: 300_000,
+                sleep_ns: 300_000,
+                runs: 0,
+            },
+        )
+    };
+    let io = Program::Periodic {
+        run_ns: 50_000,
+        sleep_ns: 50_000,
+        runs: 0,
+    };
+    let mut tasks = vec![task("io", io); 4];
+    tasks.push(launcher);
+    let mut scenario = of("2", Scheduler::Gpuaware, 400, tasks);
+    scenario.policy.preferred = vec![1];
+    scenario.policy.lend = false;
+    let edits = [
+        (
+            "preferred.bpf.h",
+            "if (lendable && tunables.lend)",
+            "if (lendable)",
+        ),
+        (
+            "gpuaware.bpf.c",
+            "(!queues_at_cpu(p) && is_closed_to(tctx, cpu, cctx, now))",
+            "false",
+        ),
+    ];
+    let idle = |outcome: &Outcome| outcome.idle_by_cpu[1] as f64 / outcome.length_ns as f64;
+    let kept = idle(&held(&scenario));
+    assert!((0.4..0.55).contains(&kept), "{kept}");
+    let lent = idle(&run_as(&mutant(&edits), &scenario));
+    assert!(lent < 0.8 * kept, "{lent} and {kept}");
+}
+
+/// The clock stood still while a task went on: who came then was placed far before it.
+#[test]
+fn a_clock_that_stands_still() {
+    let mut late = task("late", Program::Loop);
+    late.start_ns = 2_000_000_000;
+    let scenario = of(
+        "1",
+        Scheduler::Gpuaware,
+        2400,
+        vec![task("loop", Program::Loop), late],
+    );
+    let edit = (
+        "background.bpf.h",
+        "\tstart_on_clock(prev, tctx, cctx, own);\n",
+        "",
+    );
+    let shares = |outcome: &Outcome| outcome.tasks[1].cpu_ns as f64 / 400e6;
+    let fair = shares(&held(&scenario));
+    assert!((0.4..0.6).contains(&fair), "{fair}");
+    let unfair = shares(&run_as(&mutant(&[edit]), &scenario));
+    assert!(unfair > 0.75, "{unfair}");
+}
+
+/// A cache with many tasks beside one with few kept them for ever.
+#[test]
+fn caches_that_stay_crowded() {
+    let crowd = TaskSpec {
+        cpus: Some(vec![0, 1]),
+        ..task("crowd", Program::Loop)
+    };
+    let few = TaskSpec {
+        cpus: Some(vec![2, 3]),
+        ..task("few", Program::Loop)
+    };
+    let mut tasks = vec![crowd; 12];
+    tasks.extend([few.clone(), few]);
+    let mut scenario = of("4x2", Scheduler::Gpuaware, 4000, tasks);
+    let all: Vec<usize> = (0..4).collect();
+    scenario.changes = (0..14)
+        .map(|id| (100_000_000, Change::Affinity(id, all.clone())))
+        .collect();
+    let edit = (
+        "gpuaware.bpf.c",
+        "pull_from_crowded(cpu, now))\n",
+        "false)\n",
+    );
+    let most_over_least = |outcome: &Outcome| {
+        let times = outcome.tasks.iter().map(|task| task.cpu_ns);
+        times.clone().max().unwrap() as f64 / times.min().unwrap() as f64
+    };
+    let fair = most_over_least(&held(&scenario));
+    assert!(fair < 2.0, "{fair}");
+    let unfair = most_over_least(&run_as(&mutant(&[edit]), &scenario));
+    assert!(unfair > 3.0, "{unfair}");
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Scenarios that are drawn: of any small machine, with any tasks, with whatever may come in between. A seed says all.
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use crate::above::Above;
+use crate::cgroups::CgroupSpec;
+use crate::changes::Change;
+use crate::machine::Machine;
+use crate::native::Scheduler;
+use crate::program::{Program, Sync};
+use crate::scenario::{Scenario, TaskSpec, add_kthreads, add_pairs};
+use crate::setup::{Class, Policy};
+use crate::state::Costs;
+
+/// Tell what is drawn of real-time tasks and of changes from what is drawn of the others.
+const REAL_TIME: u64 = 0x7274;
+const CHANGES: u64 = 0x6368;
+
+impl Scenario {
+    /// Any small machine with any tasks: `seed` says which.
+    pub fn random(seed: u64) -> Self {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        let shapes = [
+            "1", "2", "2x2", "2x1x1x2", "3", "4", "4x2", "4x4x2", "4x2x1x2", "8x2x2x2", "8x4",
+            "12x3", "16x4x2x2", "16",
+        ];
+        let shape = shapes[rng.random_range(0..shapes.len() as u64) as usize];
+        let machine = Machine::parse(shape).expect("these shapes divide");
+        let mut policy = Policy::default_for(&machine);
+        policy.lend = rng.random_range(0..4_u64) > 0;
+        policy.hold_cap_us = [0, 500, 3_000][rng.random_range(0..3_u64) as usize];
+        if rng.random_range(0..2_u64) == 0 {
+            policy.hold_share = 1.0;
+        }
+        policy.max_share = [0.2, 0.5, 1.0][rng.random_range(0..3_u64) as usize];
+        let cgroups = random_cgroups(&mut rng);
+        let mut changes = Vec::new();
+        let tasks = random_tasks(&mut rng, &machine, cgroups.len(), &mut changes);
+        let costs = Costs {
+            tick_ns: [1_000_000, 4_000_000][rng.random_range(0..2_u64) as usize],
+            llc_ns: 0,
+            node_ns: 0,
+            ..Costs::default()
+        };
+        Self {
+            seed,
+            machine,
+            scheduler: Scheduler::Gpuaware,
+            policy,
+            costs,
+            // Long enough for somebody to starve, now and then.
+            length_ns: if rng.random_range(0..8_u64) == 0 {
+                3_000_000_000
+            } else {
+                rng.random_range(100_000_000..=400_000_000)
+            },
+            tasks,
+            cgroups,
+            above: Vec::new(),
+            interrupts: Vec::new(),
+            changes,
+        }
+    }
+
+    /// With real-time tasks that take CPUs, up to one on each.
+    pub fn with_real_time(mut self) -> Self {
+        let mut rng = Pcg64Mcg::seed_from_u64(self.seed ^ REAL_TIME);
+        for cpu in 0..self.machine.nr_cpus() {
+            let period_ns = rng.random_range(1_000_000..=50_000_000);
+            let above = Above {
+                cpu,
+                start_ns: rng.random_range(0..=100_000_000),
+                period_ns,
+                lasts_ns: rng.random_range(20_000..=period_ns / 2),
+            };
+            if rng.random_range(0..2_u64) == 0 {
+                self.above.push(above);
+            }
+        }
+        self
+    }
+
+    /// With changes of everything that people and programs change, some of them at the same time.
+    pub fn with_changes(mut self) -> Self {
+        let mut rng = Pcg64Mcg::seed_from_u64(self.seed ^ CHANGES);
+        while self.cgroups.len() < 2 {
+            self.cgroups.push(CgroupSpec {
+                parent: None,
+                weight: 100,
+                quota_us: None,
+            });
+        }
+        let mut at_ns = 0;
+        for _ in 0..rng.random_range(1..=80_u64) {
+            if rng.random_range(0..4_u64) > 0 {
+                at_ns = rng.random_range(0..=self.length_ns);
+            }
+            let change = random_change(&mut rng, &self);
+            self.changes.push((at_ns, change));
+        }
+        self
+    }
+}
+
+fn random_cgroups(rng: &mut Pcg64Mcg) -> Vec<CgroupSpec> {
+    let count = rng.random_range(0..4_u64) as usize;
+    let spec = |at: usize| CgroupSpec {
+        parent: (at > 0 && rng.random_range(0..2_u64) == 0).then(|| at - 1),
+        weight: [1, 100, 300, 10_000][rng.random_range(0..4_u64) as usize],
+        quota_us: some_limit(rng),
+    };
+    (0..count).map(spec).collect()
+}
+
+fn random_tasks(
+    rng: &mut Pcg64Mcg,
+    machine: &Machine,
+    nr_cgroups: usize,
+    changes: &mut Vec<(u64, Change)>,
+) -> Vec<TaskSpec> {
+    let nr_cpus = machine.nr_cpus() as u64;
+    let mut tasks = Vec::new();
+    for _ in 0..rng.random_range(0..=1 + nr_cpus / 4) {
+        let sync = [Sync::Block, Sync::Block, Sync::Spin, Sync::Yield];
+        let program = Program::Launcher {
+            launch_ns: rng.random_range(50_000..=3_000_000),
+            gpu_ns: rng.random_range(50_000..=8_000_000),
+            sync: sync[rng.random_range(0..4_u64) as usize],
+        };
+        tasks.push(TaskSpec {
+            class: Some(Class::Launch),
+            ..TaskSpec::new("launcher", program)
+        });
+    }
+    let (pairs, work_ns) = (
+        rng.random_range(0..=nr_cpus),
+        rng.random_range(5_000..=400_000),
+    );
+    add_pairs(&mut tasks, pairs as usize, work_ns);
+    for _ in 0..rng.random_range(0..=2 * nr_cpus) {
+        tasks.push(TaskSpec::new("loop", Program::Loop));
+    }
+    for _ in 0..rng.random_range(0..=2 * nr_cpus) {
+        let program = Program::Periodic {
+            run_ns: rng.random_range(10_000..=6_000_000),
+            sleep_ns: rng.random_range(20_000..=20_000_000),
+            runs: [0, 0, 5][rng.random_range(0..3_u64) as usize],
+        };
+        tasks.push(TaskSpec::new("io", program));
+    }
+    for (id, task) in tasks.iter_mut().enumerate() {
+        vary(rng, task, machine, nr_cgroups);
+        if rng.random_range(0..8_u64) == 0 {
+            let at = |rng: &mut Pcg64Mcg| rng.random_range(0..=300_000_000);
+            for _ in 0..rng.random_range(1..4_u64) {
+                changes.push((at(rng), Change::Affinity(id, some_cpus(rng, machine))));
+            }
+        }
+    }
+    add_kthreads(&mut tasks, machine.nr_cpus());
+    tasks
+}
+
+fn vary(rng: &mut Pcg64Mcg, task: &mut TaskSpec, machine: &Machine, nr_cgroups: usize) {
+    task.start_ns = rng.random_range(0..=100_000_000);
+    if task.class.is_none() {
+        task.weight = [100, 100, 15, 3_000][rng.random_range(0..4_u64) as usize];
+        if rng.random_range(0..10_u64) == 0 {
+            task.class = Some(Class::Handoff);
+        }
+    }
+    if nr_cgroups > 0 && rng.random_range(0..3_u64) > 0 {
+        task.cgroup = Some(rng.random_range(0..nr_cgroups as u64) as usize);
+    }
+    if rng.random_range(0..4_u64) == 0 {
+        task.cpus = Some(some_cpus(rng, machine));
+    }
+}
+
+/// About half of the CPUs, one at least.
+fn some_cpus(rng: &mut Pcg64Mcg, machine: &Machine) -> Vec<usize> {
+    let all = 0..machine.nr_cpus();
+    let mut cpus: Vec<usize> = all.filter(|_| rng.random_range(0..2_u64) == 0).collect();
+    if cpus.is_empty() {
+        cpus.push(rng.random_range(0..machine.nr_cpus() as u64) as usize);
+    }
+    cpus
+}
+
+fn random_change(rng: &mut Pcg64Mcg, scenario: &Scenario) -> Change {
+    let tasks = scenario.tasks.iter().enumerate();
+    let tasks: Vec<usize> = tasks
+        .filter(|(_, task)| !task.is_kthread)
+        .map(|(id, _)| id)
+        .collect();
+    let cgroup = rng.random_range(0..scenario.cgroups.len() as u64) as usize;
+    let kinds = if tasks.is_empty() { 0..5 } else { 0..14_u64 };
+    let task = |rng: &mut Pcg64Mcg| tasks[rng.random_range(0..tasks.len() as u64) as usize];
+    match rng.random_range(kinds) {
+        0 => Change::CgroupWeight(
+            cgroup,
+            [1, 100, 300, 10_000][rng.random_range(0..4_u64) as usize],
+        ),
+        1 => Change::CgroupIdle(cgroup, rng.random_range(0..2_u64) == 0),
+        2 => Change::CgroupLimit(cgroup, some_limit(rng)),
+        3 => Change::Remake(cgroup),
+        4 => Change::Reload(some_policy(rng, scenario)),
+        5 | 6 => Change::Weight(
+            task(rng),
+            [15, 100, 3_000][rng.random_range(0..3_u64) as usize],
+        ),
+        7..=9 => {
+            let classes = [None, None, Some(Class::Launch), Some(Class::Handoff)];
+            Change::Mark(task(rng), classes[rng.random_range(0..4_u64) as usize])
+        }
+        10 => Change::Affinity(task(rng), some_cpus(rng, &scenario.machine)),
+        _ => Change::Join(
+            task(rng),
+            (rng.random_range(0..3_u64) > 0).then_some(cgroup),
+        ),
+    }
+}
+
+fn some_limit(rng: &mut Pcg64Mcg) -> Option<u64> {
+    (rng.random_range(0..3_u64) == 0).then(|| rng.random_range(20_000..=150_000))
+}
+
+/// That of `scenario`, with other preferred CPUs and limits.
+fn some_policy(rng: &mut Pcg64Mcg, scenario: &Scenario) -> Policy {
+    let mut preferred = some_cpus(rng, &scenario.machine);
+    preferred.truncate((scenario.machine.nr_cpus() / 2).max(1));
+    Policy {
+        preferred,
+        lend: rng.random_range(0..4_u64) > 0,
+        hold_cap_us: [0, 500, 3_000][rng.random_range(0..3_u64) as usize],
+        max_share: [0.2, 0.5, 1.0][rng.random_range(0..3_u64) as usize],
+        ..scenario.policy.clone()
+    }
+}
