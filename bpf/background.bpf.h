@@ -101,12 +101,13 @@ __noinline s32 cpu_after(s32 cpu)
 }
 
 /*
- * Finds a CPU for @p, which woke up and waits in the shared queue @dsq, where it will be at vtime
- * @after when it has run for a slice: one that has become idle since select_cpu() looked, or one
- * whose background it preempts. If its waker is about to sleep, no preemption: the waker's CPU is
- * free soon. A global function: see search_overdue().
+ * Finds a CPU for @p, which waits in the shared queue @dsq, where it will be at vtime @after when
+ * it has run for a slice: one that is idle, or, if it woke up, one whose background it preempts. If
+ * its waker is about to sleep, no preemption: the waker's CPU is free soon. A global function: see
+ * search_overdue().
  */
-__noinline int find_cpu(struct task_struct *p __arg_trusted, u64 dsq, u64 after, u64 now)
+__noinline int find_cpu(struct task_struct *p __arg_trusted, u64 dsq, u64 after, u64 enq_flags,
+			u64 now)
 {
 	s32 cpu = scx_bpf_task_cpu(p), idle = pick_background_cpu(p, cpu);
 	struct task_ctx *tctx = task_ctx(p);
@@ -116,7 +117,7 @@ __noinline int find_cpu(struct task_struct *p __arg_trusted, u64 dsq, u64 after,
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 		return 0;
 	}
-	if (!tctx || tctx->waker_sleeps)
+	if (!(enq_flags & SCX_ENQ_WAKEUP) || !tctx || tctx->waker_sleeps)
 		return 0;
 	bpf_for (i, 0, PREEMPT_SCAN_CPUS) {
 		if (llc_of(cpu) == llc && bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
@@ -166,10 +167,7 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 	vtime = enter_clock(p, tctx, dsq);
 	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns, vtime, enq_flags);
 	watch_holds(now);
-	if (enq_flags & SCX_ENQ_WAKEUP)
-		find_cpu(p, dsq, vtime_after(tctx, vtime), now);
-	else
-		kick_idle_for_background();
+	find_cpu(p, dsq, vtime_after(tctx, vtime), enq_flags, now);
 }
 
 /* Was time @at in a turn of background on this CPU? One comparison, for the verifier's sake. */

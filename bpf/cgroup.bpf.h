@@ -338,6 +338,7 @@ static __always_inline u64 release_due(u32 llc, u64 now)
 		s32 cpu = scx_bpf_task_cpu(p);
 		struct task_ctx *tctx = task_ctx(p);
 		bool due = time_before_eq(until, now);
+		struct llc_ctx *llcx;
 
 		if (!tctx)
 			continue;
@@ -355,6 +356,9 @@ static __always_inline u64 release_due(u32 llc, u64 now)
 			tctx->prepaid_ns = tunables.background_slice_ns;
 		}
 		dsq = background_queue(p, cpu);
+		llcx = llc_ctx(llc_of(cpu));
+		if (llcx)
+			note_queued(llc_of(cpu), llcx, now);
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, vtime_on(p, tctx, dsq));
 		tctx->vtime_dsq = dsq;
 		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0);
@@ -363,7 +367,7 @@ static __always_inline u64 release_due(u32 llc, u64 now)
 			scx_bpf_test_and_clear_cpu_idle(cpu);
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		} else {
-			kick_idle_for_background();
+			kick_idle_for(p);
 		}
 	}
 	return next;

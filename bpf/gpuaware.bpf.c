@@ -174,7 +174,8 @@ static __always_inline void enqueue_throttled(struct task_struct *p, struct task
 	leave_clock(tctx);
 	scx_bpf_dsq_insert_vtime(p, throttled_dsq(llc), tunables.handoff_slice_ns,
 				 launch_order(tctx), enq_flags);
-	kick_idle_for_background();
+	watch_holds(now);
+	kick_idle_for(p);
 }
 
 /*
@@ -219,6 +220,16 @@ void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 }
 
+/*
+ * Is @cpu reserved for others than @tctx's task, which runs as background? CPUs that are not lent
+ * are for launchers, those that the guard throttles among them.
+ */
+static __always_inline bool is_closed_to(const struct task_ctx *tctx, s32 cpu, struct cpu_ctx *cctx,
+					 u64 now)
+{
+	return is_boosted(tctx->class) ? is_held(cctx, now) : is_reserved(cpu, cctx, now);
+}
+
 /* Does @prev, which was running here and still could, keep the CPU? Gives it its next slice. */
 static __always_inline bool prev_goes_on(struct task_struct *prev, struct task_ctx *tctx, s32 cpu,
 					 struct cpu_ctx *cctx, u64 now)
@@ -229,8 +240,10 @@ static __always_inline bool prev_goes_on(struct task_struct *prev, struct task_c
 		scx_bpf_task_set_slice(prev, tunables.lent_slice_ns);
 		return true;
 	}
+	/* Who never sleeps may have another class by now: enqueue() finds it the place of that. */
+	task_class(prev, tctx);
 	if (is_boosted(tctx->run_as)) {
-		if (guard_stops(tctx, cpu, now))
+		if (tctx->class != tctx->run_as || guard_stops(tctx, cpu, now))
 			return false;
 		scx_bpf_task_set_slice(prev, class_slice_ns(tctx->run_as));
 		return true;
@@ -296,13 +309,15 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (is_reserved(cpu, cctx, now)) {
 		/* This CPU may have been woken for work that it declines: wakes another one. */
-		if (dsq_waiting(background_dsq(llc))) {
+		if (declined_wait(llc)) {
 			if (is_held(cctx, now) && !cctx->declined_since_ns)
 				cctx->declined_since_ns = now;
 			watch_holds(now);
 			kick_idle_for_background();
 		}
-		scx_bpf_dsq_move_to_local(pinned_dsq(cpu), 0);
+		if (!scx_bpf_dsq_move_to_local(pinned_dsq(cpu), 0) && boosted &&
+		    !is_held(cctx, now))
+			scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0);
 		return;
 	}
 	if (dispatch_background(cpu, cctx, llc) || dispatch_from_others(llc, now))
@@ -395,7 +410,7 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 	 * A launcher that woke between this task's dispatch and now found the CPU neither idle nor
 	 * running background, and waits in the queue. Or its hold began then.
 	 */
-	if (launcher_waits_for(cpu) || (!queues_at_cpu(p) && is_reserved(cpu, cctx, now)))
+	if (launcher_waits_for(cpu) || (!queues_at_cpu(p) && is_closed_to(tctx, cpu, cctx, now)))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
@@ -647,7 +662,12 @@ int count_waiting(void *ctx)
 SEC("syscall")
 int set_preferred(void *ctx)
 {
+	s32 cpu;
+
 	take_preferred();
+	/* What was closed may be open now, and somebody waits for it. */
+	bpf_for (cpu, 0, nr_cpu_ids)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	return 0;
 }
 

@@ -10,7 +10,7 @@
 #ifndef __GPUAWARE_GUARD_BPF_H
 #define __GPUAWARE_GUARD_BPF_H
 
-#include "dsq.bpf.h"
+#include "preferred.bpf.h"
 #include "stats.bpf.h"
 
 #define GUARD_WINDOW_NS 100000000ULL
@@ -83,10 +83,11 @@ static __always_inline void guard_join(struct guard_tenant *tenant)
 	tenant->nr_tasks = 0;
 }
 
-/* Does a task that is not boosted wait where boosted ones run? */
+/* Does a task that is not boosted wait where boosted ones run? What is not lent is not theirs. */
 static __always_inline bool others_wait(s32 cpu, u32 llc)
 {
-	return dsq_waiting(background_dsq(llc)) || dsq_waiting(pinned_dsq(cpu));
+	return (dsq_waiting(background_dsq(llc)) && (tunables.lend || !is_preferred(cpu))) ||
+	       dsq_waiting(pinned_dsq(cpu));
 }
 
 /* @tctx's boosted task has run for @ran_ns on @cpu. */

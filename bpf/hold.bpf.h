@@ -112,11 +112,17 @@ static __always_inline void end_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 		set_lendable(cpu, true);
 }
 
+/* Does anybody wait in @llc whom a held CPU declines: background, or who runs as such? */
+static __always_inline bool declined_wait(u32 llc)
+{
+	return dsq_waiting(background_dsq(llc)) || dsq_waiting(throttled_dsq(llc));
+}
+
 /* Ends the hold of @cpu, and lends the CPU to background that waits. */
 static __always_inline void give_up_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 {
 	end_hold(cpu, cctx, now);
-	if (dsq_waiting(background_dsq(llc_of(cpu))))
+	if (declined_wait(llc_of(cpu)))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 

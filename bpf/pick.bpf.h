@@ -586,7 +586,7 @@ static __always_inline void kick_idle(void)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
-/* Wakes an idle CPU to fetch background that may run anywhere. */
+/* Wakes an idle CPU to fetch background, whoever waits: where it may run is not known. */
 static __always_inline void kick_idle_for_background(void)
 {
 	struct bpf_cpumask *other = other_cpumask, *lendable = lendable_cpumask;
@@ -596,6 +596,25 @@ static __always_inline void kick_idle_for_background(void)
 		cpu = scx_bpf_pick_idle_cpu((const struct cpumask *)other, 0);
 	if (cpu < 0 && lendable)
 		cpu = scx_bpf_pick_idle_cpu((const struct cpumask *)lendable, 0);
+	if (cpu >= 0)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
+/*
+ * The same for @p, which is queued: its own CPU if that is idle, or else one where it may run.
+ * Another one would find nothing, or has work of its own, and nobody would look for @p.
+ */
+static __always_inline void kick_idle_for(struct task_struct *p)
+{
+	s32 cpu = scx_bpf_task_cpu(p);
+
+	if (!scx_bpf_test_and_clear_cpu_idle(cpu)) {
+		if (!is_restricted(p)) {
+			kick_idle_for_background();
+			return;
+		}
+		cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	}
 	if (cpu >= 0)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
