@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -153,13 +154,18 @@ impl Tree {
     }
 }
 
+/// What a file below /proc says, with what is no UTF-8 replaced: names of threads may have any bytes. `None`: it is gone.
+pub fn text(path: &Path) -> Option<String> {
+    let bytes = fs::read(path).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// CPU time of a process and its descendants, threads that have ended included. A process that cannot be read counts nothing.
 pub fn cpu_s(pid: u32) -> f64 {
     let pids = Tree::of(pid).pids();
-    let ticks = pids.iter().filter_map(|pid| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        cpu_ticks(&stat)
-    });
+    let ticks = pids
+        .iter()
+        .filter_map(|pid| cpu_ticks(&text(Path::new(&format!("/proc/{pid}/stat")))?));
     ticks.sum::<u64>() as f64 / TICKS_PER_SECOND
 }
 

@@ -15,6 +15,9 @@ pub const FULL: u32 = 1024;
 /// Cores of one kind differ too: those that boost highest are up to a tenth faster than the rest
 /// of their kind. Efficiency cores are a quarter slower or more.
 const EFFICIENCY_BELOW: f64 = 0.85;
+/// Than the slowest of the fastest fifth: one core that boosts far above all others makes these no
+/// efficiency cores, and no machine has fewer performance cores.
+const FASTEST_ONE_IN: usize = 5;
 
 /// Which kind of core a CPU belongs to. On a machine with one kind every core is a performance core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -41,22 +44,24 @@ pub fn read(root: &Path, cpus: &CpuSet) -> Vec<(u32, Kind)> {
     .filter_map(|file| relative(&dir, cpus, file))
     .find(|capacities| capacities.iter().any(|&capacity| capacity != FULL))
     .unwrap_or_else(|| vec![FULL; cpus.len()]);
-    let efficient = named_efficiency_cores(root);
-    cpus.iter()
-        .zip(capacities)
-        .map(|(cpu, capacity)| {
-            let slow = match &efficient {
-                Some(named) => named.contains(cpu),
-                None => f64::from(capacity) < EFFICIENCY_BELOW * f64::from(FULL),
-            };
-            let kind = if slow {
-                Kind::Efficiency
-            } else {
-                Kind::Performance
-            };
-            (capacity, kind)
-        })
-        .collect()
+    let slow: Vec<bool> = match named_efficiency_cores(root) {
+        Some(named) => cpus.iter().map(|cpu| named.contains(cpu)).collect(),
+        None => far_below_the_fastest(&capacities),
+    };
+    let kinds = slow.into_iter().map(|slow| match slow {
+        true => Kind::Efficiency,
+        false => Kind::Performance,
+    });
+    capacities.into_iter().zip(kinds).collect()
+}
+
+fn far_below_the_fastest(capacities: &[u32]) -> Vec<bool> {
+    let mut sorted = capacities.to_vec();
+    sorted.sort_unstable_by(|a, b| b.cmp(a));
+    let fast = sorted.get(capacities.len() / FASTEST_ONE_IN);
+    let limit = EFFICIENCY_BELOW * f64::from(fast.copied().unwrap_or(FULL));
+    let slow = capacities.iter().map(|&own| f64::from(own) < limit);
+    slow.collect()
 }
 
 /// The numbers that `file` holds for each CPU, scaled so that the largest is [`FULL`]; `None` if a
@@ -83,4 +88,35 @@ fn named_efficiency_cores(root: &Path) -> Option<CpuSet> {
         .chain(by_type)
         .filter_map(|file| sysfs::list(&file).ok())
         .find(|cpus| !cpus.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slow(capacities: &[(usize, u32)]) -> usize {
+        let all: Vec<u32> = capacities
+            .iter()
+            .flat_map(|&(count, capacity)| std::iter::repeat_n(capacity, count))
+            .collect();
+        let slow = far_below_the_fastest(&all);
+        slow.into_iter().filter(|&slow| slow).count()
+    }
+
+    #[test]
+    fn one_core_that_boosts_far_above_the_others_makes_them_no_efficiency_cores() {
+        // 6.0 GHz and 5.0 GHz: one core of eight, and one with two threads of sixteen.
+        assert_eq!(slow(&[(1, 1024), (7, 853)]), 0);
+        assert_eq!(slow(&[(2, 1024), (30, 853)]), 0);
+    }
+
+    #[test]
+    fn few_performance_cores_beside_many_others_are_told_apart() {
+        assert_eq!(slow(&[(2, 1024), (6, 400)]), 6);
+        // Two with two threads each, and eight without; one, three and four of three kinds.
+        assert_eq!(slow(&[(4, 1024), (8, 700)]), 8);
+        assert_eq!(slow(&[(1, 1024), (3, 900), (4, 300)]), 4);
+        assert_eq!(slow(&[(8, 1024)]), 0);
+        assert_eq!(slow(&[]), 0);
+    }
 }

@@ -3,7 +3,7 @@
 //! schedules them in the end.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use crate::arm::ThreadSettings;
 use crate::cpus;
 use crate::interrupt;
-use crate::procstat::Tree;
+use crate::procstat::{self, Tree};
 use crate::record::ThreadSeen;
 use crate::sched_attr;
 
@@ -43,12 +43,8 @@ fn apply_within(limit: Duration, settings: &[ThreadSettings], process: u32) -> R
         loop {
             interrupt::check()?;
             let all = threads(process);
-            let mut named = all
-                .iter()
-                .filter(|thread| name.is_match(&thread.comm))
-                .peekable();
-            if named.peek().is_some() {
-                named.try_for_each(|thread| change(thread, wanted))?;
+            let named = all.iter().filter(|thread| name.is_match(&thread.comm));
+            if change_all(named, wanted)? {
                 break;
             }
             if Instant::now() >= deadline {
@@ -63,6 +59,23 @@ fn apply_within(limit: Duration, settings: &[ThreadSettings], process: u32) -> R
         }
     }
     Ok(())
+}
+
+/// Is there any? One that ends meanwhile is none.
+fn change_all<'a>(
+    threads: impl Iterator<Item = &'a Thread>,
+    wanted: &ThreadSettings,
+) -> Result<bool> {
+    let mut any = false;
+    for thread in threads {
+        let changed = change(thread, wanted);
+        if changed.is_err() && !Path::new(&format!("/proc/{}", thread.tid)).exists() {
+            continue;
+        }
+        changed?;
+        any = true;
+    }
+    Ok(any)
 }
 
 fn change(thread: &Thread, wanted: &ThreadSettings) -> Result<()> {
@@ -100,7 +113,7 @@ pub fn seen(process: u32) -> Vec<ThreadSeen> {
 
 fn threads(process: u32) -> Vec<Thread> {
     let named = |tid: i64| {
-        let comm = fs::read_to_string(format!("/proc/{tid}/comm")).ok()?;
+        let comm = procstat::text(Path::new(&format!("/proc/{tid}/comm")))?;
         Some(Thread {
             tid: Pid::from_raw(i32::try_from(tid).ok()?),
             comm: comm.trim_end().to_owned(),
@@ -158,6 +171,36 @@ mod tests {
             error.contains("no thread of the workload is named \"launch-*\"; there is: "),
             "{error}"
         );
+    }
+
+    #[test]
+    fn threads_whose_name_is_no_utf_8_are_seen() {
+        let (ready, wait) = std::sync::mpsc::channel();
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let named = std::thread::spawn(move || {
+            nix::sys::prctl::set_name(c"odd\xff").unwrap();
+            ready.send(()).unwrap();
+            let _ = ends.recv();
+        });
+        wait.recv().unwrap();
+        let seen = seen(std::process::id());
+        drop(end);
+        named.join().unwrap();
+        let names: Vec<&str> = seen.iter().map(|thread| thread.comm.as_str()).collect();
+        assert!(names.contains(&"odd\u{fffd}"), "{names:?}");
+    }
+
+    #[test]
+    fn a_thread_that_ends_meanwhile_is_none() {
+        let mut sleeper = Sleeper::start();
+        let thread = Thread {
+            tid: Pid::from_raw(sleeper.0.id() as i32),
+            comm: "sleep".to_owned(),
+        };
+        sleeper.0.kill().unwrap();
+        sleeper.0.wait().unwrap();
+        let wanted = settings("comm = \"sleep\"\nnice = 5");
+        assert!(!change_all([&thread].into_iter(), &wanted).unwrap());
     }
 
     #[test]

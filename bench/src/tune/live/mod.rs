@@ -20,7 +20,7 @@ use crate::datafile::DataError;
 use crate::stats::{self, Difference, Estimate, Scale, TAIL_MARGIN, discoveries};
 use crate::study::FALSE_RATE;
 use crate::words::in_words;
-use crate::{interrupt, record};
+use crate::{interrupt, procstat, record};
 use scheduler::Scheduler;
 use slo::Rail;
 
@@ -224,7 +224,7 @@ fn measure(live: &Live, window: Duration, usual: Option<f64>) -> Result<End> {
 
 /// A zombie does no work.
 fn is_alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = procstat::text(Path::new(&format!("/proc/{pid}/stat"))).unwrap_or_default();
     let state = stat
         .rsplit_once(") ")
         .and_then(|(_, rest)| rest.chars().next());

@@ -181,11 +181,11 @@ pub fn parse_csv(line: &[u8], columns: &mut Columns, names: &mut Names) -> Resul
     }
     let row = Row {
         time_ns: needed(figure(0, &fields, at)?, 0)?,
-        event: text(1, &fields, at)?,
+        event: text(1, &fields, at),
         cpu: needed(figure(2, &fields, at)?, 2)?,
         tid: needed(figure(3, &fields, at)?, 3)?,
         tgid: needed(figure(4, &fields, at)?, 4)?,
-        comm: text(5, &fields, at)?,
+        comm: text(5, &fields, at),
         grid_x: figure(6, &fields, at)?,
         grid_y: figure(7, &fields, at)?,
         grid_z: figure(8, &fields, at)?,
@@ -197,20 +197,18 @@ pub fn parse_csv(line: &[u8], columns: &mut Columns, names: &mut Names) -> Resul
         duration_ns: figure(14, &fields, at)?,
         self_ns: figure(15, &fields, at)?,
         wait_ns: figure(16, &fields, at)?,
-        reason: text(17, &fields, at)?,
+        reason: text(17, &fields, at),
         other_tid: figure(18, &fields, at)?,
-        other_comm: text(19, &fields, at)?,
+        other_comm: text(19, &fields, at),
         irq: figure(20, &fields, at)?,
-        irq_name: text(21, &fields, at)?,
+        irq_name: text(21, &fields, at),
     };
     event(&row, names)
 }
 
-/// A field of text.
-fn text<'a>(column: usize, fields: &'a [Cow<[u8]>], at: &[usize]) -> Result<Cow<'a, str>, String> {
-    std::str::from_utf8(&fields[at[column]])
-        .map(Cow::Borrowed)
-        .map_err(|_| format!("{}: expected UTF-8", Columns::NAMES[column]))
+/// A field of text, with what is no UTF-8 replaced: as in the other format, names of threads may have any bytes.
+fn text<'a>(column: usize, fields: &'a [Cow<[u8]>], at: &[usize]) -> Cow<'a, str> {
+    String::from_utf8_lossy(&fields[at[column]])
 }
 
 /// A field of digits; `None` where it is empty.

@@ -174,3 +174,20 @@ fn says_what_is_wrong_with_a_row() {
         assert!(error.contains(part), "{error}");
     }
 }
+
+#[test]
+fn a_name_that_is_no_utf_8_is_read_as_far_as_it_is() {
+    let record = Record {
+        comm: Comm::new("odd?"),
+        ..record()
+    };
+    let mut row = csv_row(&record).into_bytes();
+    let odd = row.iter().position(|&byte| byte == b'?').unwrap();
+    row[odd] = 0xff;
+    let (mut columns, mut names) = (Columns::default(), Names::default());
+    parse_csv(COLUMNS.join(",").as_bytes(), &mut columns, &mut names).unwrap();
+    let Ok(Parsed::Event(event)) = parse_csv(&row, &mut columns, &mut names) else {
+        panic!("no event");
+    };
+    assert_eq!(names.text(event.comm), "odd\u{fffd}");
+}
