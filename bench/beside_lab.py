@@ -4,7 +4,7 @@
 
     gpuaware-bench run noisy-neighbour --on sim --seed 1 --arms nice,isolcpus,gpuaware \
         --neighbours cpu,network,disk,hackbench,heavy -o DIR
-    bench/beside_lab.py DIR bench/runs/2026-11-25-noisy-neighbour bench/runs/2026-11-25-peers
+    bench/beside_lab.py DIR bench/runs/2026-11-25-noisy-neighbour bench/runs/2026-11-27-peers
 """
 
 import json
