@@ -79,15 +79,40 @@ fn a_profile_that_is_none_is_refused_with_its_key() {
 }
 
 /// Process, main or other, name, how many, arguments, class by name, what it was seen doing.
+fn threads_of_vllm() -> Vec<Vec<String>> {
+    let threads = fs::read_to_string(repository().join("tests/data/vllm-threads.tsv")).unwrap();
+    let lines = threads.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| line.split('\t').map(str::to_owned).collect())
+        .collect()
+}
+
+fn is_handoff_by_name(policy: &Policy, thread: &[String], cgroup: &str) -> bool {
+    let facts = ThreadFacts {
+        cgroup,
+        comm: &thread[2],
+        exe: "/opt/vllm/bin/python",
+        cmdline: &thread[4],
+    };
+    let mut rules = (policy.handoff.rules.iter()).filter(|rule| !rule.needs_watching());
+    rules.any(|rule| rule.static_terms_hold(&facts))
+}
+
+#[test]
+fn the_arm_for_servers_names_the_threads_of_vllm_that_the_policy_for_servers_names() {
+    let arm = repository().join("scheds/arms/gpuaware-serving.policy");
+    let policy = Policy::parse(&fs::read_to_string(arm).unwrap()).unwrap();
+    for thread in threads_of_vllm() {
+        let named = is_handoff_by_name(&policy, &thread, "bench/workload");
+        assert_eq!(named, thread[5] == "handoff", "{thread:?}");
+    }
+}
+
 #[test]
 fn the_policy_for_llm_servers_fits_the_threads_of_vllm() {
     let policy = fs::read_to_string(repository().join("scheds/policies/llm-server.toml")).unwrap();
     let policy = Policy::parse(&policy).unwrap();
-    let threads = fs::read_to_string(repository().join("tests/data/vllm-threads.tsv")).unwrap();
-    let threads: Vec<Vec<&str>> = (threads.lines())
-        .filter(|line| !line.starts_with('#'))
-        .map(|line| line.split('\t').collect())
-        .collect();
+    let threads = threads_of_vllm();
     assert_eq!(
         threads
             .iter()
@@ -96,19 +121,10 @@ fn the_policy_for_llm_servers_fits_the_threads_of_vllm() {
         1
     );
     for thread in &threads {
-        let by_name = |cgroup: &str| {
-            let facts = ThreadFacts {
-                cgroup,
-                comm: thread[2],
-                exe: "/opt/vllm/bin/python",
-                cmdline: thread[4],
-            };
-            let mut rules = (policy.handoff.rules.iter()).filter(|rule| !rule.needs_watching());
-            rules.any(|rule| rule.static_terms_hold(&facts))
-        };
-        let of_a_service = by_name("system.slice/vllm.service");
+        let of_a_service = is_handoff_by_name(&policy, thread, "system.slice/vllm.service");
         assert_eq!(of_a_service, thread[5] == "handoff", "{thread:?}");
-        assert!(!by_name("user.slice/user-1000.slice"), "{thread:?}");
+        let of_a_user = is_handoff_by_name(&policy, thread, "user.slice/user-1000.slice");
+        assert!(!of_a_user, "{thread:?}");
         assert!(
             thread[6] == "-" || !of_a_service,
             "a name would win: {thread:?}"

@@ -23,7 +23,7 @@ const SERVER_THREADS: &str = r#"
 [class.handoff]
 match = [
   { wakes = "launch" },
-  { comm = "VLLM::APIServer" },
+  { comm = "{vllm,VLLM::APIServer}" },
   { comm = "tokenizer" },
   { comm = "detokenizer" },
 ]
