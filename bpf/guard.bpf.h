@@ -86,7 +86,7 @@ static __always_inline void guard_join(struct guard_tenant *tenant)
 /* Does a task that is not boosted wait where boosted ones run? What is not lent is not theirs. */
 static __always_inline bool others_wait(s32 cpu, u32 llc)
 {
-	return (dsq_waiting(background_dsq(llc)) && (tunables.lend || !is_preferred(cpu))) ||
+	return (dsq_waiting(background_dsq(llc)) && !is_never_lent(cpu)) ||
 	       dsq_waiting(pinned_dsq(cpu));
 }
 

@@ -61,7 +61,7 @@ static __always_inline bool is_held(struct cpu_ctx *cctx, u64 now)
 /* Is @cpu closed to background that could run elsewhere? */
 static __always_inline bool is_reserved(s32 cpu, struct cpu_ctx *cctx, u64 now)
 {
-	return is_held(cctx, now) || (!tunables.lend && is_preferred(cpu));
+	return is_held(cctx, now) || is_never_lent(cpu);
 }
 
 /* Is there budget for one more hold? */

@@ -25,6 +25,12 @@ static __always_inline bool is_preferred(s32 cpu)
 	return cpu_preferred[cpu_index(cpu)];
 }
 
+/* Is @cpu kept from background, also while nobody needs it? */
+static __always_inline bool is_never_lent(s32 cpu)
+{
+	return !tunables.lend && is_preferred(cpu);
+}
+
 static __always_inline void set_lendable(s32 cpu, bool lendable)
 {
 	struct bpf_cpumask *mask = lendable_cpumask;

@@ -116,24 +116,26 @@ fn holds_that_nobody_ends() {
     );
 }
 
+/// Loops in one of two caches, so many, and two in the other.
+fn crowded(count: usize, ms: u64) -> Scenario {
+    let within = |cpus: [usize; 2]| TaskSpec {
+        cpus: Some(cpus.to_vec()),
+        ..task("loop", Program::Loop)
+    };
+    let mut tasks = vec![within([0, 1]); count];
+    tasks.extend(vec![within([2, 3]); 2]);
+    of("4x2", Scheduler::Gpuaware, ms, tasks)
+}
+
 /// Vtimes of two caches' clocks were compared: who came from a crowded cache, whose clock is slow, went before all.
 #[test]
 fn vtimes_of_different_clocks() {
-    let crowd = TaskSpec {
-        cpus: Some(vec![0, 1]),
-        ..task("crowd", Program::Loop)
-    };
-    let few = TaskSpec {
-        cpus: Some(vec![2, 3]),
-        ..task("few", Program::Loop)
-    };
     let edit = (
         "clock.bpf.h",
         "\tif (tctx->vtime_dsq != dsq)\n",
         "\tif (false)\n",
     );
-    let mut scenario = of("4x2", Scheduler::Gpuaware, 2400, vec![crowd; 10]);
-    scenario.tasks.extend([few.clone(), few]);
+    let mut scenario = crowded(10, 2400);
     // The first one leaves the crowd.
     let leaves = Change::Affinity(0, vec![2, 3]);
     let mut before = scenario.clone();
@@ -273,17 +275,7 @@ fn a_clock_that_stands_still() {
 /// A cache with many tasks beside one with few kept them for ever.
 #[test]
 fn caches_that_stay_crowded() {
-    let crowd = TaskSpec {
-        cpus: Some(vec![0, 1]),
-        ..task("crowd", Program::Loop)
-    };
-    let few = TaskSpec {
-        cpus: Some(vec![2, 3]),
-        ..task("few", Program::Loop)
-    };
-    let mut tasks = vec![crowd; 12];
-    tasks.extend([few.clone(), few]);
-    let mut scenario = of("4x2", Scheduler::Gpuaware, 4000, tasks);
+    let mut scenario = crowded(12, 4000);
     let all: Vec<usize> = (0..4).collect();
     scenario.changes = (0..14)
         .map(|id| (100_000_000, Change::Affinity(id, all.clone())))

@@ -18,6 +18,10 @@ use crate::state::Costs;
 const REAL_TIME: u64 = 0x7274;
 const CHANGES: u64 = 0x6368;
 
+const HOLD_CAPS_US: [u64; 3] = [0, 500, 3_000];
+const MAX_SHARES: [f64; 3] = [0.2, 0.5, 1.0];
+const CGROUP_WEIGHTS: [u32; 4] = [1, 100, 300, 10_000];
+
 impl Scenario {
     /// Any small machine with any tasks: `seed` says which.
     pub fn random(seed: u64) -> Self {
@@ -26,20 +30,20 @@ impl Scenario {
             "1", "2", "2x2", "2x1x1x2", "3", "4", "4x2", "4x4x2", "4x2x1x2", "8x2x2x2", "8x4",
             "12x3", "16x4x2x2", "16",
         ];
-        let shape = shapes[rng.random_range(0..shapes.len() as u64) as usize];
+        let shape = one_of(&mut rng, shapes);
         let machine = Machine::parse(shape).expect("these shapes divide");
         let mut policy = Policy::default_for(&machine);
         policy.lend = rng.random_range(0..4_u64) > 0;
-        policy.hold_cap_us = [0, 500, 3_000][rng.random_range(0..3_u64) as usize];
+        policy.hold_cap_us = one_of(&mut rng, HOLD_CAPS_US);
         if rng.random_range(0..2_u64) == 0 {
             policy.hold_share = 1.0;
         }
-        policy.max_share = [0.2, 0.5, 1.0][rng.random_range(0..3_u64) as usize];
+        policy.max_share = one_of(&mut rng, MAX_SHARES);
         let cgroups = random_cgroups(&mut rng);
         let mut changes = Vec::new();
         let tasks = random_tasks(&mut rng, &machine, cgroups.len(), &mut changes);
         let costs = Costs {
-            tick_ns: [1_000_000, 4_000_000][rng.random_range(0..2_u64) as usize],
+            tick_ns: one_of(&mut rng, [1_000_000, 4_000_000]),
             llc_ns: 0,
             node_ns: 0,
             ..Costs::default()
@@ -104,11 +108,15 @@ impl Scenario {
     }
 }
 
+fn one_of<T: Copy, const N: usize>(rng: &mut Pcg64Mcg, choices: [T; N]) -> T {
+    choices[rng.random_range(0..N as u64) as usize]
+}
+
 fn random_cgroups(rng: &mut Pcg64Mcg) -> Vec<CgroupSpec> {
     let count = rng.random_range(0..4_u64) as usize;
     let spec = |at: usize| CgroupSpec {
         parent: (at > 0 && rng.random_range(0..2_u64) == 0).then(|| at - 1),
-        weight: [1, 100, 300, 10_000][rng.random_range(0..4_u64) as usize],
+        weight: one_of(rng, CGROUP_WEIGHTS),
         quota_us: some_limit(rng),
     };
     (0..count).map(spec).collect()
@@ -127,7 +135,7 @@ fn random_tasks(
         let program = Program::Launcher {
             launch_ns: rng.random_range(50_000..=3_000_000),
             gpu_ns: rng.random_range(50_000..=8_000_000),
-            sync: sync[rng.random_range(0..4_u64) as usize],
+            sync: one_of(rng, sync),
         };
         tasks.push(TaskSpec {
             class: Some(Class::Launch),
@@ -146,7 +154,7 @@ fn random_tasks(
         let program = Program::Periodic {
             run_ns: rng.random_range(10_000..=6_000_000),
             sleep_ns: rng.random_range(20_000..=20_000_000),
-            runs: [0, 0, 5][rng.random_range(0..3_u64) as usize],
+            runs: one_of(rng, [0, 0, 5]),
         };
         tasks.push(TaskSpec::new("io", program));
     }
@@ -166,7 +174,7 @@ fn random_tasks(
 fn vary(rng: &mut Pcg64Mcg, task: &mut TaskSpec, machine: &Machine, nr_cgroups: usize) {
     task.start_ns = rng.random_range(0..=100_000_000);
     if task.class.is_none() {
-        task.weight = [100, 100, 15, 3_000][rng.random_range(0..4_u64) as usize];
+        task.weight = one_of(rng, [100, 100, 15, 3_000]);
         if rng.random_range(0..10_u64) == 0 {
             task.class = Some(Class::Handoff);
         }
@@ -199,21 +207,15 @@ fn random_change(rng: &mut Pcg64Mcg, scenario: &Scenario) -> Change {
     let kinds = if tasks.is_empty() { 0..5 } else { 0..14_u64 };
     let task = |rng: &mut Pcg64Mcg| tasks[rng.random_range(0..tasks.len() as u64) as usize];
     match rng.random_range(kinds) {
-        0 => Change::CgroupWeight(
-            cgroup,
-            [1, 100, 300, 10_000][rng.random_range(0..4_u64) as usize],
-        ),
+        0 => Change::CgroupWeight(cgroup, one_of(rng, CGROUP_WEIGHTS)),
         1 => Change::CgroupIdle(cgroup, rng.random_range(0..2_u64) == 0),
         2 => Change::CgroupLimit(cgroup, some_limit(rng)),
         3 => Change::Remake(cgroup),
         4 => Change::Reload(some_policy(rng, scenario)),
-        5 | 6 => Change::Weight(
-            task(rng),
-            [15, 100, 3_000][rng.random_range(0..3_u64) as usize],
-        ),
+        5 | 6 => Change::Weight(task(rng), one_of(rng, [15, 100, 3_000])),
         7..=9 => {
             let classes = [None, None, Some(Class::Launch), Some(Class::Handoff)];
-            Change::Mark(task(rng), classes[rng.random_range(0..4_u64) as usize])
+            Change::Mark(task(rng), one_of(rng, classes))
         }
         10 => Change::Affinity(task(rng), some_cpus(rng, &scenario.machine)),
         _ => Change::Join(
@@ -234,8 +236,8 @@ fn some_policy(rng: &mut Pcg64Mcg, scenario: &Scenario) -> Policy {
     Policy {
         preferred,
         lend: rng.random_range(0..4_u64) > 0,
-        hold_cap_us: [0, 500, 3_000][rng.random_range(0..3_u64) as usize],
-        max_share: [0.2, 0.5, 1.0][rng.random_range(0..3_u64) as usize],
+        hold_cap_us: one_of(rng, HOLD_CAPS_US),
+        max_share: one_of(rng, MAX_SHARES),
         ..scenario.policy.clone()
     }
 }

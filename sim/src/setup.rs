@@ -3,7 +3,6 @@
 //! once more after `src/sched/load.rs`, `src/sched/tunables.rs` and the defaults in `src/policy/model.rs`: the
 //! simulator links nothing of them.
 
-use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
 
 use anyhow::{Result, ensure};
@@ -12,7 +11,7 @@ use crate::abi::{
     OPS_ENQ_EXITING, OPS_ENQ_LAST, OPS_ENQ_MIGRATION_DISABLED, OPS_KEEP_BUILTIN_IDLE, TaskStruct,
 };
 use crate::machine::{Machine, MachineCpu};
-use crate::native::Native;
+use crate::native::{Handler, Native};
 
 const MAX_CPUS: usize = 1024;
 const MAX_LLCS: usize = 128;
@@ -192,13 +191,10 @@ fn request(native: &Native, machine: &Machine, policy: &Policy) -> Result<()> {
 }
 
 /// Asks a scheduler that runs for another policy. The caller runs the program that is returned.
-pub fn reload(native: &Native, machine: &Machine, policy: &Policy) -> Result<Program> {
+pub fn reload(native: &Native, machine: &Machine, policy: &Policy) -> Result<Handler> {
     request(native, machine, policy)?;
     native.symbol("set_preferred")
 }
-
-/// A program that user space runs, without a context.
-pub type Program = unsafe extern "C" fn(*const c_void) -> i32;
 
 fn request_preferred(native: &Native, machine: &Machine, policy: &Policy) -> Result<()> {
     let fit = policy.preferred.iter().all(|&cpu| cpu < machine.nr_cpus());

@@ -214,8 +214,8 @@ impl Simulation {
             Change::Reload(policy) => {
                 let program = setup::reload(&self.native, &self.scenario.machine, &policy)?;
                 kernel.enter(0, Context::Unlocked);
-                // SAFETY: a program of the scheduler, which looks at no context.
-                unsafe { program(std::ptr::null()) };
+                // SAFETY: a program of the scheduler, which takes no arguments that it looks at.
+                unsafe { program() };
                 kernel.leave();
                 self.watch.promises.reload(&policy);
             }

@@ -25,7 +25,7 @@ pub(crate) fn held(scenario: &Scenario) -> Outcome {
     outcome
 }
 
-pub(crate) fn named(workload: Workload, shape: &str, scheduler: Scheduler, ms: u64) -> Scenario {
+fn named(workload: Workload, shape: &str, scheduler: Scheduler, ms: u64) -> Scenario {
     let machine = Machine::parse(shape).unwrap();
     Scenario::named(workload, machine, scheduler, ms * 1_000_000, 1)
 }
@@ -46,7 +46,7 @@ pub(crate) fn done(outcome: &Outcome, name: &str) -> u64 {
     tasks.map(|task| task.done).sum()
 }
 
-pub(crate) fn stat(outcome: &Outcome, name: &str) -> u64 {
+fn stat(outcome: &Outcome, name: &str) -> u64 {
     let found = outcome.stats.iter().find(|(stat, _)| *stat == name);
     found.unwrap_or_else(|| panic!("no {name}")).1
 }
@@ -364,20 +364,23 @@ fn a_launcher_leaves_a_cpu_that_drowns_in_interrupts() {
 
 #[test]
 fn random_scenarios_with_real_time_tasks_hold() {
-    for seed in 0..25 {
+    // In the last one a task waited beside an idle CPU, once.
+    for seed in (0..25).chain([2698]) {
         held(&Scenario::random(seed).with_real_time());
     }
 }
 
 #[test]
 fn random_scenarios_with_changes_hold() {
-    for seed in 0..60 {
+    // The last ones failed once, each for a reason of its own: docs/simulator.md.
+    for seed in (0..60).chain([186, 477, 768, 849, 2191, 2534, 4010]) {
         held(&Scenario::random(seed).with_changes());
     }
+    held(&Scenario::random(101_448).with_real_time().with_changes());
 }
 
 #[test]
-fn a_cgroup_that_is_made_once_more_has_its_first_limit_and_another_id() {
+fn a_cgroup_that_is_made_once_more_has_its_first_limit() {
     let mut scenario = of(
         "1",
         Scheduler::Gpuaware,
@@ -405,24 +408,24 @@ fn a_cgroup_that_is_made_once_more_has_its_first_limit_and_another_id() {
 #[test]
 fn weights_and_classes_count_when_they_change() {
     let loops = || vec![task("loop", Program::Loop), task("loop", Program::Loop)];
-    let shares = |changes: Vec<(u64, Change)>, policy_share: f64| {
+    let share = |changes: Vec<(u64, Change)>| {
         let mut scenario = of("1", Scheduler::Gpuaware, 4000, loops());
-        scenario.policy.max_share = policy_share;
+        scenario.policy.max_share = 1.0;
         scenario.changes = changes;
         let outcome = held(&scenario);
         outcome.tasks[0].cpu_ns as f64 / 4e9
     };
-    let alike = shares(Vec::new(), 1.0);
+    let alike = share(Vec::new());
     assert!((0.46..0.54).contains(&alike), "{alike}");
     // Half of the time three quarters.
-    let heavier = shares(vec![(2_000_000_000, Change::Weight(0, 300))], 1.0);
+    let heavier = share(vec![(2_000_000_000, Change::Weight(0, 300))]);
     assert!((0.58..0.67).contains(&heavier), "{heavier}");
     // Half of the time all but the minimum share.
     let marked = vec![(2_000_000_000, Change::Mark(0, Some(Class::Launch)))];
-    let launches = shares(marked.clone(), 1.0);
+    let launches = share(marked.clone());
     assert!((0.68..0.76).contains(&launches), "{launches}");
     let for_a_moment = [marked, vec![(2_100_000_000, Change::Mark(0, None))]].concat();
-    let was_marked = shares(for_a_moment, 1.0);
+    let was_marked = share(for_a_moment);
     assert!((0.46..0.55).contains(&was_marked), "{was_marked}");
 }
 
