@@ -155,7 +155,7 @@ impl Tree {
 }
 
 /// What a file below /proc says, with what is no UTF-8 replaced: names of threads may have any bytes. `None`: it is gone.
-pub fn text(path: &Path) -> Option<String> {
+pub fn text(path: impl AsRef<Path>) -> Option<String> {
     let bytes = fs::read(path).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -165,7 +165,7 @@ pub fn cpu_s(pid: u32) -> f64 {
     let pids = Tree::of(pid).pids();
     let ticks = pids
         .iter()
-        .filter_map(|pid| cpu_ticks(&text(Path::new(&format!("/proc/{pid}/stat")))?));
+        .filter_map(|pid| cpu_ticks(&text(format!("/proc/{pid}/stat"))?));
     ticks.sum::<u64>() as f64 / TICKS_PER_SECOND
 }
 

@@ -15,8 +15,8 @@ pub const FULL: u32 = 1024;
 /// Cores of one kind differ too: those that boost highest are up to a tenth faster than the rest
 /// of their kind. Efficiency cores are a quarter slower or more.
 const EFFICIENCY_BELOW: f64 = 0.85;
-/// Than the slowest of the fastest fifth: one core that boosts far above all others makes these no
-/// efficiency cores, and no machine has fewer performance cores.
+/// Slower than the last of the fastest fifth: one core that boosts far above all others makes these
+/// no efficiency cores.
 const FASTEST_ONE_IN: usize = 5;
 
 /// Which kind of core a CPU belongs to. On a machine with one kind every core is a performance core.

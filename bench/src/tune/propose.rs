@@ -173,6 +173,16 @@ mod tests {
     }
 
     #[test]
+    fn servers_threads_have_the_names_that_the_arm_for_servers_gives_them() {
+        let arm = include_str!("../../../scheds/arms/gpuaware-serving.policy");
+        let [named, arm] = [SERVER_THREADS, arm].map(|text| {
+            let policy: toml::Table = toml::from_str(text).unwrap();
+            policy["class"].clone()
+        });
+        assert_eq!(named, arm);
+    }
+
+    #[test]
     fn proposals_follow_what_was_seen() {
         let small = names(&two_cpus(), Kind::Launcher);
         assert!(

@@ -61,7 +61,7 @@ fn apply_within(limit: Duration, settings: &[ThreadSettings], process: u32) -> R
     Ok(())
 }
 
-/// Is there any? One that ends meanwhile is none.
+/// Changes each of `threads`. Were there any? One that ends meanwhile does not count.
 fn change_all<'a>(
     threads: impl Iterator<Item = &'a Thread>,
     wanted: &ThreadSettings,
@@ -113,7 +113,7 @@ pub fn seen(process: u32) -> Vec<ThreadSeen> {
 
 fn threads(process: u32) -> Vec<Thread> {
     let named = |tid: i64| {
-        let comm = procstat::text(Path::new(&format!("/proc/{tid}/comm")))?;
+        let comm = procstat::text(format!("/proc/{tid}/comm"))?;
         Some(Thread {
             tid: Pid::from_raw(i32::try_from(tid).ok()?),
             comm: comm.trim_end().to_owned(),

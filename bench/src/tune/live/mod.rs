@@ -224,7 +224,7 @@ fn measure(live: &Live, window: Duration, usual: Option<f64>) -> Result<End> {
 
 /// A zombie does no work.
 fn is_alive(pid: u32) -> bool {
-    let stat = procstat::text(Path::new(&format!("/proc/{pid}/stat"))).unwrap_or_default();
+    let stat = procstat::text(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat
         .rsplit_once(") ")
         .and_then(|(_, rest)| rest.chars().next());
