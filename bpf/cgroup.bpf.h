@@ -326,13 +326,15 @@ __noinline u64 quota_still_used_until(u64 id, u64 now)
 
 /*
  * Moves tasks of @llc that have quota again to their background queues, by release time. Returns
- * when to look again; 0: none is left.
+ * when to look again; 0: none is left. A global function: see search_overdue(). It locks RCU
+ * itself: older kernels do not know that a timer's callback has it locked.
  */
-static __always_inline u64 release_due(u32 llc, u64 now)
+__noinline u64 release_due(u32 llc, u64 now)
 {
 	struct task_struct *p;
 	u64 next = 0;
 
+	bpf_rcu_read_lock();
 	bpf_for_each (scx_dsq, p, capped_dsq(llc), 0) {
 		u64 until = p->scx.dsq_vtime, dsq;
 		s32 cpu = scx_bpf_task_cpu(p);
@@ -370,6 +372,7 @@ static __always_inline u64 release_due(u32 llc, u64 now)
 			kick_idle_for(p);
 		}
 	}
+	bpf_rcu_read_unlock();
 	return next;
 }
 
@@ -394,10 +397,7 @@ static __always_inline void release_all(u64 now)
 
 static int release_timer_fired(void *map, int *key, struct release_timer *timer)
 {
-	/* Newer kernels know that a timer's callback is under RCU. */
-	bpf_rcu_read_lock();
 	release_all(now_in_interrupt());
-	bpf_rcu_read_unlock();
 	return 0;
 }
 

@@ -128,8 +128,8 @@ static __always_inline u64 task_cgroup_id(struct task_struct *p)
 }
 
 /*
- * @cgrp, or the cgroup above it that is the last one looked at: what is nested deeper counts as
- * that, so that nobody leaves what is said of those above by nesting.
+ * @cgrp, or its ancestor at the depth limit. Lookups start there, so that nesting escapes no class,
+ * weight or limit.
  */
 static __always_inline struct cgroup *nearest_seen(struct cgroup *cgrp)
 {

@@ -20,8 +20,8 @@
  */
 #define MAX_LAG_SLICES 2
 /*
- * Of one that has not slept. A slice of a light task moves the clock by many of a heavy one's: what
- * the heavy one lags then is its due.
+ * The same of a task that has not slept. A slice of a light task moves the clock by many slices of
+ * a heavy one, which must keep that lag.
  */
 #define MAX_AWAKE_LAG_SLICES 64
 /* Lag from which a task that was overdue goes on: it gets that much more than others. */

@@ -543,7 +543,7 @@ void BPF_STRUCT_OPS(gpuaware_update_idle, s32 cpu, bool idle)
 
 /*
  * A higher scheduling class takes @cpu. Kernels before 6.19 say so here, and take tasks back from
- * here only. Once until a task of ours runs again: a task that stays may follow the one that comes.
+ * here only; not again until a task of ours has run there, though others of that class may follow.
  */
 void BPF_STRUCT_OPS(gpuaware_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {

@@ -3,9 +3,9 @@
  * The guard: launch and handoff together take no more than guard.max_share of all CPUs from others.
  *
  * Time counts while background waits on the same CPU or LLC. When a window's budget is used up,
- * tenants that used more than an even part of it are throttled: of the tasks of each, those that
- * used more than an even part of that. Until the next window they run only on CPUs that nobody else
- * wants. An overrun is taken off the next window.
+ * each tenant that used more than an even part of it has tasks throttled: those that used more than
+ * an even part of the tenant's. Until the next window they run only on CPUs that nobody else wants.
+ * An overrun is taken off the next window.
  */
 #ifndef __GPUAWARE_GUARD_BPF_H
 #define __GPUAWARE_GUARD_BPF_H

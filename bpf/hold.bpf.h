@@ -112,7 +112,7 @@ static __always_inline void end_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 		set_lendable(cpu, true);
 }
 
-/* Does anybody wait in @llc whom a held CPU declines: background, or who runs as such? */
+/* Does a task wait in @llc that a held CPU declines: background, or a throttled one? */
 static __always_inline bool declined_wait(u32 llc)
 {
 	return dsq_waiting(background_dsq(llc)) || dsq_waiting(throttled_dsq(llc));
@@ -126,14 +126,18 @@ static __always_inline void give_up_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
-/* Ends the holds that have expired, and lends their CPUs to background that waits. */
-static __always_inline void end_expired_holds(u64 now)
+/*
+ * Ends the holds that have expired, and lends their CPUs to background that waits. A global
+ * function that locks RCU itself: see release_due().
+ */
+__noinline int end_expired_holds(u64 now)
 {
 	u64 next = 0;
 	s32 cpu;
 
 	/* First, so that a hold that begins on another CPU meanwhile is not lost. */
 	next_expiry_ns = 0;
+	bpf_rcu_read_lock();
 	bpf_for (cpu, 0, nr_cpu_ids) {
 		struct cpu_ctx *cctx = cpu_ctx(cpu);
 		u64 until = cctx ? cctx->hold_until_ns : 0;
@@ -148,8 +152,10 @@ static __always_inline void end_expired_holds(u64 now)
 		give_up_hold(cpu, cctx, now);
 		stat_inc(GPUAWARE_STAT_HOLDS_EXPIRED);
 	}
+	bpf_rcu_read_unlock();
 	if (next && (!next_expiry_ns || time_before(next, next_expiry_ns)))
 		next_expiry_ns = next;
+	return 0;
 }
 
 static __always_inline bool holds_have_expired(u64 now)
@@ -176,12 +182,9 @@ static int hold_watch_fired(void *map, int *key, struct hold_watch *watch)
 {
 	u64 now = now_in_interrupt();
 
-	/* Newer kernels know that a timer's callback is under RCU. */
-	bpf_rcu_read_lock();
 	hold_watch_at_ns = 0;
 	end_expired_holds(now);
 	watch_holds(now);
-	bpf_rcu_read_unlock();
 	return 0;
 }
 

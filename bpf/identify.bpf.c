@@ -17,8 +17,9 @@
 char _license[] SEC("license") = "GPL";
 
 /*
- * Who runs for less than 20 us a second makes a few launches a second at most, which a sweep would
- * meet by chance. Thousands of threads that only wake up now and then do not bring sweeps about.
+ * A thread that runs for less than 20 us a second makes a few launches a second at most, which a
+ * sweep would meet by chance only. So thousands of threads that wake up now and then cause no
+ * sweeps.
  */
 #define STRANGER_RUNS_ONE_IN 50000
 
@@ -196,7 +197,7 @@ int BPF_PROG(process_execed, struct task_struct *p, s32 old_pid, struct linux_bi
 	bpf_task_storage_delete(&hints, p);
 	bpf_task_storage_delete(&gpu_nodes, p);
 	if (mark) {
-		/* Who was refused had none: nobody looks at all marks anew for him. */
+		/* A thread that was only refused had no class, so nothing has changed. */
 		had_class = mark->named_rules || mark->observed || mark->hinted_class;
 		mark->hinted_class = GPUAWARE_CLASS_NONE;
 		mark->named_rules = 0;
@@ -257,6 +258,11 @@ int mark_task(struct gpuaware_mark_request *request)
 	p = task_by_number(request->tid);
 	if (!p)
 		return ret;
+	/* A zombie has ended: it only waits for its parent. */
+	if (p->exit_state) {
+		bpf_task_release(p);
+		return ret;
+	}
 	ret = -ENOMEM;
 	mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (mark) {
@@ -362,8 +368,11 @@ static __always_inline bool has_run(struct task_struct *p, u64 now)
 	return ran > elapsed / STRANGER_RUNS_ONE_IN;
 }
 
-/* Does @p have a mark that a probe would add nothing to? */
-static __always_inline bool is_known(struct task_struct *p, u64 stale_ns)
+/*
+ * Does @p have a mark that a probe would add nothing to? A global function: the verifier looks at
+ * it once, not on each of find_strangers()' paths.
+ */
+__noinline bool is_known(struct task_struct *p __arg_trusted, u64 stale_ns)
 {
 	struct class_verdict verdict = judge_task(p);
 	struct task_mark *mark = bpf_task_storage_get(&task_marks, p, NULL, 0);
@@ -374,8 +383,8 @@ static __always_inline bool is_known(struct task_struct *p, u64 stale_ns)
 }
 
 /*
- * The driver's thread that wakes who sleeps until the GPU is done. It runs as long as somebody
- * launches and never launches itself: the probes would be there all the while for its sake.
+ * The driver's thread that wakes threads when the GPU is done. It never launches itself, but runs
+ * as long as somebody launches: without this, the probes would stay for it.
  */
 static __always_inline bool is_event_handler(struct task_struct *p)
 {

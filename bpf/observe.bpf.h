@@ -129,12 +129,12 @@ static __always_inline u32 find_gpu_node(struct task_struct *p)
 	return found;
 }
 
-/* @p is about to be seen launching for the first time, or again with nobody who believes it. */
+/* Notes the GPU's node of @p, which launches for the first time, or has been refused so far. */
 static __always_inline void note_gpu_node(struct task_struct *p, const struct task_mark *mark)
 {
 	u32 *node;
 
-	/* Files are many: who is refused is looked at again now and then. */
+	/* Searching files is slow: a refused thread is checked again at each 64th sighting. */
 	if ((mark->observed & GPUAWARE_OBSERVED_LAUNCH) ||
 	    ((mark->refused & GPUAWARE_OBSERVED_LAUNCH) && mark->launched.hits % 64))
 		return;
@@ -145,9 +145,9 @@ static __always_inline void note_gpu_node(struct task_struct *p, const struct ta
 }
 
 /*
- * @p, whose mark is @mark, was seen doing what @bits say, which counts @by_device only of a process
- * that has one open. True if that is new; whether it may count is checked then and not at every
- * sighting.
+ * @p, whose mark is @mark, was seen doing what @bits say. With @by_device that counts only if its
+ * process has a trusted device open. True if it is new; whether it counts is checked then, not at
+ * every sighting.
  */
 static __always_inline bool observe(struct task_struct *p, struct task_mark *mark,
 				    struct sighting *sighting, u64 bits, bool by_device)
@@ -160,7 +160,7 @@ static __always_inline bool observe(struct task_struct *p, struct task_mark *mar
 		return false;
 	if (!((mark->observed | mark->refused) & bits))
 		sighting->first_ns = sighting->last_ns;
-	/* Files are many: who was refused is asked for his again now and then. */
+	/* Searching files is slow: see note_gpu_node(). */
 	if ((by_device && (mark->refused & bits) == bits && sighting->hits % 64) ||
 	    !is_trusted(p) || (by_device && !has_trusted_device(p))) {
 		is_new = (mark->refused & bits) != bits;

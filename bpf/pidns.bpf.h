@@ -118,7 +118,7 @@ static __always_inline struct task_struct *task_by_number(s32 number)
 	return bpf_task_from_pid(number);
 }
 
-/* Does task_by_number() mean the same threads as who runs the program? */
+/* Does task_by_number() use the PID namespace of the process that runs the program? */
 static __always_inline bool can_look_up(void)
 {
 	struct pids_of who;

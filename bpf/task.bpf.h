@@ -235,8 +235,8 @@ static __always_inline bool is_boosted(u32 class)
 }
 
 /*
- * Whom @p is of: the nearest cgroup at or above its own that is root's. Those that somebody nests
- * in what was given to him are his.
+ * The tenant that @p is of: the nearest cgroup at or above its own that root owns. Cgroups that a
+ * tenant makes in his own are his.
  */
 static __always_inline u64 tenant_of(struct task_struct *p)
 {
