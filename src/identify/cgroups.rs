@@ -31,6 +31,8 @@ pub struct Tag {
     pub text: u32,
     /// A bit for each rule whose cgroup term holds.
     pub rules: u64,
+    /// Whose folder it is, if an xattr of his gave it the class.
+    pub owner: Option<u32>,
 }
 
 /// Walks the hierarchy below `root` and returns the tag of every folder that a rule matches, by
@@ -46,9 +48,9 @@ pub fn classify(root: &Path, rules: &Rules) -> Result<HashMap<u64, Tag>> {
         let relative = folder.strip_prefix(root).unwrap_or(&folder);
         let mut tag = tag_of(&relative.to_string_lossy(), rules);
         if tag.class.is_none()
-            && let Some(class) = xattr_of(&folder, rules)
+            && let Some((class, owner)) = xattr_of(&folder, rules)
         {
-            (tag.class, tag.text) = (Some(class), evidence::XATTR);
+            (tag.class, tag.text, tag.owner) = (Some(class), evidence::XATTR, Some(owner));
         }
         if tag != Tag::default()
             && let Ok(metadata) = std::fs::metadata(&folder)
@@ -74,9 +76,9 @@ pub fn classify(root: &Path, rules: &Rules) -> Result<HashMap<u64, Tag>> {
     Ok(tags)
 }
 
-/// The class that the xattr of a folder says, if its owner may say so. Who owns a folder can set its
+/// The class that the xattr of a folder says, if its owner may say so, and the owner. Who owns a folder can set its
 /// xattrs: delegated ones belong to users.
-fn xattr_of(folder: &Path, rules: &Rules) -> Option<Class> {
+fn xattr_of(folder: &Path, rules: &Rules) -> Option<(Class, u32)> {
     let value = xattr::get(folder, XATTR).ok()??;
     let class = class_named(&value);
     let owner = std::fs::metadata(folder).ok()?.uid();
@@ -87,7 +89,8 @@ fn xattr_of(folder: &Path, rules: &Rules) -> Option<Class> {
             String::from_utf8_lossy(&value)
         );
     }
-    class.filter(|_| owner == ROOT || rules.trusts(owner))
+    let class = class.filter(|_| owner == ROOT || rules.trusts(owner))?;
+    Some((class, owner))
 }
 
 fn class_named(value: &[u8]) -> Option<Class> {

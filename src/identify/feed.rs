@@ -180,8 +180,8 @@ impl Feed {
     }
 }
 
-/// Takes back what a run has told that was killed, by what it has remembered at `state`. A number that somebody else
-/// has written since stays, and so does the thread's that has the id now.
+/// Undoes what a killed run wrote into the other scheduler's map; the file `state` lists it. Entries that somebody else
+/// has changed since stay, and so do those of threads that have got the same id.
 ///
 /// # Errors
 /// The file is not what it should be, the kernel refuses.

@@ -5,13 +5,15 @@
 use std::path::Path;
 
 /// Folders that have the driver's library and that loaders need not know: NixOS, WSL, snaps, Debian's
-/// alternatives, CUDA's package for older drivers.
-pub const PLACES: [&str; 5] = [
+/// alternatives, CUDA's package for older drivers, NVIDIA's operator for Kubernetes.
+pub const PLACES: [&str; 7] = [
     "/run/opengl-driver/lib",
     "/usr/lib/wsl/lib",
     "/var/lib/snapd/lib/gl",
     "/usr/lib/x86_64-linux-gnu/nvidia/current",
     "/usr/local/cuda/compat",
+    "/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
+    "/run/nvidia/driver/usr/lib64",
 ];
 
 /// Which libcuda a file is.

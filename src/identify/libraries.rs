@@ -29,8 +29,8 @@ const LET_GO_AFTER: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub struct Libraries {
     known: HashSet<FileId>,
-    /// Overlays show a file of their own for the one that they have from below: containers of one
-    /// image map one file, under as many ids. By what the kernel has, which of them is known.
+    /// Each container's overlay gives the one file below another id. The kernel's id of that file to the
+    /// id that we know.
     below: HashMap<FileId, FileId>,
     /// The other ids that such a file has.
     aliases: HashMap<FileId, FileId>,

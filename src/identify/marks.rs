@@ -246,8 +246,8 @@ fn not_running(pin: &Path) -> String {
     }
 }
 
-/// Tells BPF, by its program of that name, that the numbers of threads and processes are from now on those that
-/// the calling thread has for them.
+/// Runs `know_loader`: from now on BPF uses the numbers of threads and processes of the calling thread's PID
+/// namespace.
 ///
 /// # Errors
 /// This is a container, and the kernel cannot look its numbers up.

@@ -19,6 +19,7 @@ pub mod library;
 pub mod marks;
 mod names;
 mod observers;
+mod orders;
 mod probe_point;
 mod probes;
 mod processes;
@@ -196,7 +197,7 @@ impl<'obj> Identify<'obj> {
     fn exchange_rules(&mut self, rules: Rules) -> Result<()> {
         // What is most likely to be refused comes first, and nothing is changed yet.
         self.observers.follow(&self.skel, &rules)?;
-        // First nothing matches, then who does is found: nobody has the number of another rule.
+        // All rules go before the new ones come: no thread may keep a bit that is another rule's now.
         let nothing = Rules {
             trusted_uids: rules.trusted_uids.clone(),
             trusted_devices: rules.trusted_devices.clone(),
@@ -268,8 +269,8 @@ impl<'obj> Identify<'obj> {
             store::generation(&self.skel)?,
             counters::mark_changes(&self.skel),
         );
-        // Nothing counts the threads that a tagged cgroup gets and loses, and those that begin by a name
-        // that matches.
+        // Not counted: threads that enter or leave a tagged cgroup, and those that begin with a name that
+        // matches.
         let counted = self.names.is_none() && !store::has_tags(&self.skel);
         if *seen == Some(now) && counted {
             return Ok(None);
@@ -316,14 +317,16 @@ impl<'obj> Identify<'obj> {
         Ok(())
     }
 
-    /// Where nobody is said to be trusted everybody is, and the log has who makes use of it.
+    /// Where nobody is said to be trusted everybody is, and the log has who makes use of that.
     fn tell_users(&mut self, now: Duration) -> Result<()> {
-        let finds = counters::probes(&self.skel).finds;
-        if self.rules.trusted_uids.is_some() || !self.users.are_due(now, finds) {
+        let tags = self.tags.as_ref();
+        let changes = counters::mark_changes(&self.skel) + tags.map_or(0, Tags::changes);
+        if self.rules.trusted_uids.is_some() || !self.users.are_due(now, changes) {
             return Ok(());
         }
         let start = cpu_time();
-        self.users.tell(&self.pins.records()?);
+        let owners = tags.map(Tags::owners).unwrap_or_default();
+        self.users.tell(&self.pins.records()?, &owners);
         self.users.looked(now, cpu_time().saturating_sub(start));
         Ok(())
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! For whom the names, executables and arguments are right that rules ask for. The kernel says who
-//! started a program or was renamed; nobody else is looked at again.
+//! Finds threads whose name, executable or arguments match a rule. A thread is looked at again only
+//! after an exec or a rename, of which the kernel tells.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};

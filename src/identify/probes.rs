@@ -18,6 +18,7 @@ use super::backlog::Backlog;
 use super::libraries::{self, Libraries};
 use super::library::{self, FileId, Library};
 use super::marks::Pins;
+use super::orders::Orders;
 use super::rest::{Spent, cpu_time, spending};
 use super::rules::Rules;
 use super::window::{Action, Bounds, Phase, Threads, Window};
@@ -56,8 +57,12 @@ pub struct Probes {
     /// Libraries that were probed so far.
     nr_added: usize,
     nr_windows: u64,
-    /// Libraries of trusted users that were found, and rescans.
+    /// Which libraries are looked at at once.
+    orders: Orders,
+    /// How many were, and rescans.
     nr_orders: u64,
+    /// The other libraries of trusted users.
+    nr_triggers: u64,
 }
 
 impl Probes {
@@ -80,7 +85,9 @@ impl Probes {
             points,
             nr_added: 0,
             nr_windows: 1,
+            orders: Orders::default(),
             nr_orders: 0,
+            nr_triggers: 0,
         };
         probes.libraries.set_with_runtimes(points.libcudart());
         let found = probes
@@ -91,8 +98,8 @@ impl Probes {
         probes
     }
 
-    /// Who maps a library already may have called `cuInit` before it was probed: its new threads are
-    /// looked at as those of who is seen to do so.
+    /// A process that maps the library already may have called `cuInit` unseen: its new threads are
+    /// treated as if it had.
     fn remember_users(&self, skel: &IdentifySkel<'_>, rules: &Rules) {
         let users = self.libraries.users();
         let trusted = users.filter(|&tgid| is_of_trusted_user(tgid, rules));
@@ -172,7 +179,12 @@ impl Probes {
         self.look_for_devices(now, skel, rules);
         let found = self.look(now, skel);
         let trusts = |library: &&Library| library.mapped_by.is_none_or(|uid| rules.trusts(uid));
-        self.nr_orders += found.iter().filter(trusts).count() as u64;
+        for library in found.iter().filter(trusts) {
+            match self.orders.take(library.mapped_by) {
+                true => self.nr_orders += 1,
+                false => self.nr_triggers += 1,
+            }
+        }
         if !found.is_empty() {
             self.add(skel, found);
             self.remember_users(skel, rules);
@@ -180,6 +192,7 @@ impl Probes {
         self.drop_unused(now, skel);
         let mut counters = counters::probes(skel);
         counters.orders = self.nr_orders;
+        counters.triggers += self.nr_triggers;
         let mut threads = KnownThreads {
             pins,
             rules,
@@ -279,7 +292,7 @@ impl Probes {
 
     /// Stops to probe what nobody maps any more.
     fn drop_unused(&mut self, now: Duration, skel: &IdentifySkel<'_>) {
-        // Who waits for a look may map it: a child of who did.
+        // A process that waits for its look may map it, such as the child of one that did.
         if !self.mappers.is_empty() {
             return;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! When to do again what anybody on the machine can have done at any time, such as going through all cgroups.
+//! A rate limit for work that any user can trigger at any time, such as going through all cgroups: a twentieth of a CPU.
 
 use std::time::{Duration, Instant};
 

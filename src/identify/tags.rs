@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Keeps what is said of cgroups up with the hierarchy, and with the xattrs of its folders.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ use super::{counters, store};
 pub struct Tags {
     root: PathBuf,
     tagged: HashMap<u64, Tag>,
+    /// How often they have changed.
+    changes: u64,
     /// `None`: the rules are new.
     changes_seen: Option<u64>,
     /// An xattr has changed since all folders were matched.
@@ -43,6 +45,7 @@ impl Tags {
         Self {
             root,
             tagged: HashMap::new(),
+            changes: 0,
             changes_seen: None,
             xattrs_changed: false,
             rest: Rest::default(),
@@ -53,6 +56,17 @@ impl Tags {
     /// Where the hierarchy is mounted.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// How often tags have changed.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The users whose folders have a class by an xattr. Sorted.
+    pub fn owners(&self) -> Vec<u32> {
+        let owners: BTreeSet<u32> = self.tagged.values().filter_map(|tag| tag.owner).collect();
+        owners.into_iter().collect()
     }
 
     /// The rules are others: all folders are matched anew.
@@ -98,6 +112,7 @@ impl Tags {
                 );
             }
             self.tagged = tagged;
+            self.changes += 1;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! armed while no known launcher could run into them. Once there is one, they are taken away and
 //! come back in short sweeps, further and further apart, as long as some thread could still be
 //! new; a process that initialises CUDA or starts a thread brings them back at once, as long as that
-//! is not too often in vain. What the operator orders, or a new library, always does.
+//! is not too often in vain. What the operator orders, or a new library, always does (`orders.rs`).
 
 mod budget;
 
@@ -43,8 +43,8 @@ pub struct Counters {
     /// Processes that initialised CUDA and threads that GPU processes started: those of trusted
     /// users.
     pub triggers: u64,
-    /// What is answered whatever it costs: rescans that the operator asked for, and libraries of
-    /// trusted users that were never seen.
+    /// What is answered whatever it costs: rescans that the operator asked for, and the first libraries of each
+    /// trusted user that were never seen.
     pub orders: u64,
 }
 
