@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The namespaces of this process that decide what BPF is to it: whose root it is, for the kernel loads programs of
-//! the host's root only, and whether its numbers of processes are the kernel's.
+//! the host's root only, whether its numbers of processes are the kernel's, and whether it sees all cgroups.
 
 use std::path::Path;
 
@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 /// Inode numbers of the namespaces that the kernel starts with, of linux/proc_ns.h.
 const INITIAL_USER: &str = "user:[4026531837]";
 const INITIAL_PID: &str = "pid:[4026531836]";
+const INITIAL_CGROUP: &str = "cgroup:[4026531835]";
 
 /// The user namespace that this process is in, in words; `None`: that of the host. `/proc` is below `root`.
 pub fn user(root: &Path) -> Option<String> {
@@ -21,16 +22,49 @@ pub fn user(root: &Path) -> Option<String> {
     (!is_initial).then(|| format!("a user namespace (uid_map: {map})"))
 }
 
-/// Is this process in the PID namespace that the kernel starts with?
-pub fn has_initial_pids(root: &Path) -> bool {
-    let namespace = std::fs::read_link(root.join("proc/self/ns/pid"));
-    namespace.map_or(true, |namespace| namespace == Path::new(INITIAL_PID))
-}
-
-/// Fails unless this process is root of the host, which `what` needs.
+/// Fails if `/proc` has the numbers of another PID namespace than this process's, as after `unshare --pid` alone: the
+/// processes that it lists are others here, or nobody.
 ///
 /// # Errors
-/// Another user, or the root of a user namespace.
+/// It has.
+pub fn check_proc() -> Result<()> {
+    if has_own_proc(Path::new("/")) {
+        return Ok(());
+    }
+    bail!(
+        "/proc is of another PID namespace than this process, so the numbers in it are other processes': expected its own; \
+         mount -t proc proc /proc, or unshare --mount-proc"
+    )
+}
+
+/// Has `/proc`, below `root`, the numbers of this process's PID namespace? Where it does not tell, yes.
+pub fn has_own_proc(root: &Path) -> bool {
+    let number = std::fs::read_link(root.join("proc/self")).ok();
+    let number = number.and_then(|number| number.to_str()?.parse::<u32>().ok());
+    number.is_none_or(|number| number == std::process::id())
+}
+
+/// Is this process in the PID namespace that the kernel starts with?
+pub fn has_initial_pids(root: &Path) -> bool {
+    is_initial(root, "pid", INITIAL_PID)
+}
+
+/// Is this process in the cgroup namespace that the kernel starts with? In another one the paths in `/proc/PID/cgroup`
+/// begin at its root, and a hierarchy that is mounted there has the folders below that.
+pub fn has_initial_cgroups(root: &Path) -> bool {
+    is_initial(root, "cgroup", INITIAL_CGROUP)
+}
+
+/// Where `/proc` does not tell, yes.
+fn is_initial(root: &Path, kind: &str, initial: &str) -> bool {
+    let namespace = std::fs::read_link(root.join("proc/self/ns").join(kind));
+    namespace.map_or(true, |namespace| namespace == Path::new(initial))
+}
+
+/// Fails unless this process is root of the host, which `what` needs, and sees its own `/proc`.
+///
+/// # Errors
+/// Another user, or the root of a user namespace; a `/proc` of another PID namespace.
 pub fn check_root(what: &str) -> Result<()> {
     if !nix::unistd::geteuid().is_root() {
         bail!("{what} needs root: try sudo");
@@ -41,7 +75,7 @@ pub fn check_root(what: &str) -> Result<()> {
              start it on the host, or in a container without a user namespace of its own"
         );
     }
-    Ok(())
+    check_proc()
 }
 
 #[cfg(test)]
@@ -77,10 +111,30 @@ mod tests {
     }
 
     #[test]
-    fn a_container_has_numbers_of_its_own() {
+    fn a_proc_of_another_namespace_has_another_number_of_this_process() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(has_own_proc(root.path()), "where /proc does not tell");
+        let proc = root.path().join("proc");
+        std::fs::create_dir(&proc).unwrap();
+        for (number, is_own) in [(std::process::id(), true), (std::process::id() + 1, false)] {
+            symlink(number.to_string(), proc.join("self")).unwrap();
+            assert_eq!(has_own_proc(root.path()), is_own);
+            std::fs::remove_file(proc.join("self")).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_container_has_numbers_and_cgroups_of_its_own() {
         let root = host(None, "");
+        let link = |kind, to| symlink(to, root.path().join("proc/self/ns").join(kind)).unwrap();
         assert!(has_initial_pids(root.path()), "where /proc does not tell");
-        symlink("pid:[4026532702]", root.path().join("proc/self/ns/pid")).unwrap();
-        assert!(!has_initial_pids(root.path()));
+        assert!(
+            has_initial_cgroups(root.path()),
+            "where /proc does not tell"
+        );
+        link("pid", "pid:[4026532702]");
+        assert!(!has_initial_pids(root.path()) && has_initial_cgroups(root.path()));
+        link("cgroup", "cgroup:[4026532703]");
+        assert!(!has_initial_cgroups(root.path()));
     }
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `analyze`: files in, tables, JSON or a page out.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{BufReader, stdin};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
@@ -21,7 +23,7 @@ pub struct Analyze {
     /// Traces: our CSV or NDJSON, or cuda_sched_trace's CSV; - reads standard input. LABEL=FILE names one in
     /// tables; files with the same label are repeats. The first label is the baseline.
     #[arg(required = true, value_name = "[LABEL=]FILE")]
-    files: Vec<String>,
+    files: Vec<OsString>,
     /// Tokens made while each file was traced, in the order of the files.
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = positive)]
     tokens: Vec<f64>,
@@ -50,8 +52,8 @@ fn positive(text: &str) -> Result<f64, String> {
 pub fn run(args: &Analyze) -> Result<(), Failure> {
     let abouts = abouts(args).map_err(Failure::Input)?;
     let mut files = Vec::new();
-    for about in &abouts {
-        files.push(analyze_file(about, args.strict)?);
+    for (about, file) in &abouts {
+        files.push(analyze_file(about, file, args.strict)?);
     }
     let report = Report::new(files);
     if let Some(path) = &args.html {
@@ -67,7 +69,7 @@ pub fn run(args: &Analyze) -> Result<(), Failure> {
     Ok(())
 }
 
-fn abouts(args: &Analyze) -> anyhow::Result<Vec<About>> {
+fn abouts(args: &Analyze) -> anyhow::Result<Vec<(About, PathBuf)>> {
     for (flag, given) in [
         ("--tokens", args.tokens.len()),
         ("--tokens-per-second", args.tokens_per_second.len()),
@@ -83,42 +85,47 @@ fn abouts(args: &Analyze) -> anyhow::Result<Vec<About>> {
     if from_stdin.count() > 1 {
         bail!("- may be named once: standard input can be read once");
     }
-    let about = |(at, name): (usize, &String)| {
+    let about = |(at, name): (usize, &OsString)| {
         let (label, file) = split(name);
-        About {
-            file: file.to_owned(),
-            label: label.to_owned(),
+        let about = About {
+            file: file.to_string_lossy().into_owned(),
+            label,
             tokens: args.tokens.get(at).copied(),
             tokens_per_s: args.tokens_per_second.get(at).copied(),
-        }
+        };
+        (about, PathBuf::from(file))
     };
     Ok(args.files.iter().enumerate().map(about).collect())
 }
 
 /// Label and file. A name with a `=` that exists as it is, is a file.
-fn split(name: &str) -> (&str, &str) {
-    let of_path = |path: &str| -> usize {
-        // A path's last part names the file well enough.
-        path.rfind('/').map_or(0, |at| at + 1)
-    };
-    match name.split_once('=') {
-        Some((label, file)) if !label.is_empty() && !Path::new(name).exists() => (label, file),
-        _ => (&name[of_path(name)..], name),
+fn split(name: &OsStr) -> (String, &OsStr) {
+    let bytes = name.as_bytes();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match bytes.iter().position(|&byte| byte == b'=') {
+        Some(at @ 1..) if !Path::new(name).exists() => {
+            (text(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..]))
+        }
+        _ => {
+            // A path's last part names the file well enough.
+            let last = bytes.iter().rposition(|&byte| byte == b'/');
+            (text(&bytes[last.map_or(0, |at| at + 1)..]), name)
+        }
     }
 }
 
-fn analyze_file(about: &About, strict: bool) -> Result<Analysis, Failure> {
-    let result = if about.file == "-" {
+fn analyze_file(about: &About, path: &Path, strict: bool) -> Result<Analysis, Failure> {
+    let result = if path == Path::new("-") {
         analyze(about, BufReader::with_capacity(READ_AHEAD, stdin().lock()))
     } else {
-        let file = File::open(&about.file)
+        let file = File::open(path)
             .with_context(|| format!("{}: cannot be opened", about.file))
             .map_err(Failure::Input)?;
         analyze(about, BufReader::with_capacity(READ_AHEAD, file))
     };
     let analysis = match result {
         Ok(analysis) => analysis,
-        Err(error @ InputError::Io { .. }) if !is_a_folder(about) => {
+        Err(error @ InputError::Io { .. }) if !path.is_dir() => {
             return Err(Failure::Runtime(error.into()));
         }
         Err(error) => return Err(Failure::Input(error.into())),
@@ -133,25 +140,30 @@ fn analyze_file(about: &About, strict: bool) -> Result<Analysis, Failure> {
     Ok(analysis)
 }
 
-fn is_a_folder(about: &About) -> bool {
-    Path::new(&about.file).is_dir()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn labels_are_told_from_paths() {
-        assert_eq!(split("base=runs/a.csv"), ("base", "runs/a.csv"));
-        assert_eq!(split("runs/a.csv"), ("a.csv", "runs/a.csv"));
-        assert_eq!(split("-"), ("-", "-"));
-        assert_eq!(split("=x"), ("=x", "=x"));
+        let is = |name: &[u8], label: &str, file: &[u8]| {
+            let (found, path) = split(OsStr::from_bytes(name));
+            assert_eq!((found.as_str(), path), (label, OsStr::from_bytes(file)));
+        };
+        is(b"base=runs/a.csv", "base", b"runs/a.csv");
+        is(b"runs/a.csv", "a.csv", b"runs/a.csv");
+        is(b"-", "-", b"-");
+        is(b"=x", "=x", b"=x");
+        is(b"a=runs/\xff.csv", "a", b"runs/\xff.csv");
+        is(b"runs/\xff.csv", "\u{fffd}.csv", b"runs/\xff.csv");
         let folder = tempfile::tempdir().unwrap();
         let odd = folder.path().join("a=b.csv");
         std::fs::write(&odd, "").unwrap();
-        let odd = odd.to_str().unwrap();
-        assert_eq!(split(odd), ("a=b.csv", odd));
+        is(
+            odd.as_os_str().as_bytes(),
+            "a=b.csv",
+            odd.as_os_str().as_bytes(),
+        );
     }
 
     #[test]

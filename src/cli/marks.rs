@@ -9,6 +9,7 @@ use clap::Args;
 
 use crate::identify::Class;
 use crate::identify::marks::{Mark, Pins};
+use crate::namespaces;
 use crate::pidfd;
 use crate::printable::printable;
 use crate::proc::numbers_in;
@@ -44,6 +45,7 @@ pub fn assert_running() -> Result<()> {
 /// The pins of the scheduler that runs.
 fn pins_in_use() -> Result<Pins> {
     assert_running()?;
+    namespaces::check_proc()?;
     Ok(Pins::default())
 }
 

@@ -163,6 +163,12 @@ fn privileges(facts: &Facts) -> Judgement {
 }
 
 fn pids(facts: &Facts) -> Judgement {
+    if !facts.proc_is_own {
+        return problem(
+            "/proc is of another PID namespace: the processes that it lists have other numbers here",
+            "mount -t proc proc /proc, or unshare --mount-proc",
+        );
+    }
     if facts.pids_are_initial {
         return ok("processes have the numbers that the kernel gave them");
     }
@@ -231,31 +237,50 @@ fn isolcpus(facts: &Facts) -> Judgement {
 }
 
 fn cpus(facts: &Facts) -> Judgement {
+    const MOST: usize = MAX_CPU as usize + 1;
+    if let Some(possible) = facts.possible_cpus.filter(|&possible| possible > MOST) {
+        return problem(
+            format!("{possible} possible CPUs: at most {MOST} are supported"),
+            "boot with possible_cpus= or nr_cpus= if fewer are there",
+        );
+    }
     match facts.cpus {
         None => problem("the CPUs cannot be read from sysfs", "mount sysfs on /sys"),
-        Some((_, ids)) if ids > MAX_CPU as usize + 1 => problem(
-            format!("{ids} possible CPUs: at most {} are supported", MAX_CPU + 1),
-            "boot with possible_cpus= or nr_cpus= if fewer are there",
-        ),
-        Some((1, _)) => warning(
+        Some(1) => warning(
             "one CPU: launchers can only share it",
             "give the virtual machine or the container more CPUs",
         ),
-        Some((online, _)) => ok(format!("{online} CPUs online")),
+        Some(online) => ok(format!("{online} CPUs online")),
     }
 }
 
 fn cgroup2(facts: &Facts) -> Judgement {
-    match &facts.cgroup2 {
-        None => warning(
+    let Some(place) = &facts.cgroup2 else {
+        return warning(
             "no cgroup v2 hierarchy is mounted: cgroup rules of the policy match nothing",
             "mount -t cgroup2 none /sys/fs/cgroup, or boot with systemd.unified_cgroup_hierarchy=1",
-        ),
-        Some(place) if facts.cpu_on_cgroup1 => warning(
-            format!("cgroup v2 is on {place}, but the cpu controller is one of cgroup v1"),
+        );
+    };
+    let mut found = format!("cgroup v2 is on {place}");
+    let mut remedies = Vec::new();
+    if facts.cpu_on_cgroup1 {
+        found.push_str(", but the cpu controller is one of cgroup v1");
+        remedies.push(
             "boot with systemd.unified_cgroup_hierarchy=1 if cpu.weight and cpu.max should count",
-        ),
-        Some(place) => ok(format!("cgroup v2 is on {place}")),
+        );
+    }
+    if !facts.cgroups_are_initial {
+        found.push_str(
+            ", in a cgroup namespace: rules, pins and trace --cgroup know the cgroups below the container's only, by \
+             paths that begin there",
+        );
+        remedies.push(
+            "start scx_gpuaware with the host's (docker run --cgroupns=host) where a policy names cgroups of the host",
+        );
+    }
+    match remedies[..] {
+        [] => ok(found),
+        _ => warning(found, remedies.join("; ")),
     }
 }
 
@@ -345,8 +370,7 @@ fn numa_balancing(facts: &Facts) -> Judgement {
 }
 
 fn openmp(facts: &Facts) -> Judgement {
-    let online = facts.cpus.map_or(usize::MAX, |(online, _)| online);
-    servers::judge_openmp(&facts.servers, online)
+    servers::judge_openmp(&facts.servers, facts.cpus.unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]

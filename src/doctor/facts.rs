@@ -47,6 +47,10 @@ pub struct Facts {
     pub isolated: Option<String>,
     /// Where the cgroup v2 hierarchy is mounted.
     pub cgroup2: Option<String>,
+    /// Are the numbers in `/proc` those of this process's PID namespace?
+    pub proc_is_own: bool,
+    /// Are all cgroups of the host seen, by their names?
+    pub cgroups_are_initial: bool,
     /// Is the cpu controller one of cgroup v1?
     pub cpu_on_cgroup1: bool,
     /// Cgroups with a limit in cpu.max.
@@ -67,8 +71,10 @@ pub struct Facts {
     pub numa_balancing: Option<(u32, usize)>,
     /// Processes that hold GPUs open.
     pub servers: Vec<Server>,
-    /// Number of online CPUs, and one more than the largest possible number.
-    pub cpus: Option<(usize, usize)>,
+    /// Number of online CPUs, if sysfs tells and they are not too many to be handled.
+    pub cpus: Option<usize>,
+    /// One more than the largest possible number.
+    pub possible_cpus: Option<usize>,
 }
 
 /// A GPU.

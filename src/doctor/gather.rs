@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::identify::cgroups;
+use crate::identify::marks::PIN_DIR;
 use crate::proc::mounts::Mounts;
 use crate::proc::{Stat, numbers_in};
 use crate::topology::Topology;
@@ -34,12 +35,14 @@ pub fn gather(root: &Path) -> Facts {
         kernel_config: KernelConfig::read(root, &kernel),
         kernel,
         has_btf: root.join("sys/kernel/btf/vmlinux").exists(),
-        bpffs: bpffs::obstacle(&mounts, Path::new(bpffs::PLACE)),
+        bpffs: bpffs::obstacle(&mounts, Path::new(PIN_DIR)),
         uid: status_field(&status, "Uid:", 1)
             .and_then(|uid| uid.parse().ok())
             .unwrap_or(u32::MAX),
         user_namespace: namespaces::user(root),
         pids_are_initial: namespaces::has_initial_pids(root),
+        proc_is_own: namespaces::has_own_proc(root),
+        cgroups_are_initial: namespaces::has_initial_cgroups(root),
         capabilities: status_field(&status, "CapEff:", 0)
             .and_then(|caps| u64::from_str_radix(caps, 16).ok())
             .unwrap_or(0),
@@ -74,7 +77,8 @@ pub fn gather(root: &Path) -> Facts {
             .iter()
             .flat_map(|process| realtime(process))
             .collect(),
-        cpus: topology.map(|topology| (topology.cpus.len(), topology.nr_cpu_ids)),
+        cpus: topology.map(|topology| topology.cpus.len()),
+        possible_cpus: largest_in(&text("sys/devices/system/cpu/possible")).map(|cpu| cpu + 1),
     }
 }
 
@@ -101,6 +105,11 @@ fn scheduler(root: &Path) -> Option<String> {
 fn status_field<'t>(status: &'t str, name: &str, index: usize) -> Option<&'t str> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().nth(index)
+}
+
+/// The last number of a list of CPUs, however large: more than this program handles is no list to it.
+fn largest_in(list: &str) -> Option<usize> {
+    list.rsplit([',', '-']).next()?.trim().parse().ok()
 }
 
 /// The limit of memory that is locked, in a `/proc/PID/limits`; `None`: there is none.
@@ -246,7 +255,17 @@ mod tests {
             comm: "a) b".to_owned(),
         };
         assert_eq!(facts.realtime, [thread]);
-        assert_eq!(facts.cpus, None);
+        assert_eq!((facts.cpus, facts.possible_cpus), (None, None));
+    }
+
+    #[test]
+    fn cpus_beyond_the_largest_that_is_handled_are_counted() {
+        let root = host(&[
+            ("sys/devices/system/cpu/online", "0-3\n"),
+            ("sys/devices/system/cpu/possible", "0-3,8-2047\n"),
+        ]);
+        let facts = gather(root.path());
+        assert_eq!((facts.cpus, facts.possible_cpus), (None, Some(2048)));
     }
 
     #[test]

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Which libcuda files a host has, and what each is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use crate::identify::flavour::{Flavour, PLACES};
 use crate::identify::libcuda;
@@ -27,9 +28,8 @@ pub fn gather(root: &Path, processes: &[PathBuf]) -> Vec<Libcuda> {
     let mut found = BTreeMap::new();
     let cache = std::fs::read(root.join("etc/ld.so.cache")).unwrap_or_default();
     let cached = cache.split(|&byte| byte == 0).filter_map(|name| {
-        let name = std::str::from_utf8(name).ok()?;
-        let is_path = name.starts_with('/') && libcuda::is_libcuda(name.as_bytes());
-        is_path.then(|| PathBuf::from(name))
+        let is_path = name.starts_with(b"/") && libcuda::is_libcuda(name);
+        is_path.then(|| PathBuf::from(OsStr::from_bytes(name)))
     });
     let elsewhere = PLACES.map(|place| Path::new(place).join("libcuda.so.1"));
     let elsewhere = elsewhere
@@ -62,19 +62,51 @@ fn below(root: &Path, path: &Path) -> PathBuf {
 /// By its path, by where links lead to, and by its first bytes where it can be read.
 fn flavour(root: &Path, path: &Path) -> Flavour {
     let by_name = Flavour::of(path);
-    let file = below(root, path);
-    if by_name.launches() && is_elf32(&file) {
+    let target = resolved(root, path);
+    if by_name.launches() && is_elf32(&below(root, &target)) {
         return Flavour::Bits32;
     }
-    let target = file.canonicalize().unwrap_or_default();
-    let target = match (root.canonicalize(), target.as_os_str().as_bytes()) {
-        (Ok(root), [_, ..]) => Path::new("/").join(target.strip_prefix(root).unwrap_or(&target)),
-        _ => return by_name,
-    };
     match Flavour::of(&target) {
         Flavour::Driver => by_name,
         by_target => by_target,
     }
+}
+
+/// `path` without the links in it, as who has `root` for root follows them.
+fn resolved(root: &Path, path: &Path) -> PathBuf {
+    /// As many as the kernel follows.
+    const MOST_LINKS: usize = 40;
+    let parts = |path: &Path| -> Vec<OsString> {
+        let parts = path.components();
+        let parts = parts.filter(|part| !matches!(part, Component::RootDir | Component::CurDir));
+        parts.map(|part| part.as_os_str().to_owned()).collect()
+    };
+    let mut at = PathBuf::from("/");
+    let mut rest = VecDeque::from(parts(path));
+    let mut links = 0;
+    while let Some(part) = rest.pop_front() {
+        if part == ".." {
+            at.pop();
+            continue;
+        }
+        at.push(part);
+        let Ok(target) = std::fs::read_link(below(root, &at)) else {
+            continue;
+        };
+        links += 1;
+        if links > MOST_LINKS {
+            return path.to_owned();
+        }
+        if target.is_absolute() {
+            at = PathBuf::from("/");
+        } else {
+            at.pop();
+        }
+        for part in parts(&target).into_iter().rev() {
+            rest.push_front(part);
+        }
+    }
+    at
 }
 
 fn is_elf32(file: &Path) -> bool {
@@ -176,18 +208,34 @@ mod tests {
             root.path().join("opt/lib/libcuda.so"),
         )
         .unwrap();
-        let flavours: Vec<_> = gather(root.path(), &[]).iter().map(|l| l.flavour).collect();
-        assert_eq!(flavours, [Flavour::Bits32, Flavour::Stub]);
+        let flavours = || -> Vec<_> {
+            let found = gather(root.path(), &[]);
+            found.iter().map(|library| library.flavour).collect()
+        };
+        assert_eq!(flavours(), [Flavour::Bits32, Flavour::Stub]);
         assert_eq!(judged(root.path(), &[]).0, Verdict::Warning);
+        // As who builds images writes it, through a folder that is a link too; and a link to itself.
+        let link = root.path().join("opt/lib/libcuda.so");
+        std::fs::remove_file(&link).unwrap();
+        symlink("/opt/cuda", root.path().join("opt/cuda-12")).unwrap();
+        symlink("/opt/cuda-12/stubs/libcuda.so", &link).unwrap();
+        assert_eq!(flavours(), [Flavour::Bits32, Flavour::Stub]);
+        std::fs::remove_file(&link).unwrap();
+        symlink("libcuda.so", &link).unwrap();
+        assert_eq!(flavours(), [Flavour::Driver, Flavour::Bits32]);
     }
 
     #[test]
     fn a_driver_is_found_where_loaders_do_not_look_and_named_for_what_it_is() {
-        for (place, remark) in
-            PLACES
-                .iter()
-                .zip(["(Nix)", "(WSL)", "(a snap's)", "libcuda", "compat"])
-        {
+        for (place, remark) in PLACES.iter().zip([
+            "(Nix)",
+            "(WSL)",
+            "(a snap's)",
+            "libcuda",
+            "compat",
+            "libcuda",
+            "libcuda",
+        ]) {
             let file = format!("{}/libcuda.so.1", &place[1..]);
             let root = host(&[
                 (CACHE, b"/usr/local/cuda/lib64/stubs/libcuda.so\0"),

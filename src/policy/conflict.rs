@@ -55,8 +55,8 @@ impl Conflicts {
         &self.rules
     }
 
-    /// Warns of each rule that gives a class which takes from others to whoever calls himself so: no sighting stands
-    /// behind it, so that `guard.trust_uids` is not asked.
+    /// Warns of rules that give launch or handoff by names alone: any user can choose a name, and `guard.trust_uids` is
+    /// not asked.
     pub fn warn_of_names(&self, report: &mut Report<'_>) {
         let gives = |placed: &&Placed| matches!(placed.owner, Owner::Launch | Owner::Handoff);
         for placed in self.rules.iter().filter(gives) {

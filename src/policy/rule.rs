@@ -40,8 +40,8 @@ pub enum Endpoint {
 /// What is known of a thread without having watched it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ThreadFacts<'a> {
-    /// Cgroup path relative to the root of the hierarchy.
-    pub cgroup: &'a str,
+    /// Cgroup path relative to the root of the hierarchy; `None`: it is not known, and no glob matches.
+    pub cgroup: Option<&'a str>,
     /// The thread's own name.
     pub comm: &'a str,
     /// The executable of its process.
@@ -96,7 +96,7 @@ impl Rule {
     pub fn static_terms_hold(&self, thread: &ThreadFacts<'_>) -> bool {
         self.cgroup
             .as_ref()
-            .is_none_or(|glob| glob.matches(thread.cgroup))
+            .is_none_or(|glob| thread.cgroup.is_some_and(|cgroup| glob.matches(cgroup)))
             && self.names_hold(thread)
     }
 
@@ -231,13 +231,19 @@ mod tests {
             ..comm("map*")
         };
         let mut thread = ThreadFacts {
-            cgroup: "/batch/job",
+            cgroup: Some("/batch/job"),
             comm: "mapper-3",
             ..ThreadFacts::default()
         };
         assert!(rule.static_terms_hold(&thread));
-        thread.cgroup = "other";
+        thread.cgroup = Some("other");
         assert!(!rule.static_terms_hold(&thread));
+        thread.cgroup = None;
+        let anywhere = Rule {
+            cgroup: cgroup("**"),
+            ..Rule::default()
+        };
+        assert!(!anywhere.static_terms_hold(&thread) && comm("map*").static_terms_hold(&thread));
     }
 
     #[test]

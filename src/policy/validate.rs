@@ -92,7 +92,7 @@ fn together(file: &File, report: &mut Report<'_>) {
             "has no effect: with preferred.lend = false CPUs are never given away, so none is held",
         );
     }
-    // Up to its default, background's least share holds beside any guard; who asks for more contradicts.
+    // A `min_share` up to its default fits beside any `max_share`; a larger one must leave room.
     if let (Some(most), Some(least)) = (&file.guard.max_share, &file.class.background.min_share)
         && least.value.0 > Policy::default().background.min_share
         && most.value.0 + least.value.0 > 1.0

@@ -81,7 +81,8 @@ impl Program {
     pub fn read(folder: &Path) -> Self {
         let link = folder.join("exe");
         let exe = std::fs::read_link(&link).unwrap_or_default();
-        let is_deleted = std::fs::metadata(&link).is_ok_and(|file| file.nlink() == 0);
+        let is_deleted = std::fs::metadata(&link).is_ok_and(|file| file.nlink() == 0)
+            || !is_there(&folder.join("root"), &exe);
         let cmdline = std::fs::read(folder.join("cmdline")).unwrap_or_default();
         Self {
             exe: exe_name(exe.as_os_str().as_bytes(), is_deleted),
@@ -90,7 +91,8 @@ impl Program {
     }
 }
 
-/// The folder in the cgroup v2 hierarchy, relative to its root, of the thread whose folder this is.
+/// The folder in the cgroup v2 hierarchy, relative to its root, of the thread whose folder this is. `None`: there is no
+/// such hierarchy, or the cgroup is outside this process's cgroup namespace, whose root paths begin at.
 pub fn cgroup(folder: &Path) -> Option<PathBuf> {
     cgroup_in(&std::fs::read(folder.join("cgroup")).ok()?)
 }
@@ -99,7 +101,8 @@ pub fn cgroup(folder: &Path) -> Option<PathBuf> {
 fn cgroup_in(text: &[u8]) -> Option<PathBuf> {
     let mut lines = text.split(|&byte| byte == b'\n');
     let path = lines.find_map(|line| line.strip_prefix(b"0::/"))?;
-    Some(PathBuf::from(OsStr::from_bytes(path)))
+    let is_outside = path == b".." || path.starts_with(b"../");
+    (!is_outside).then(|| PathBuf::from(OsStr::from_bytes(path)))
 }
 
 /// The entries of `folder` that are numbers, such as processes and threads; none if it vanishes meanwhile.
@@ -108,6 +111,11 @@ pub fn numbers_in<T: FromStr>(folder: &Path) -> Vec<T> {
     entries
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect()
+}
+
+/// Is there a file of that name, below the root that its process sees? One that was replaced may have another name left.
+fn is_there(root: &Path, exe: &Path) -> bool {
+    root.join(exe.strip_prefix("/").unwrap_or(exe)).exists()
 }
 
 fn exe_name(link: &[u8], is_deleted: bool) -> String {
@@ -191,10 +199,32 @@ pub mod tests {
     }
 
     #[test]
+    fn an_executable_that_was_replaced_is_still_called_by_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::copy("/bin/sleep", at("x")).unwrap();
+        std::fs::hard_link(at("x"), at("other")).unwrap();
+        let mut runs = std::process::Command::new(at("x"))
+            .arg("60")
+            .spawn()
+            .unwrap();
+        std::fs::copy("/bin/sleep", at("new")).unwrap();
+        std::fs::rename(at("new"), at("x")).unwrap();
+        let program = Program::read(&Path::new(PROC).join(runs.id().to_string()));
+        runs.kill().unwrap();
+        runs.wait().unwrap();
+        assert_eq!(program.exe, at("x").to_string_lossy());
+    }
+
+    #[test]
     fn reads_the_folder_of_the_unified_hierarchy() {
         let folder = cgroup_in(b"5:cpu:/x\n0::/gpu.slice/a \xff\r\n").unwrap();
         assert_eq!(folder.as_os_str().as_bytes(), b"gpu.slice/a \xff\r");
         assert_eq!(cgroup_in(b"5:cpu:/x\n"), None);
+        // As it is read in a cgroup namespace of a cgroup beside it, or above it.
+        assert_eq!(cgroup_in(b"0::/../b\n"), None);
+        assert_eq!(cgroup_in(b"0::/..\n"), None);
+        assert_eq!(cgroup_in(b"0::/..b\n"), Some("..b".into()));
     }
 
     proptest! {

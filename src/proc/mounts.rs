@@ -83,11 +83,14 @@ impl Mounts {
             .any(|mount| mount.kind == kind && path.starts_with(&mount.point))
     }
 
-    /// Where the cgroup v2 hierarchy is.
+    /// Where the cgroup v2 hierarchy is and nothing hides it.
     pub fn cgroup2(&self) -> Option<PathBuf> {
-        let mut mounts = self.0.iter();
-        let found = mounts.find(|mount| mount.kind == "cgroup2")?;
-        Some(found.point.clone())
+        let seen = |mount: &&Mount| {
+            self.of(&mount.point)
+                .is_some_and(|top| std::ptr::eq(top, *mount))
+        };
+        let mut mounts = self.0.iter().filter(|mount| mount.kind == "cgroup2");
+        Some(mounts.find(seen)?.point.clone())
     }
 }
 
@@ -121,6 +124,11 @@ mod tests {
                        cgroup2 /sys/fs/cgroup/unified cgroup2 rw,nosuid 0 0\n";
         assert_eq!(cgroup2(mounts), Some("/sys/fs/cgroup/unified".into()));
         assert_eq!(cgroup2(b"proc /proc proc rw 0 0\n"), None);
+        // A tmpfs on top of it, and below that once more.
+        let hidden = b"cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\ntmpfs /sys/fs/cgroup tmpfs rw 0 0\n";
+        assert_eq!(cgroup2(hidden), None);
+        let again = [&hidden[..], b"c /sys/fs/cgroup/unified cgroup2 rw 0 0\n"].concat();
+        assert_eq!(cgroup2(&again), Some("/sys/fs/cgroup/unified".into()));
         let mounts = b"cgroup2 /a\\040b\\134c\\011\\x cgroup2 rw 0 0\n";
         assert_eq!(cgroup2(mounts), Some("/a b\\c\t\\x".into()));
     }

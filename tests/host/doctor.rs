@@ -99,6 +99,34 @@ fn the_root_of_a_user_namespace_is_told_that_it_is_no_root_of_the_host() {
 }
 
 #[test]
+fn a_cgroup_namespace_is_told() {
+    if !std::fs::read_to_string("/proc/self/mounts")
+        .unwrap()
+        .contains(" cgroup2 ")
+    {
+        crate::tier::skip("no cgroup v2 hierarchy here");
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--cgroup"]);
+    command.arg(scx_gpuaware(&[]).get_program());
+    let output = command
+        .args(["doctor", "--json"])
+        .output()
+        .expect("unshare");
+    let Ok(findings) = serde_json::from_slice::<Vec<Value>>(&output.stdout) else {
+        crate::tier::skip("no user namespaces here");
+        return;
+    };
+    assert_eq!(verdict(&findings, "cgroup2"), "warning");
+    let found = findings
+        .iter()
+        .find(|finding| finding["check"] == "cgroup2");
+    let found = found.unwrap()["found"].as_str().unwrap();
+    assert!(found.contains("in a cgroup namespace"), "{found}");
+}
+
+#[test]
 fn every_check_is_documented() {
     let manual = std::fs::read_to_string(repository().join("docs/doctor.md")).unwrap();
     for finding in doctor(None).1 {

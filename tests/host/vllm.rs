@@ -89,7 +89,7 @@ fn threads_of_vllm() -> Vec<Vec<String>> {
 
 fn is_handoff_by_name(policy: &Policy, thread: &[String], cgroup: &str) -> bool {
     let facts = ThreadFacts {
-        cgroup,
+        cgroup: Some(cgroup),
         comm: &thread[2],
         exe: "/opt/vllm/bin/python",
         cmdline: &thread[4],

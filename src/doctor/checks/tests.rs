@@ -15,6 +15,7 @@ fn good() -> Facts {
         kernel_config: Some(config::tests::all()),
         has_btf: true,
         pids_are_initial: true,
+        cgroups_are_initial: true,
         capabilities: !0,
         command_line: "root=/dev/vda quiet".to_owned(),
         cgroup2: Some("/sys/fs/cgroup".to_owned()),
@@ -27,7 +28,9 @@ fn good() -> Facts {
             address: "0000:17:00.0".to_owned(),
             node: Some(1),
         }],
-        cpus: Some((64, 128)),
+        cpus: Some(64),
+        possible_cpus: Some(128),
+        proc_is_own: true,
         ..Facts::default()
     }
 }
@@ -119,7 +122,7 @@ fn what_stops_the_scheduler_is_a_problem() {
     let isolated = |facts: &mut Facts| facts.command_line.push_str(" isolcpus=2-3");
     assert_only(isolated, "isolcpus", Problem, "isolcpus=2-3");
     assert_only(
-        |facts| facts.cpus = Some((8, 2048)),
+        |facts| facts.possible_cpus = Some(2048),
         "cpus",
         Problem,
         "1024",
@@ -156,6 +159,10 @@ fn what_a_container_hides_is_told() {
     assert_only(rootless, "privileges", Verdict::Problem, "user namespace");
     let pids = |facts: &mut Facts| facts.pids_are_initial = false;
     assert_only(pids, "pids", Verdict::Warning, "hostPID");
+    let stranger = |facts: &mut Facts| facts.proc_is_own = false;
+    assert_only(stranger, "pids", Verdict::Problem, "mount -t proc");
+    let cgroups = |facts: &mut Facts| facts.cgroups_are_initial = false;
+    assert_only(cgroups, "cgroup2", Verdict::Warning, "--cgroupns=host");
     let hidden = |facts: &mut Facts| {
         let (kind, on) = ("tmpfs".to_owned(), "/sys/fs/bpf".to_owned());
         facts.bpffs = Some(Obstacle::Hidden { kind, on });

@@ -165,9 +165,9 @@ impl Pinning {
             let Ok(now) = affinity(thread.tid) else {
                 continue;
             };
-            self.give_back(&thread, &now, &facts.cgroup);
+            self.give_back(&thread, &now, facts.cgroup.as_deref());
             if let Some(pin) = pin.filter(|_| !self.left_alone.contains(&key(&thread))) {
-                self.deal(&thread, pin, &now, &facts.cgroup);
+                self.deal(&thread, pin, &now, facts.cgroup.as_deref());
                 new.push(thread);
             }
         }
@@ -182,7 +182,7 @@ impl Pinning {
     }
 
     /// Undoes the pin of a thread that another pin or none matches by now, or that only inherited it.
-    fn give_back(&mut self, thread: &Thread, now: &CpuSet, cgroup: &Path) {
+    fn give_back(&mut self, thread: &Thread, now: &CpuSet, cgroup: Option<&Path>) {
         let line = self.threads.line_of(thread.tgid);
         let original = match self.ledger.of(thread).cloned() {
             Some(pinned) => {
@@ -206,7 +206,7 @@ impl Pinning {
     }
 
     /// Enters the thread; its affinity is set afterwards.
-    fn deal(&mut self, thread: &Thread, pin: usize, now: &CpuSet, cgroup: &Path) {
+    fn deal(&mut self, thread: &Thread, pin: usize, now: &CpuSet, cgroup: Option<&Path>) {
         let now = affinity(thread.tid).unwrap_or_else(|_| now.clone());
         let deal = self.dealer.deal(&self.policy, pin);
         let pinned = Pinned {
@@ -276,9 +276,9 @@ impl Pinning {
         }
     }
 
-    /// The CPUs that the cpuset of `cgroup` allows.
-    fn allowed(&self, cgroup: &Path) -> CpuSet {
-        let cpuset = cpuset_of(self.cgroup_root.as_deref(), cgroup);
+    /// The CPUs that the cpuset of `cgroup` allows; all, where it cannot be seen.
+    fn allowed(&self, cgroup: Option<&Path>) -> CpuSet {
+        let cpuset = cgroup.and_then(|cgroup| cpuset_of(self.cgroup_root.as_deref(), cgroup));
         let online = || {
             let list = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
             list.parse().ok()
@@ -313,7 +313,7 @@ impl Pinning {
         let original = match self.ledger.of(thread) {
             Some(pinned) => {
                 let cgroup = Facts::read(thread).cgroup;
-                let is_ours = pinned.is_ours(&now, &self.allowed(&cgroup));
+                let is_ours = pinned.is_ours(&now, &self.allowed(cgroup.as_deref()));
                 is_ours.then(|| pinned.original.clone())
             }
             None => self.ledger.inherited(thread, line, &now),

@@ -37,18 +37,19 @@ pub struct Thread {
 /// What rules go by, of one thread.
 #[derive(Debug, Default)]
 pub struct Facts {
-    /// Its cgroup's folder, relative to the root of the hierarchy.
-    pub cgroup: PathBuf,
-    cgroup_text: String,
+    /// Its cgroup's folder, relative to the root of the hierarchy, if it can be seen.
+    pub cgroup: Option<PathBuf>,
+    cgroup_text: Option<String>,
     program: Program,
 }
 
 impl Facts {
     pub fn read(thread: &Thread) -> Self {
         let folder = Path::new(PROC).join(thread.tid.to_string());
-        let cgroup = proc::cgroup(&folder).unwrap_or_default();
+        let cgroup = proc::cgroup(&folder);
+        let text = |path: &PathBuf| path.to_string_lossy().into_owned();
         Self {
-            cgroup_text: cgroup.to_string_lossy().into_owned(),
+            cgroup_text: cgroup.as_ref().map(text),
             cgroup,
             program: Program::read(&folder),
         }
@@ -56,7 +57,7 @@ impl Facts {
 
     pub fn with_name<'a>(&'a self, comm: &'a str) -> ThreadFacts<'a> {
         ThreadFacts {
-            cgroup: &self.cgroup_text,
+            cgroup: self.cgroup_text.as_deref(),
             comm,
             exe: &self.program.exe,
             cmdline: &self.program.cmdline,
