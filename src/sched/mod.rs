@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The scheduler's life: check, open, configure, load, attach, serve, report.
 //!
-//! When this process ends, in whichever way, the kernel unregisters the scheduler and every task
+//! However this process ends, the kernel unregisters the scheduler and every task
 //! is back on EEVDF.
 
 mod ahead;
@@ -106,8 +106,8 @@ pub fn check() -> Result<()> {
     Ok(())
 }
 
-/// Undoes what a run has left that was killed: pinned objects, affinities of interrupts and threads. For whoever
-/// is the one that runs now, see [`crate::running`]; a scheduler that is loaded goes when its process does.
+/// Undoes what a killed run has left: pinned objects, affinities of interrupts and threads. The caller holds the lock
+/// of [`crate::running`]. A scheduler that is loaded goes when its process does.
 pub fn undo_a_killed_run() {
     if Path::new(steer::STATE_FILE).exists() {
         start_steering();
@@ -206,9 +206,9 @@ struct Scheduler<'obj> {
     marks: MarkCounts,
     left_out: LeftOut,
     started: Instant,
-    /// The task storage of those before that ended because a CPU came or went. A worker of the kernel frees such a map,
-    /// does not leave its CPU meanwhile and waits for who waits for the lock of CPU hotplug: where that CPU goes offline
-    /// then, before Linux 7.0, neither ever ends. CPUs often go one after the other.
+    /// The task storage of schedulers that ended because a CPU came or went. Before Linux 7.0 the kernel's worker that
+    /// frees it can deadlock with the next CPU that goes offline, so it is freed when CPUs have been left alone for
+    /// [`CPUS_ARE_LEFT_ALONE`].
     retired: Vec<MapHandle>,
 }
 
@@ -274,7 +274,7 @@ impl<'obj> Scheduler<'obj> {
                 &self.placement.topology().online(),
             )?;
             let demand = kernel::take_demand(&mut self.skel)?;
-            if self.placement.look(now, times, demand) {
+            if self.placement.look(now, times, demand, &allowed_cpus()) {
                 kernel::set_preferred(&mut self.skel, self.placement.ranked())?;
                 self.steer_now();
             }

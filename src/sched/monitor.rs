@@ -18,7 +18,7 @@ pub fn monitor(interval: Duration, mut out: impl Write, shutdown: &Shutdown) -> 
     let client = StatsClient::new().connect(None);
     let mut client = client.context("scx_gpuaware does not run: start it first")?;
     while !shutdown.is_asked() {
-        // In words: a pipe that is broken there is not that of who reads `out`.
+        // As text: a broken pipe to the server must not look like one of `out`.
         let metrics: Metrics = client
             .request("stats", Vec::new())
             .map_err(|error| anyhow!("no statistics: scx_gpuaware has ended: {error:#}"))?;

@@ -19,7 +19,7 @@ use crate::topology::{SYSFS, Topology};
 /// How often the machine is looked at.
 pub const INTERVAL: Duration = Duration::from_secs(1);
 /// Why the preferred CPUs change: other is the slow search for better ones.
-const CAUSES: [&str; 4] = ["demand", "irq", "policy", "other"];
+const CAUSES: [&str; 5] = ["cpuset", "demand", "irq", "policy", "other"];
 /// How long a peak of the demand keeps its CPUs.
 const DEMAND_WINDOW: Duration = Duration::from_secs(10);
 
@@ -116,19 +116,28 @@ impl Placement {
         self.choose_again(None, "policy");
     }
 
-    /// Takes what was seen at `now`, time since the load: interrupt time of every online CPU, and the
-    /// most threads that were runnable at once since the last look. Is there another choice?
+    /// Takes what was seen at `now`, time since the load: interrupt time of every online CPU, the most threads that were
+    /// runnable at once since the last look, and the CPUs that this process may use. A partition that is made
+    /// meanwhile takes CPUs from everybody outside it, this process too. Is there another choice?
     pub fn look(
         &mut self,
         now: Duration,
         irq: impl IntoIterator<Item = (u32, IrqTime)>,
         demand: Demand,
+        allowed: &CpuSet,
     ) -> bool {
         self.next_look = now + INTERVAL;
-        let before = (self.irq_heavy(), self.recent_demand);
+        let before = (
+            self.irq_heavy(),
+            self.recent_demand,
+            self.topology.allowed.clone(),
+        );
+        self.topology.confine(allowed);
         self.irq.observe(now, irq);
         self.recent_demand = self.demand.observe(now, demand);
-        let cause = if self.irq_heavy() != before.0 {
+        let cause = if self.topology.allowed != before.2 {
+            "cpuset"
+        } else if self.irq_heavy() != before.0 {
             "irq"
         } else if self.recent_demand != before.1 {
             "demand"

@@ -81,7 +81,7 @@ pub struct Metrics {
     #[stat(desc = "why these CPUs are preferred", _om_skip)]
     pub preferred_reason: String,
     #[stat(
-        desc = "changes of the preferred CPUs, by cause: demand, irq, policy, other",
+        desc = "changes of the preferred CPUs, by cause: cpuset, demand, irq, policy, other",
         _om_skip
     )]
     pub preferred_changes: BTreeMap<String, u64>,
@@ -303,7 +303,7 @@ impl Totals {
     /// The scheduler has ended.
     pub fn read(&mut self) -> Result<Metrics> {
         let target = vec![("target".to_owned(), TOTALS.to_owned())];
-        // In words: a pipe that is broken there is nobody's who reads our output.
+        // As text: a broken pipe to the server must not look like one of our own output.
         self.0
             .request("stats", target)
             .map_err(|error| anyhow!("asking the scheduler for its statistics: {error:#}"))

@@ -15,6 +15,9 @@ pub const FULL: u32 = 1024;
 /// Cores of one kind differ too: those that boost highest are up to a tenth faster than the rest
 /// of their kind. Efficiency cores are a quarter slower or more.
 const EFFICIENCY_BELOW: f64 = 0.85;
+/// Maximum frequencies of cores of one kind differ more: those of a favoured core and the others, or of two
+/// chiplets, by up to a sixth.
+const EFFICIENCY_BELOW_HERTZ: f64 = 0.80;
 /// Slower than the last of the fastest fifth: one core that boosts far above all others makes these
 /// no efficiency cores.
 const FASTEST_ONE_IN: usize = 5;
@@ -35,18 +38,18 @@ pub enum Kind {
 /// for all, and then the frequencies count. Where the kernel names the efficiency cores, its word counts.
 pub fn read(root: &Path, cpus: &CpuSet) -> Vec<(u32, Kind)> {
     let dir = root.join("devices/system/cpu");
-    let capacities = [
-        "cpu_capacity",
-        "cpufreq/cpuinfo_max_freq",
-        "cpufreq/base_frequency",
+    let (capacities, below) = [
+        ("cpu_capacity", EFFICIENCY_BELOW),
+        ("cpufreq/cpuinfo_max_freq", EFFICIENCY_BELOW_HERTZ),
+        ("cpufreq/base_frequency", EFFICIENCY_BELOW_HERTZ),
     ]
     .iter()
-    .filter_map(|file| relative(&dir, cpus, file))
-    .find(|capacities| capacities.iter().any(|&capacity| capacity != FULL))
-    .unwrap_or_else(|| vec![FULL; cpus.len()]);
+    .filter_map(|&(file, below)| Some((relative(&dir, cpus, file)?, below)))
+    .find(|(capacities, _)| capacities.iter().any(|&capacity| capacity != FULL))
+    .unwrap_or_else(|| (vec![FULL; cpus.len()], EFFICIENCY_BELOW));
     let slow: Vec<bool> = match named_efficiency_cores(root) {
         Some(named) => cpus.iter().map(|cpu| named.contains(cpu)).collect(),
-        None => far_below_the_fastest(&capacities),
+        None => far_below_the_fastest(&capacities, below),
     };
     let kinds = slow.into_iter().map(|slow| match slow {
         true => Kind::Efficiency,
@@ -55,11 +58,11 @@ pub fn read(root: &Path, cpus: &CpuSet) -> Vec<(u32, Kind)> {
     capacities.into_iter().zip(kinds).collect()
 }
 
-fn far_below_the_fastest(capacities: &[u32]) -> Vec<bool> {
+fn far_below_the_fastest(capacities: &[u32], below: f64) -> Vec<bool> {
     let mut sorted = capacities.to_vec();
     sorted.sort_unstable_by(|a, b| b.cmp(a));
     let fast = sorted.get(capacities.len() / FASTEST_ONE_IN);
-    let limit = EFFICIENCY_BELOW * f64::from(fast.copied().unwrap_or(FULL));
+    let limit = below * f64::from(fast.copied().unwrap_or(FULL));
     let slow = capacities.iter().map(|&own| f64::from(own) < limit);
     slow.collect()
 }
@@ -94,13 +97,17 @@ fn named_efficiency_cores(root: &Path) -> Option<CpuSet> {
 mod tests {
     use super::*;
 
-    fn slow(capacities: &[(usize, u32)]) -> usize {
+    fn slow_below(below: f64, capacities: &[(usize, u32)]) -> usize {
         let all: Vec<u32> = capacities
             .iter()
             .flat_map(|&(count, capacity)| std::iter::repeat_n(capacity, count))
             .collect();
-        let slow = far_below_the_fastest(&all);
+        let slow = far_below_the_fastest(&all, below);
         slow.into_iter().filter(|&slow| slow).count()
+    }
+
+    fn slow(capacities: &[(usize, u32)]) -> usize {
+        slow_below(EFFICIENCY_BELOW, capacities)
     }
 
     #[test]
@@ -108,6 +115,12 @@ mod tests {
         // 6.0 GHz and 5.0 GHz: one core of eight, and one with two threads of sixteen.
         assert_eq!(slow(&[(1, 1024), (7, 853)]), 0);
         assert_eq!(slow(&[(2, 1024), (30, 853)]), 0);
+        // By frequencies: one of four, with one thread or two; one of two chiplets.
+        let by_hertz = |capacities: &[(usize, u32)]| slow_below(EFFICIENCY_BELOW_HERTZ, capacities);
+        assert_eq!(by_hertz(&[(1, 1024), (3, 853)]), 0);
+        assert_eq!(by_hertz(&[(2, 1024), (6, 853)]), 0);
+        assert_eq!(by_hertz(&[(16, 1024), (16, 840)]), 0);
+        assert_eq!(by_hertz(&[(8, 1024), (8, 660)]), 8, "dense cores");
     }
 
     #[test]

@@ -133,11 +133,16 @@ impl Topology {
     /// The same machine for a process that may use `allowed` only, as in a container with a cpuset.
     /// A set without any online CPU is ignored: something has to be chosen.
     pub fn within(mut self, allowed: &CpuSet) -> Self {
-        let usable = intersection(&self.allowed, allowed);
+        self.confine(allowed);
+        self
+    }
+
+    /// The same of a process whose cpuset has changed since.
+    pub fn confine(&mut self, allowed: &CpuSet) {
+        let usable = intersection(&self.online(), allowed);
         if !usable.is_empty() {
             self.allowed = usable;
         }
-        self
     }
 
     /// The online CPUs.
@@ -271,10 +276,45 @@ mod tests {
     }
 
     #[test]
+    fn holes_nodes_of_memory_alone_and_no_caches_are_taken_as_they_are() {
+        let siblings = [0, 1, 4, 5].map(|cpu| {
+            let file = format!("devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+            (file, format!("{cpu}\n"))
+        });
+        let mut files = vec![
+            ("devices/system/cpu/online", "0-1,4-5\n"),
+            ("devices/system/cpu/possible", "0-7\n"),
+            ("devices/system/node/node0/cpulist", "0-1\n"),
+            ("devices/system/node/node0/distance", "10 20 40\n"),
+            ("devices/system/node/node1/cpulist", "\n"),
+            ("devices/system/node/node1/distance", "20 10 40\n"),
+            ("devices/system/node/node2/cpulist", "4-5\n"),
+            ("devices/system/node/node2/distance", "40 40 10\n"),
+        ];
+        files.extend(
+            siblings
+                .iter()
+                .map(|(file, cpu)| (file.as_str(), cpu.as_str())),
+        );
+        let root = crate::proc::tests::host(&files);
+        let topology = Topology::read(root.path()).unwrap();
+        assert_eq!(topology.online().to_string(), "0-1,4-5");
+        assert_eq!((topology.nr_cpu_ids, topology.nr_llcs), (8, 1));
+        let node = |cpu| topology.cpu(cpu).unwrap().node;
+        assert_eq!((node(1), node(5)), (0, 2));
+        assert_eq!((topology.distance(0, 1), topology.distance(0, 2)), (20, 40));
+    }
+
+    #[test]
     fn an_allowed_set_without_online_cpus_is_ignored() {
         let topology = Topology::read(Path::new(SYSFS)).unwrap();
         let online = topology.online();
-        let topology = topology.within(&CpuSet::new([1023]));
+        let mut topology = topology.within(&CpuSet::new([1023]));
         assert_eq!(topology.allowed, online);
+        let last = CpuSet::new(online.iter().last());
+        topology.confine(&last);
+        assert_eq!(topology.allowed, last);
+        topology.confine(&online);
+        assert_eq!(topology.allowed, online, "a cpuset may grow again");
     }
 }

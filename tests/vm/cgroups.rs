@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Weights and limits of cgroups that somebody tries to leave, or that come and go all the time.
+//! Weights, limits and CPUs of cgroups: that somebody tries to leave, that come and go all the time, that are taken.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use crate::process::{Process, busy_loops, eventually};
 use crate::{length, tier};
 
-use super::machine::{Cgroup, Scheduler, dump_map, map_ids, metrics, sleeper};
+use super::machine::{Cgroup, Scheduler, dump_map, map_ids, metrics, preferred_cpus, sleeper};
 use super::shared::beside_the_scheduler;
 use super::sharing::{has_cgroup_set_bandwidth, has_cgroup_set_idle, shares};
 
@@ -234,5 +234,34 @@ fn an_idle_cgroup_gets_next_to_nothing_or_a_warning_names_it() {
             );
         }
         scheduler.stop();
+    });
+}
+
+/// No launcher outside the partition can come there.
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn a_cpu_that_a_partition_takes_is_preferred_no_more() {
+    beside_the_scheduler("[irq]\navoid = false\n", |_| {
+        let cpu = preferred_cpus().iter().last().expect("a preferred CPU");
+        let becomes = |is_preferred: bool| {
+            let reached = eventually(Duration::from_secs(20), || {
+                (preferred_cpus().contains(cpu) == is_preferred).then_some(())
+            });
+            let now = metrics();
+            assert!(
+                reached.is_some(),
+                "CPU {cpu}: preferred is not {is_preferred}: {:?}, {}",
+                now.preferred_cpus,
+                now.preferred_reason
+            );
+        };
+        let partition = Cgroup::new("partition");
+        partition.set("cpuset.cpus", &cpu.to_string());
+        partition.set("cpuset.cpus.partition", "isolated");
+        let state = std::fs::read_to_string(partition.path().join("cpuset.cpus.partition"));
+        assert_eq!(state.unwrap().trim(), "isolated");
+        becomes(false);
+        drop(partition);
+        becomes(true);
     });
 }
