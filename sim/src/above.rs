@@ -7,6 +7,7 @@ use std::rc::Rc;
 use crate::abi::{ENQ_HEAD, ENQ_REENQ, ReleaseArgs, TaskStruct};
 use crate::dsq::TaskId;
 use crate::events::Event;
+use crate::history::SchedEvent;
 use crate::state::{Context, Kernel, Place, call, local_dsq};
 
 /// A real-time task, pinned to a CPU.
@@ -66,6 +67,7 @@ impl Kernel {
         if self.tasks[prev].is_queued() {
             let body = self.body(prev);
             call!(self, cpu, Context::Locked, stopping(body, true));
+            self.remember(cpu, prev, SchedEvent::Preempted);
             let task = &mut self.tasks[prev];
             task.place = Place::Moving;
             task.waits_since_ns = self.now_ns;

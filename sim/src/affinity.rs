@@ -3,6 +3,7 @@
 //! sched_setaffinity() it moves the task if it may not stay.
 
 use crate::dsq::TaskId;
+use crate::history::SchedEvent;
 use crate::state::{Context, Kernel, Place, Task, call};
 
 /// DEQUEUE_SAVE and ENQUEUE_RESTORE: what changes is not that it is runnable.
@@ -92,6 +93,7 @@ impl Kernel {
     fn drive_from(&mut self, cpu: usize, task: TaskId, cpus: &[usize]) {
         let body = self.body(task);
         call!(self, cpu, Context::Locked, stopping(body, true));
+        self.remember(cpu, task, SchedEvent::Preempted);
         let entry = &mut self.tasks[task];
         entry.waits_since_ns = self.now_ns;
         entry.place = Place::Moving;

@@ -13,6 +13,7 @@ pub mod compare;
 pub mod costs;
 pub mod dsq;
 pub mod events;
+pub mod history;
 pub mod idle;
 pub mod interrupts;
 pub mod kfuncs;
@@ -25,10 +26,12 @@ pub mod random;
 pub mod report;
 pub mod scenario;
 pub mod setup;
+pub mod shrink;
 pub mod simulation;
 pub mod state;
 pub mod switch;
 pub mod timeline;
+pub mod trace;
 pub mod wake;
 
 #[cfg(test)]

@@ -6,6 +6,8 @@
 mod print;
 
 use std::borrow::Cow;
+use std::fs::File;
+use std::io::BufWriter;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,7 +23,10 @@ use gpuaware_sim::machine::Machine;
 use gpuaware_sim::native::{self, METERED, Scheduler};
 use gpuaware_sim::report;
 use gpuaware_sim::scenario::{Scenario, Workload};
+use gpuaware_sim::shrink::{self, Parts};
 use gpuaware_sim::simulation::{Outcome, Simulation};
+use gpuaware_sim::trace;
+use gpuaware_trace::export::Format;
 
 /// Runs scx_gpuaware's own BPF source in a model of the kernel, on machines that nobody has at hand.
 #[derive(Parser)]
@@ -56,7 +61,8 @@ impl Cli {
 enum Command {
     /// Runs a workload on a machine and prints what came of it
     Run(Run),
-    /// Runs random scenarios and looks at what must hold; prints the seeds of those where it does not
+    /// Runs random scenarios and looks at what must hold; prints the seeds of those where it does not, and what the first
+    /// of them needs to fail
     Check(Check),
     /// Runs launchers beside neighbours under each scheduler, and sets side by side what everybody got done
     Compare(Compare),
@@ -69,7 +75,7 @@ enum Command {
         /// CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]], or a file that tests/data/sysfs/record.sh has written
         machine: String,
     },
-    /// Repeats the random scenario of a seed, the same to the last event
+    /// Repeats the random scenario of a seed, the same to the last event, also on a timeline
     Replay {
         /// Seed, as `check` prints it
         seed: u64,
@@ -78,6 +84,18 @@ enum Command {
         /// Print each task and cgroup first, and at the end the last events before a failure
         #[arg(long)]
         verbose: bool,
+        /// Only these parts of it, as `shrink` prints them: tasks, then changes, real-time tasks and interrupts
+        #[arg(long, value_name = "LIST")]
+        parts: Option<Parts>,
+        #[command(flatten)]
+        timeline: Timeline,
+    },
+    /// Leaves out of a scenario that fails what the failure does not need, and prints how to replay the rest
+    Shrink {
+        /// Seed, as `check` prints it
+        seed: u64,
+        #[command(flatten)]
+        also: Also,
     },
 }
 
@@ -104,6 +122,15 @@ struct Run {
     /// Ticks a second: 250 or 1000, say
     #[arg(long, default_value_t = NonZero::<u64>::new(250).expect("not zero"))]
     hz: NonZero<u64>,
+    #[command(flatten)]
+    timeline: Timeline,
+}
+
+#[derive(Args)]
+struct Timeline {
+    /// Write who ran, waited and slept when, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    perfetto: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -229,12 +256,23 @@ fn compare(args: &Compare, gpuaware: &[u8]) -> Result<ExitCode> {
 }
 
 /// Runs it, with scx_gpuaware as `gpuaware` has it.
-fn simulate(scenario: Scenario, gpuaware: &[u8]) -> Result<Outcome> {
+fn simulate(scenario: &Scenario, gpuaware: &[u8], timeline: &Timeline) -> Result<Outcome> {
     let object = match scenario.scheduler {
         Scheduler::Gpuaware => gpuaware,
         other => other.object(),
     };
-    Simulation::with_object(scenario, object)?.run()
+    let Some(path) = &timeline.perfetto else {
+        return Simulation::with_object(scenario.clone(), object)?.run();
+    };
+    // Before the work: a folder that is not there is said at once.
+    let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+    let mut simulation = Simulation::with_object(scenario.clone(), object)?;
+    simulation.keep_history();
+    let outcome = simulation.run()?;
+    let out = Box::new(BufWriter::new(file));
+    trace::write(Format::Perfetto, out, scenario, &outcome.history)
+        .with_context(|| format!("writing {}", path.display()))?;
+    Ok(outcome)
 }
 
 fn run(run: &Run, gpuaware: &[u8]) -> Result<ExitCode> {
@@ -250,13 +288,14 @@ fn run(run: &Run, gpuaware: &[u8]) -> Result<ExitCode> {
         scenario.bind_launchers();
     }
     scenario.costs.tick_ns = (1_000_000_000 / run.hz).max(1);
-    let outcome = simulate(scenario.clone(), gpuaware)?;
+    let outcome = simulate(&scenario, gpuaware, &run.timeline)?;
     Ok(print(&scenario, &outcome))
 }
 
 fn check(check: &Check, object: &[u8]) -> Result<ExitCode> {
     let started = Instant::now();
     let (next, failed, events) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let first_failed = AtomicU64::new(u64::MAX);
     let one_after_the_other = || -> Result<()> {
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
@@ -268,6 +307,7 @@ fn check(check: &Check, object: &[u8]) -> Result<ExitCode> {
             events.fetch_add(outcome.nr_events, Ordering::Relaxed);
             if let Some(failure) = outcome.failure {
                 failed.fetch_add(1, Ordering::Relaxed);
+                first_failed.fetch_min(seed, Ordering::Relaxed);
                 println!("seed {seed}: {failure}");
             }
         }
@@ -289,18 +329,17 @@ fn check(check: &Check, object: &[u8]) -> Result<ExitCode> {
         events.into_inner(),
         started.elapsed().as_secs_f64()
     );
-    Ok(if failed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    match failed {
+        0 => Ok(ExitCode::SUCCESS),
+        _ => shrunk(first_failed.into_inner(), check.also, object),
+    }
 }
 
 fn cell(gpuaware: &[u8]) -> Result<ExitCode> {
     let text = std::io::read_to_string(std::io::stdin()).context("reading stdin")?;
     let spec: CellSpec = serde_json::from_str(&text).context("stdin: expected a cell as JSON")?;
     let scenario = spec.scenario(machine(&spec.machine)?)?;
-    let outcome = simulate(scenario, gpuaware)?;
+    let outcome = simulate(&scenario, gpuaware, &Timeline { perfetto: None })?;
     if let Some(failure) = &outcome.failure {
         eprintln!("FAILED {failure}");
         return Ok(ExitCode::FAILURE);
@@ -320,15 +359,39 @@ fn describe(text: &str) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn replay(scenario: &Scenario, verbose: bool, object: &[u8]) -> Result<ExitCode> {
+fn replay(
+    scenario: &Scenario,
+    verbose: bool,
+    timeline: &Timeline,
+    object: &[u8],
+) -> Result<ExitCode> {
     if verbose {
         print!("{}", report::specs(scenario));
     }
-    let outcome = Simulation::with_object(scenario.clone(), object)?.run()?;
+    let outcome = simulate(scenario, object, timeline)?;
     if verbose && outcome.failure.is_some() {
         print!("{}", report::recent(&outcome));
     }
     Ok(print(scenario, &outcome))
+}
+
+fn shrunk(seed: u64, also: Also, object: &[u8]) -> Result<ExitCode> {
+    let scenario = random(seed, also);
+    let Some((parts, failure)) = shrink::shrink(&scenario, object)? else {
+        println!("seed {seed} does not fail");
+        return Ok(ExitCode::SUCCESS);
+    };
+    println!(
+        "seed {seed} needs parts {parts} of {}: {failure}",
+        shrink::nr_parts(&scenario)
+    );
+    let flag = |on: bool, flag: &'static str| if on { flag } else { "" };
+    println!(
+        "gpuaware-sim replay {seed}{}{} --parts {parts} --verbose",
+        flag(also.real_time, " --real-time"),
+        flag(also.changes, " --changes")
+    );
+    Ok(ExitCode::FAILURE)
 }
 
 fn main() -> ExitCode {
@@ -344,9 +407,19 @@ fn main() -> ExitCode {
             seed,
             also,
             verbose,
-        } => cli
+            parts,
+            timeline,
+        } => cli.gpuaware().and_then(|object| {
+            let scenario = random(*seed, *also);
+            let scenario = match parts {
+                Some(parts) => shrink::only(&scenario, parts),
+                None => scenario,
+            };
+            replay(&scenario, *verbose, timeline, &object)
+        }),
+        Command::Shrink { seed, also } => cli
             .gpuaware()
-            .and_then(|object| replay(&random(*seed, *also), *verbose, &object)),
+            .and_then(|object| shrunk(*seed, *also, &object)),
     };
     let code = result.unwrap_or_else(|error| {
         eprintln!("gpuaware-sim: {error:#}");

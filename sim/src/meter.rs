@@ -76,8 +76,8 @@ impl Count {
 /// What was counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Callbacks by whom they were for. What a CPU does to find its next task is for that one; what it does on finding
-    /// none is for who ran last.
+    /// Callbacks by the class of the task that they served. A search for the next task counts for the task that it
+    /// finds; one that finds none counts for the task that ran last.
     pub callbacks: BTreeMap<(Group, &'static str), Count>,
     /// Times that somebody got a CPU.
     pub turns: BTreeMap<Group, u64>,

@@ -8,6 +8,7 @@ use crate::native::{Scheduler, compile_gpuaware};
 use crate::program::Program;
 use crate::scenario::{Scenario, TaskSpec};
 use crate::setup::Class;
+use crate::shrink::{only, shrink};
 use crate::simulation::{Outcome, Simulation};
 use crate::tests::{beside_real_time, done, held, launcher_beside_loops, of, run, task};
 
@@ -77,6 +78,32 @@ fn the_light_who_starve() {
     is_found(
         &[("overdue.bpf.h", "\tsearch_overdue(cpu, now);\n", "")],
         "has waited for",
+    );
+}
+
+/// Its seed has dozens of tasks; two loops and somebody light on one CPU starve him.
+#[test]
+fn a_failure_is_shrunk_to_what_it_needs() {
+    let object = mutant(&[("overdue.bpf.h", "\tsearch_overdue(cpu, now);\n", "")]);
+    let fails = |scenario: &Scenario| run_as(&object, scenario).failure;
+    let is_large = |scenario: &Scenario| scenario.tasks.len() > 15 && fails(scenario).is_some();
+    let scenario = (51..351).map(Scenario::random).find(is_large);
+    let scenario = scenario.expect("a seed that finds it");
+    let (parts, failure) = shrink(&scenario, &object).unwrap().unwrap();
+    assert_eq!(fails(&only(&scenario, &parts)), Some(failure));
+    let begin = only(&scenario, &parts).tasks;
+    let begin = begin
+        .iter()
+        .filter(|task| task.start_ns < scenario.length_ns);
+    let count = begin.count();
+    assert!(
+        count * 2 < scenario.tasks.len(),
+        "{count} of {}",
+        scenario.tasks.len()
+    );
+    assert_eq!(
+        shrink(&scenario, Scheduler::Gpuaware.object()).unwrap(),
+        None
     );
 }
 

@@ -11,6 +11,7 @@ use crate::cgroups::Cgroups;
 use crate::changes::Change;
 use crate::dsq::TaskId;
 use crate::events::Event;
+use crate::history::Recorded;
 use crate::kfuncs;
 use crate::meter::{Counts, Meter};
 use crate::native::{Handlers, Native, Scheduler};
@@ -29,6 +30,8 @@ pub struct Outcome {
     pub failure: Option<Failure>,
     /// What happened last.
     pub recent: Vec<(u64, Event)>,
+    /// Of tasks, if it was asked for.
+    pub history: Vec<Recorded>,
     pub idle_ns: u64,
     pub idle_by_cpu: Vec<u64>,
     pub tasks: Vec<TaskOutcome>,
@@ -223,6 +226,11 @@ impl Simulation {
         Ok(())
     }
 
+    /// What becomes of tasks will be in the outcome.
+    pub fn keep_history(&mut self) {
+        self.kernel.history = Some(Vec::new());
+    }
+
     /// Until its end, or until something does not hold.
     pub fn run(mut self) -> Result<Outcome> {
         let end_ns = START_NS + self.scenario.length_ns;
@@ -395,6 +403,7 @@ impl Simulation {
             length_ns: ran_ns,
             failure: self.kernel.failure.take(),
             recent: self.kernel.events.recent(),
+            history: self.kernel.history.take().unwrap_or_default(),
             idle_ns: idle_by_cpu.iter().sum(),
             idle_by_cpu,
             tasks,

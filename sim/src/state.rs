@@ -11,6 +11,7 @@ use anyhow::Result;
 use crate::abi::{CpuMask, Css, CssSet, Env, Ops, PF_IDLE, TASK_QUEUED, TaskStruct};
 use crate::dsq::{Dsqs, Key, TaskId};
 use crate::events::{Event, Events};
+use crate::history::{Recorded, SchedEvent};
 use crate::idle::IdleMasks;
 use crate::machine::Machine;
 use crate::memory::Memory;
@@ -219,6 +220,8 @@ pub struct Kernel {
     /// How long tasks waited after wakeups, as (task, ns).
     pub waits: Vec<(TaskId, u64)>,
     pub ops: Ops,
+    /// What became of tasks, if somebody asks for it.
+    pub history: Option<Vec<Recorded>>,
     /// Of a scheduler whose basic blocks are counted.
     pub meter: Option<Box<Meter>>,
     /// Of a scheduler that times interrupts.
@@ -279,6 +282,7 @@ impl Kernel {
             failure: None,
             waits: Vec::new(),
             ops,
+            history: None,
             meter: None,
             handlers: None,
             env: native.env()?,
@@ -293,6 +297,18 @@ impl Kernel {
             at_ns: self.now_ns - START_NS,
             text: text.into(),
         });
+    }
+
+    /// For the history, if there is one.
+    pub fn remember(&mut self, cpu: usize, task: TaskId, event: SchedEvent) {
+        if let Some(history) = &mut self.history {
+            history.push(Recorded {
+                at_ns: self.now_ns,
+                cpu,
+                task,
+                event,
+            });
+        }
     }
 
     pub fn body(&self, task: TaskId) -> *const TaskStruct {

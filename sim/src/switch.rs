@@ -8,6 +8,7 @@ use crate::abi::{
 };
 use crate::dsq::TaskId;
 use crate::events::Event;
+use crate::history::SchedEvent;
 use crate::state::{Context, Kernel, Place, call, local_dsq};
 
 /// The queue is ordered by vtime: the kernel's own flag.
@@ -282,6 +283,7 @@ impl Kernel {
         }
         let body = self.body(prev);
         call!(self, cpu, Context::Locked, stopping(body, true));
+        self.remember(cpu, prev, SchedEvent::Preempted);
         let task = &mut self.tasks[prev];
         task.place = Place::Moving;
         task.waits_since_ns = self.now_ns;
@@ -302,6 +304,7 @@ impl Kernel {
         self.cpus[cpu].charged_ns = self.now_ns;
         let body = self.body(next);
         call!(self, cpu, Context::Locked, running(body));
+        self.remember(cpu, next, SchedEvent::SwitchIn);
         let task = &mut self.tasks[next];
         task.switches += 1;
         task.waits_since_ns = 0;
@@ -343,6 +346,11 @@ impl Kernel {
         let body = self.body(curr);
         call!(self, cpu, Context::Locked, stopping(body, false));
         call!(self, cpu, Context::Locked, quiescent(body, DEQ_SLEEP));
+        let event = match place {
+            Place::Dead => SchedEvent::Exited,
+            _ => SchedEvent::Blocked,
+        };
+        self.remember(cpu, curr, event);
         self.tasks[curr].set_queued(false);
         self.tasks[curr].place = place;
     }

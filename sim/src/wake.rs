@@ -8,6 +8,7 @@ use crate::abi::{
     ENQ_CPU_SELECTED, ENQ_WAKEUP, InitTaskArgs, KICK_IDLE, KICK_PREEMPT, WAKE_FORK, WAKE_TTWU,
 };
 use crate::dsq::TaskId;
+use crate::history::SchedEvent;
 use crate::state::{Context, Kernel, Place, call};
 
 impl Kernel {
@@ -45,6 +46,7 @@ impl Kernel {
     }
 
     fn activate(&mut self, task: TaskId, by: usize, wake_flags: u64, enq_flags: u64) {
+        self.remember(by, task, SchedEvent::Wakeup);
         let (cpu, selected) = self.select_cpu(task, by, wake_flags);
         let entry = &mut self.tasks[task];
         entry.body.cpu.set(cpu as i32);
