@@ -10,6 +10,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::watchdog::{Cleanup, Guarded};
+
 const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
 /// Runs of a program in a window.
@@ -26,13 +28,21 @@ pub type Programs = BTreeMap<String, Runs>;
 #[derive(Debug)]
 pub struct Counting {
     before: String,
+    _guard: Guarded,
 }
 
 impl Counting {
     pub fn start() -> Result<Self> {
         let before = fs::read_to_string(SWITCH).with_context(|| format!("cannot read {SWITCH}"))?;
+        let guard = Guarded::new(Cleanup::File {
+            path: SWITCH.into(),
+            text: before.trim().to_owned(),
+        });
         fs::write(SWITCH, "1").with_context(|| format!("cannot switch on {SWITCH}"))?;
-        Ok(Self { before })
+        Ok(Self {
+            before,
+            _guard: guard,
+        })
     }
 }
 

@@ -43,9 +43,23 @@ pub fn read<T: DeserializeOwned>(file: &Path) -> Result<T, DataError> {
 }
 
 pub fn text(file: &Path) -> Result<String, DataError> {
-    fs::read_to_string(file).map_err(|source| DataError::Read {
+    let bytes = fs::read(file).map_err(|source| DataError::Read {
         file: file.to_owned(),
         source,
+    })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
+        let column = before
+            .iter()
+            .rev()
+            .take_while(|&&byte| byte != b'\n')
+            .count()
+            + 1;
+        DataError::Usage(format!(
+            "{}:{line}: byte {column} is not UTF-8: save the file as UTF-8",
+            file.display()
+        ))
     })
 }
 
@@ -157,6 +171,17 @@ mod tests {
         assert_eq!(twice, "a.toml:3: cells: duplicate key");
         let table = error("[run]\ncells = 1\n[run]\n");
         assert_eq!(table, "a.toml:3: [run]: duplicate key");
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf_8_are_named_with_their_place() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), b"a = 1\nb = \"\xff\"\n").unwrap();
+        let error = text(file.path()).unwrap_err().to_string();
+        assert!(
+            error.ends_with(":2: byte 6 is not UTF-8: save the file as UTF-8"),
+            "{error}"
+        );
     }
 
     #[test]

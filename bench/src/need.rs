@@ -132,8 +132,10 @@ fn sched_ext() -> Option<String> {
 
 /// Does an `isolcpus=` take CPUs out of the scheduling domains, as it does with the flag `domain` or without flags?
 fn isolates_domains(command_line: &str) -> bool {
+    // What comes after it is for the first program.
     let parameters = command_line
         .split_whitespace()
+        .take_while(|word| *word != "--")
         .map(|word| word.trim_matches('"'));
     let mut values = parameters.filter_map(|word| word.strip_prefix("isolcpus="));
     values.any(|value| {

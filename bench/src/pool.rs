@@ -71,7 +71,7 @@ fn read(folders: &[PathBuf]) -> Result<Vec<Read>> {
     let mut known = BTreeSet::new();
     let mut runs = Vec::new();
     for dir in folders {
-        let run = RunDir::open(dir).map_err(|error| DataError::Usage(error.to_string()))?;
+        let run = RunDir::open(dir)?;
         let whole = dir
             .canonicalize()
             .with_context(|| format!("cannot find {}", dir.display()))?;

@@ -94,7 +94,7 @@ fn run<'a>(plan: &'a Plan, cells: &'a [Cell]) -> Run<'a> {
 }
 
 fn read(dir: &Path) -> Result<(Setting, Vec<Cell>)> {
-    let run = RunDir::open(dir).map_err(|error| DataError::Usage(error.to_string()))?;
+    let run = RunDir::open(dir)?;
     let setting = Setting {
         plan: record::read_json(&dir.join("plan.json"))?,
         guest: report::facts(&dir.join("facts-block0.json"))?,

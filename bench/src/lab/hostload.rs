@@ -90,7 +90,7 @@ fn write(file: &File, sample: &Sample) -> Result<()> {
 /// In the guest: what the host last said. `None` outside the lab.
 pub fn read() -> Option<Sample> {
     let path = std::env::var_os(VARIABLE)?;
-    // The guest's kernel keeps what it has once read of this machine's files, except for who goes past it.
+    // O_DIRECT: the guest would serve what it has once read from its page cache.
     let mut file = File::options()
         .read(true)
         .custom_flags(nix::libc::O_DIRECT)

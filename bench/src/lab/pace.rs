@@ -81,7 +81,7 @@ impl Pace {
     }
 }
 
-/// In registers: four chains that a core can work on at once, as what shares it takes from just that.
+/// Four independent chains in registers: slows down when another thread shares the core.
 fn work() {
     let mut chains = black_box([1_u64, 2, 3, 4]);
     for _ in 0..STEPS {

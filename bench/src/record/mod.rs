@@ -15,10 +15,11 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::bpf::Programs;
+use crate::datafile::DataError;
 use crate::record::neighbour::{Neighbour, Work};
 use crate::sched_attr::Policy;
 pub use disturbance::{Discarded, Load, Surroundings};
@@ -163,11 +164,10 @@ impl RunDir {
 
     pub fn open(root: &Path) -> Result<Self> {
         if !root.join("plan.json").is_file() {
-            bail!("{} holds no run: no plan.json in it", root.display());
+            let usage = format!("{} holds no run: no plan.json in it", root.display());
+            return Err(DataError::Usage(usage).into());
         }
-        Ok(Self {
-            root: root.to_owned(),
-        })
+        Ok(Self { root: root.into() })
     }
 
     pub fn root(&self) -> &Path {

@@ -92,8 +92,8 @@ pub struct Kept {
 
 impl Index {
     /// # Errors
-    /// The file cannot be read, names a run twice or one that it does not list, says of a run what the run's own files
-    /// do not, or lists one that is no archive or that nobody can repeat.
+    /// The file cannot be read; a run is missing or listed twice; an entry contradicts the run's own files; a run is no
+    /// archive, or one of a changed tree.
     pub fn read(root: &Path) -> Result<Self, DataError> {
         let index: Self = datafile::read(&root.join(FILE))?;
         index.check()?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Whether the machine disturbed a cell, and whether the cell is measured again. Pure, and blind to
-//! what was measured: who repeats the cells that he does not like finds what he looks for.
+//! Whether the machine disturbed a cell, and whether the cell is measured again. Pure. It does not see
+//! results: repeating cells for their results would bias them.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const CLOCK_FALL: f64 = 0.01;
 struct Work {
     name: &'static str,
     took: fn(&Load) -> Option<f64>,
-    /// It may take this much of what it usually takes.
+    /// Above this multiple of what it usually takes the cell is disturbed.
     most: f64,
 }
 

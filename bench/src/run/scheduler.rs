@@ -27,7 +27,7 @@ pub struct Attached {
     // Before the scheduler that it serves, when dropped.
     companion: Option<Companion>,
     process: Supervised,
-    _pins: Pins,
+    _pins: Owned,
     log: PathBuf,
     seen: SchedulerSeen,
 }
@@ -39,6 +39,7 @@ impl Attached {
             bail!("another scheduler is loaded already: {ops}");
         }
         let pins = Pins::of(scheduler);
+        pins.remove();
         let mut process = spawn(&scheduler.ops, &scheduler.command, log)?;
         let deadline = Instant::now() + ATTACH_TIMEOUT;
         while !has_attached(scheduler, log) {
@@ -60,6 +61,7 @@ impl Attached {
             }
             std::thread::sleep(POLL);
         }
+        let pins = Owned(pins);
         let companion = Companion::of(scheduler, log)?;
         let seen = SchedulerSeen {
             ops: scheduler.ops.clone(),
@@ -220,9 +222,7 @@ struct Pins(Vec<PathBuf>);
 
 impl Pins {
     fn of(scheduler: &Scheduler) -> Self {
-        let pins = Self(scheduler.pins.iter().map(PathBuf::from).collect());
-        pins.remove();
-        pins
+        Self(scheduler.pins.iter().map(PathBuf::from).collect())
     }
 
     fn remove(&self) {
@@ -233,9 +233,13 @@ impl Pins {
     }
 }
 
-impl Drop for Pins {
+/// Those of the scheduler that has attached, and nobody else's: one that did not may have met another's.
+#[derive(Debug)]
+struct Owned(Pins);
+
+impl Drop for Owned {
     fn drop(&mut self) {
-        self.remove();
+        self.0.remove();
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Cells that are simulated: `gpuaware-sim` is started for each, as any other program that a cell needs. `describe`
-//! says what a cell is in its terms, `arm` what it can do of what arms do.
+//! translates a cell, `arm` the parts of an arm that can be simulated.
 
 mod arm;
 mod describe;

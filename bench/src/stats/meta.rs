@@ -10,7 +10,7 @@ pub struct Pooled {
     pub error: f64,
     /// Of `error`: studies less one.
     pub freedom: f64,
-    /// How far what is true of one study is from what is true of another: a standard deviation.
+    /// Standard deviation of the true effect between studies.
     pub tau: f64,
 }
 

@@ -15,8 +15,8 @@ const RATIO_RESOLUTION: f64 = 0.005;
 /// Idle time is counted in ticks of 10 ms: differences below this many percentage points are the counter's.
 const IDLE_RESOLUTION: f64 = 0.5;
 
-/// Of all that a run says of two arms, so much is expected to be wrong; and where nothing differs, so often a run says
-/// anything at all. Not less: most of what is said here is where the subject is behind.
+/// False discovery rate of all comparisons of a run; where nothing differs, the rate of runs that say anything. Not
+/// lower: most findings here are against the subject.
 pub const FALSE_RATE: f64 = 0.05;
 
 /// What a reader compares arms by.
@@ -54,8 +54,7 @@ impl Figure {
         }
     }
 
-    /// The chance to see such a difference where there is none that counts, and who has the better of it by the
-    /// middle; `None`: too few boots to say.
+    /// The p-value of a difference that counts, and the arm that its middle favours; `None`: too few boots.
     fn test(self, versus: &Versus) -> Option<(f64, Better)> {
         let estimate = self.of(versus)?;
         let (least, most) = match self {

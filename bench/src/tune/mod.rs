@@ -317,7 +317,7 @@ fn proposals(options: &TuneOptions, matrix: &Matrix, seen: &Seen) -> Result<Vec<
 
 type Dropped = Vec<(String, String)>;
 
-/// Writes them; those that this machine's scheduler takes, and those that it refuses with the reason.
+/// Writes the candidates. Returns those that this machine's scheduler takes, and those that it refuses with the reason.
 fn checked(
     mut candidates: Vec<Candidate>,
     dir: &TuneDir,

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use serde::Deserialize;
 
 use crate::datafile::{self, DataError};
@@ -43,17 +45,29 @@ pub struct Scheduler {
     old: String,
     /// However this process ends, the old policy is put back: the watchdog outlives it.
     _guard: Guarded,
+    /// Of the file's folder. Two at once would take each other's trial for the old policy.
+    _alone: Flock<fs::File>,
 }
 
 impl Scheduler {
     /// # Errors
-    /// No scheduler runs, or the policy file cannot be read or written.
+    /// No scheduler runs, the policy file cannot be read or written, or another tuning tries policies in it.
     pub fn attach(file: &Path, socket: &Path) -> Result<Self> {
         let usage = |why: String| DataError::Usage(format!("--policy: {}: {why}", file.display()));
-        let old = datafile::text(file)?;
         let file = file
             .canonicalize()
             .map_err(|error| usage(error.to_string()))?;
+        let folder = file.parent().context("a file without a folder")?;
+        let folder = fs::File::open(folder).map_err(|error| usage(error.to_string()))?;
+        let alone = match Flock::lock(folder, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => lock,
+            Err((_, Errno::EWOULDBLOCK)) => {
+                let expected = "expected a folder that no other tuning works in: wait for its end";
+                return Err(usage(expected.to_owned()).into());
+            }
+            Err((_, errno)) => return Err(errno).context("cannot lock the policy's folder"),
+        };
+        let old = datafile::text(&file)?;
         fs::OpenOptions::new()
             .write(true)
             .open(&file)
@@ -68,6 +82,7 @@ impl Scheduler {
             file,
             old,
             _guard: Guarded::new(cleanup),
+            _alone: alone,
         })
     }
 
@@ -148,4 +163,28 @@ fn policies(socket: &Path) -> Result<Policies> {
         format!("{shown} is not scx_gpuaware's: no policy_generation in its statistics")
     })?;
     Ok(response.args.resp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_one_is_refused_before_it_reads_the_policy() {
+        let folder = tempfile::tempdir().unwrap();
+        let policy = folder.path().join("policy.toml");
+        fs::write(&policy, "").unwrap();
+        let attach = || {
+            let nobody = folder.path().join("socket");
+            let error = Scheduler::attach(&policy, &nobody).unwrap_err();
+            (error.is::<DataError>(), format!("{error:#}"))
+        };
+        assert!(attach().1.contains("no scx_gpuaware answers"));
+        let first = fs::File::open(folder.path()).unwrap();
+        let first = Flock::lock(first, FlockArg::LockExclusiveNonblock).unwrap();
+        let (is_usage, error) = attach();
+        assert!(is_usage && error.contains("no other tuning"), "{error}");
+        drop(first);
+        assert!(attach().1.contains("no scx_gpuaware answers"));
+    }
 }

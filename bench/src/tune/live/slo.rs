@@ -2,10 +2,12 @@
 //! The guard rail of a tuning beside production: a number that must not grow too much for too long. The number comes
 //! from a command of the user's; when the rail is broken is pure.
 
-use std::process::{Command, Stdio};
+use std::io::{self, Read};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::os::unix::process::CommandExt;
@@ -51,20 +53,31 @@ pub fn ask(command: &str, stop: &dyn Fn() -> bool) -> Result<Option<f64>> {
             LIMIT.as_secs()
         );
     }
-    let output = child
-        .wait_with_output()
-        .context("--slo-command: cannot read its output")?;
-    let text = String::from_utf8_lossy(&output.stdout);
+    let status = child.wait().context("--slo-command: cannot wait for it")?;
+    let output = child.stdout.take().map(written).transpose();
+    let output = output.context("--slo-command: cannot read its output")?;
+    let output = output.unwrap_or_default();
+    let text = String::from_utf8_lossy(&output);
     let number = text
         .split_whitespace()
         .last()
         .and_then(|word| word.parse::<f64>().ok());
-    match number.filter(|number| output.status.success() && number.is_finite() && *number > 0.0) {
+    match number.filter(|number| status.success() && number.is_finite() && *number > 0.0) {
         Some(number) => Ok(Some(number)),
         None => bail!(
             "--slo-command: expected a number above 0 as its last word, got {text:?} ({})",
-            output.status
+            status
         ),
+    }
+}
+
+/// What is in `pipe` now: what the command has left running may keep it open.
+fn written(mut pipe: ChildStdout) -> io::Result<Vec<u8>> {
+    fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    let mut bytes = Vec::new();
+    match pipe.read_to_end(&mut bytes) {
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        _ => Ok(bytes),
     }
 }
 
@@ -101,6 +114,13 @@ impl Rail {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_has_ended_whatever_it_has_left_running() {
+        let left = ask("sleep 60 & echo $!", &|| false).unwrap().unwrap();
+        let left = Pid::from_raw(left as i32);
+        nix::sys::signal::kill(left, Signal::SIGKILL).expect("it still runs");
+    }
 
     #[test]
     fn a_rail_breaks_when_it_is_worse_for_so_long_without_a_break() {

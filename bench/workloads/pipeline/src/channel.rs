@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A bounded queue between threads. Who must wait sleeps in the kernel at once.
 //!
-//! The channels of std and crossbeam, which are kept by others, call `sched_yield` several times before they sleep. Each
-//! is a way through the scheduler that no server makes which waits at a condition variable, just where a hand-over is
-//! measured. So this is a mutex and two of those: the standard library's wait in a futex.
+//! The channels of std and crossbeam call `sched_yield` several times before they sleep. A server that waits at a
+//! condition variable does not, and the hand-over is what is measured here. So this is a mutex and two condition
+//! variables: the standard library's wait in a futex.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -191,8 +191,8 @@ mod tests {
         })
     }
 
-    /// One switch a wait, and one where it meets the other's lock; none where whoever it wakes takes its CPU at once and
-    /// has answered before it waits.
+    /// One switch a wait, and one if it meets the other's lock; none if the thread that it wakes takes its CPU at once
+    /// and has answered before it waits.
     fn assert_sleeps_at_once(names: [&str; 2], switches: i64) {
         assert!(
             (ROUNDS / 4..=2 * ROUNDS).contains(&switches),
