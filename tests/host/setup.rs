@@ -10,7 +10,7 @@ use std::process::Command;
 use crate::process::{code, repository};
 
 /// What the script itself is made of.
-const TOOLS: [&str; 4] = ["bash", "head", "mkdir", "sed"];
+const TOOLS: [&str; 5] = ["bash", "head", "mkdir", "sed", "sort"];
 const TO_BUILD: [&str; 6] = ["cargo", "cc", "c++", "pkg-config", "clang-19", "python3"];
 const TO_TEST: [&str; 15] = [
     "apt-get",
@@ -126,6 +126,18 @@ fn a_build_goes_on_elsewhere_and_what_tests_need_is_named() {
         );
         assert!(!said.contains("missing: clang-19"), "{said}");
     }
+}
+
+#[test]
+fn a_cargo_that_is_too_old_is_named_with_the_version_that_is_needed() {
+    let system = System::with(&TO_BUILD);
+    system.program("bin/cargo", "echo cargo 1.75.0");
+    let (code, said) = system.setup(ELSEWHERE[0]);
+    assert_ne!(code, 0, "{said}");
+    let wanted = "cargo 1.75.0 is too old: install Rust 1.91 or newer";
+    assert!(said.contains(wanted), "{said}");
+    system.program("bin/cargo", "echo cargo 1.100.0");
+    assert_eq!(system.setup(ELSEWHERE[0]).0, 0);
 }
 
 #[test]
