@@ -12,8 +12,8 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
-/// Locked while one runs; the kernel lets go of it however that ends. In /run, as what it stands for. Root's alone: who
-/// can open it can lock it.
+/// Held while an instance runs; the kernel drops the lock however that ends. Only root can open it, as whoever can open
+/// it can lock it.
 const LOCK: &str = "/run/scx_gpuaware/lock";
 
 /// As what it runs.
@@ -78,12 +78,12 @@ impl Running {
     }
 }
 
-/// As what one runs here, if one does.
+/// What the instance that runs here does, if one runs.
 pub fn role() -> Option<Role> {
     role_at(Path::new(LOCK))
 }
 
-/// Only asks: who took the lock to find out would be in the way of one that starts.
+/// Asks without taking the lock: taking it could refuse an instance that starts now.
 fn role_at(path: &Path) -> Option<Role> {
     let file = File::open(path).ok()?;
     let mut lock = whole(libc::F_RDLCK);

@@ -44,7 +44,7 @@ impl Shutdown {
                 };
                 watched.ask();
                 watched.wait_for_the_end();
-                // Whoever is stuck may be so in the logger, which is one's at a time.
+                // The thread that is stuck may hold the logger's lock.
                 log::set_max_level(log::LevelFilter::Off);
                 undo();
                 let _ = emulate_default_handler(signal);

@@ -38,11 +38,11 @@ pub fn run(interval: Duration, shutdown: &Shutdown) -> Result<()> {
     ended.and(restored)
 }
 
-/// Gives the terminal back as far as that needs nobody who reads from it.
+/// Restores the terminal as far as that works when nobody reads from it.
 pub fn let_go() {
     const LEAVE_THE_SCREEN: &[u8] = b"\x1b[?1049l\x1b[?25h";
     let _ = disable_raw_mode();
-    // Not through std's buffer, which whoever is stuck may have.
+    // Not through std's buffer: the thread that is stuck may hold its lock.
     if can_be_written(Duration::ZERO).unwrap_or(false) {
         let _ = nix::unistd::write(std::io::stdout(), LEAVE_THE_SCREEN);
     }

@@ -55,7 +55,7 @@ fn part_of_the_later(alone: Duration, rounds: usize) -> f64 {
             (0..nr_cpus()).map(one).collect()
         };
         let firsts = start_all();
-        // New threads: what one that sleeps until then is behind would be its due.
+        // New threads: one that slept until then would be owed what it missed.
         std::thread::sleep(join.saturating_duration_since(Instant::now()));
         later += sum(start_all());
         first += sum(firsts);

@@ -52,7 +52,7 @@ impl Taken {
         }
     }
 
-    /// What share of the time since it came `of` has run, who had `before` then.
+    /// The share of the time since the real-time task came that `of` has run; it had `before` then.
     fn share(&self, of: &Process, before: Duration) -> f64 {
         let elapsed = self.began.elapsed().as_secs_f64();
         let own = (self.task.cpu_time() - self.ran).as_secs_f64() / elapsed;

@@ -62,8 +62,8 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Of `count` sleeps of 8 ms all are near that, but those of which the program knows that it was woken late, and one in fifty
-/// that the clock of the program and that of the tracer may see on different sides of the limit.
+/// All of `count` sleeps are near 8 ms, but for those that the program knows were woken late, and for one in fifty at the
+/// limit, where its clock and the tracer's may differ.
 fn assert_as_long(seen: &Seen<'_>, name: &str, phase: &known::Phase, count: u64) {
     assert!(phase.late_sleeps < count / 5, "{phase:?}");
     let least = count - phase.late_sleeps - count / 50;
