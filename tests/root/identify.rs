@@ -126,11 +126,20 @@ fn marks_by_hand_win_and_can_be_taken_away() {
     );
     pins.mark(process.pid(), None).unwrap();
     assert!(marks_of(&pins, process.pid()).is_empty());
-    let error = pins.mark(i32::MAX, Some(Class::Launch)).unwrap_err();
-    assert!(
-        format!("{error:#}").contains("no thread with TID"),
-        "{error:#}"
-    );
+    // One that was never there, and one that has ended and waits for its parent.
+    let mut ended = Command::new("true").spawn().unwrap();
+    let state = || std::fs::read_to_string(format!("/proc/{}/stat", ended.id())).unwrap();
+    while !state().contains(") Z ") {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for tid in [i32::MAX, ended.id() as i32] {
+        let error = pins.mark(tid, Some(Class::Launch)).unwrap_err();
+        assert!(
+            format!("{error:#}").contains("no thread with TID"),
+            "{error:#}"
+        );
+    }
+    ended.wait().unwrap();
 }
 
 #[test]

@@ -12,7 +12,7 @@ use scx_gpuaware::identify::Identify;
 use scx_gpuaware::policy::Policy;
 
 use super::place::{Place, identify_until};
-use crate::process::{Process, lab_folder, scx_gpuaware};
+use crate::process::{Process, code, lab_folder, scx_gpuaware};
 use crate::tier;
 
 /// More processes than a container of these tests has.
@@ -107,4 +107,20 @@ fn marks_are_listed_with_the_numbers_of_who_reads_them() {
     assert_ne!(here.tgid, pid);
     container.signal(Signal::SIGKILL);
     container.wait(Duration::from_secs(5));
+}
+
+/// Its processes have other numbers in there than in the tracer's own namespace.
+#[test]
+fn a_proc_of_another_namespace_is_refused() {
+    if !tier::root() {
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child"]);
+    command.arg(scx_gpuaware(&[]).get_program());
+    command.args(["trace", "--duration", "1", "--pid", "1"]);
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(code(output.status), 1, "{said}");
+    assert!(said.contains("/proc is of another PID namespace"), "{said}");
 }
