@@ -44,7 +44,9 @@ mod tests {
         for installed_or_roots in [None, Some(ROOT)] {
             assert_eq!(taken(&mut orders, installed_or_roots), 1000);
         }
-        let all: usize = (2000..70_000).map(|uid| taken(&mut orders, Some(uid))).sum();
+        let all: usize = (2000..70_000)
+            .map(|uid| taken(&mut orders, Some(uid)))
+            .sum();
         assert_eq!(all, (USERS - 2) * OF_A_USER as usize);
     }
 }
