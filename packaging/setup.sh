@@ -209,7 +209,7 @@ install_virtiofsd() {
 		DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends virtiofsd
 	else
 		say "building virtiofsd $virtiofsd_version with cargo (Debian 12 has none): shares this machine's files with the lab"
-		# Its profile links for minutes, for what a test of the lab does not need.
+		# Its profile has optimisation at link time, which the lab does not need.
 		CARGO_PROFILE_RELEASE_LTO=off \
 			cargo install --quiet --locked --root "$cache/virtiofsd" --version "$virtiofsd_version" virtiofsd
 		install -D -m 755 "$cache/virtiofsd/bin/virtiofsd" "$virtiofsd"

@@ -22,6 +22,9 @@ pub fn user(root: &Path) -> Option<String> {
     (!is_initial).then(|| format!("a user namespace (uid_map: {map})"))
 }
 
+/// What to do where `/proc` is not this process's own.
+pub const MOUNT_PROC: &str = "mount -t proc proc /proc, or unshare --mount-proc";
+
 /// Fails if `/proc` has the numbers of another PID namespace than this process's, as after `unshare --pid` alone: the
 /// processes that it lists are others here, or nobody.
 ///
@@ -33,7 +36,7 @@ pub fn check_proc() -> Result<()> {
     }
     bail!(
         "/proc is of another PID namespace than this process, so the numbers in it are other processes': expected its own; \
-         mount -t proc proc /proc, or unshare --mount-proc"
+         {MOUNT_PROC}"
     )
 }
 

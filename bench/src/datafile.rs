@@ -50,12 +50,8 @@ pub fn text(file: &Path) -> Result<String, DataError> {
     String::from_utf8(bytes).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
-        let column = before
-            .iter()
-            .rev()
-            .take_while(|&&byte| byte != b'\n')
-            .count()
-            + 1;
+        let begin = before.iter().rposition(|&byte| byte == b'\n');
+        let column = before.len() - begin.map_or(0, |at| at + 1) + 1;
         DataError::Usage(format!(
             "{}:{line}: byte {column} is not UTF-8: save the file as UTF-8",
             file.display()

@@ -14,6 +14,7 @@ mod print;
 mod arm;
 mod bpf;
 mod cgroup;
+mod claim;
 mod cli;
 mod compare;
 mod cpus;

@@ -218,6 +218,7 @@ mod tests {
             "isolcpus=managed_irq,1",
             "isolcpus=nohz,managed_irq,1-3",
             "nohz_full=1",
+            "quiet -- isolcpus=1",
         ] {
             assert!(!isolates_domains(line), "{line}");
         }

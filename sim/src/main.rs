@@ -126,7 +126,7 @@ struct Run {
     timeline: Timeline,
 }
 
-#[derive(Args)]
+#[derive(Args, Default)]
 struct Timeline {
     /// Write who ran, waited and slept when, for ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
@@ -339,7 +339,7 @@ fn cell(gpuaware: &[u8]) -> Result<ExitCode> {
     let text = std::io::read_to_string(std::io::stdin()).context("reading stdin")?;
     let spec: CellSpec = serde_json::from_str(&text).context("stdin: expected a cell as JSON")?;
     let scenario = spec.scenario(machine(&spec.machine)?)?;
-    let outcome = simulate(&scenario, gpuaware, &Timeline { perfetto: None })?;
+    let outcome = simulate(&scenario, gpuaware, &Timeline::default())?;
     if let Some(failure) = &outcome.failure {
         eprintln!("FAILED {failure}");
         return Ok(ExitCode::FAILURE);
@@ -412,7 +412,10 @@ fn main() -> ExitCode {
         } => cli.gpuaware().and_then(|object| {
             let scenario = random(*seed, *also);
             let scenario = match parts {
-                Some(parts) => shrink::only(&scenario, parts),
+                Some(parts) => {
+                    parts.check(&scenario)?;
+                    shrink::only(&scenario, parts)
+                }
                 None => scenario,
             };
             replay(&scenario, *verbose, timeline, &object)

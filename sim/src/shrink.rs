@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::scenario::Scenario;
 use crate::simulation::Simulation;
@@ -33,6 +33,20 @@ impl Parts {
             }
         }
         Self(ranges)
+    }
+
+    /// # Errors
+    /// `scenario` has not so many parts.
+    pub fn check(&self, scenario: &Scenario) -> Result<()> {
+        let (count, last) = (
+            nr_parts(scenario),
+            self.0.iter().map(|range| *range.end()).max(),
+        );
+        ensure!(
+            last.is_none_or(|last| last < count),
+            "--parts {self}: expected numbers below {count}, as many parts as the scenario has"
+        );
+        Ok(())
     }
 
     fn has(&self, number: usize) -> bool {
@@ -98,7 +112,7 @@ fn kind(failure: &Failure) -> Vec<&str> {
 }
 
 /// The parts of `scenario` that its failure needs, and the failure that they have: without any one of them it does not
-/// come. `None`: it does not fail. `object` is the scheduler.
+/// come, unless [`MOST_RUNS`] were too few. `None`: it does not fail. `object` is the scheduler.
 ///
 /// # Errors
 /// The scheduler cannot be loaded.
@@ -157,6 +171,12 @@ mod tests {
         let count = nr_parts(&scenario);
         let all: Vec<usize> = (0..count).collect();
         assert_eq!(only(&scenario, &Parts::of(&all)), scenario);
+        Parts::of(&all).check(&scenario).unwrap();
+        let error = Parts::of(&[0, count]).check(&scenario).unwrap_err();
+        assert!(
+            error.to_string().contains(&format!("below {count}")),
+            "{error}"
+        );
         let size = |scenario: &Scenario| {
             let tasks = scenario.tasks.iter();
             let begin = tasks.filter(|task| task.start_ns < NEVER_NS).count();

@@ -41,10 +41,10 @@ pub fn write(
     };
     let mut file = export::begin(format, out, &header)?;
     let mut counted: BTreeMap<Kind, u64> = BTreeMap::new();
-    let mut waiting = vec![START_NS; scenario.tasks.len()];
+    let mut last_ns = vec![START_NS; scenario.tasks.len()];
     let tgids = tgids(scenario);
     for recorded in history {
-        let since_ns = std::mem::replace(&mut waiting[recorded.task], recorded.at_ns);
+        let since_ns = std::mem::replace(&mut last_ns[recorded.task], recorded.at_ns);
         for record in records(recorded, since_ns) {
             *counted.entry(record.event).or_default() += 1;
             file.record(&Record {
@@ -118,8 +118,6 @@ mod tests {
     use crate::scenario::Workload;
     use crate::simulation::Simulation;
 
-    const TICK_NS: u64 = 4_000_000;
-
     /// Seconds of running, as the file has them, are those that the kernel charged.
     #[test]
     fn the_file_has_each_tasks_time_on_cpus_and_nobody_twice_on_one() {
@@ -170,7 +168,7 @@ mod tests {
             let ran_ns = ran.get(&pid(task)).copied().unwrap_or(0);
             let uncharged = ran_ns.checked_sub(of.cpu_ns);
             assert!(
-                uncharged.is_some_and(|ns| ns <= TICK_NS),
+                uncharged.is_some_and(|ns| ns <= scenario.costs.tick_ns),
                 "{task} {}: {ran_ns}, {}",
                 of.name,
                 of.cpu_ns

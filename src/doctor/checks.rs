@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Facts to findings, one function a check. Pure.
 
+use crate::namespaces::MOUNT_PROC;
 use crate::policy::cpuset::MAX_CPU;
 use crate::printable::printable;
 
@@ -166,7 +167,7 @@ fn pids(facts: &Facts) -> Judgement {
     if !facts.proc_is_own {
         return problem(
             "/proc is of another PID namespace: the processes that it lists have other numbers here",
-            "mount -t proc proc /proc, or unshare --mount-proc",
+            MOUNT_PROC,
         );
     }
     if facts.pids_are_initial {

@@ -37,7 +37,8 @@ pub struct Users {
 impl Users {
     /// Is there somebody to look for at `now`, when classes of threads and cgroups have changed so often?
     pub fn are_due(&mut self, now: Duration, changes: u64) -> bool {
-        let due = changes != self.changes_seen && self.rest.is_over(now);
+        let has_room = self.named.len() < MOST;
+        let due = has_room && changes != self.changes_seen && self.rest.is_over(now);
         if due {
             self.changes_seen = changes;
         }
@@ -137,5 +138,9 @@ mod tests {
         let mut users = Users::default();
         let named = (1..10_000).map(|uid| users.new_among(&[launcher(uid)], &[]).len());
         assert_eq!(named.sum::<usize>(), MOST);
+        assert!(
+            !users.are_due(Duration::from_secs(1), 1),
+            "nobody could be named"
+        );
     }
 }

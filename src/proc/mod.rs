@@ -81,11 +81,12 @@ impl Program {
     pub fn read(folder: &Path) -> Self {
         let link = folder.join("exe");
         let exe = std::fs::read_link(&link).unwrap_or_default();
-        let is_deleted = std::fs::metadata(&link).is_ok_and(|file| file.nlink() == 0)
-            || !is_there(&folder.join("root"), &exe);
         let cmdline = std::fs::read(folder.join("cmdline")).unwrap_or_default();
         Self {
-            exe: exe_name(exe.as_os_str().as_bytes(), is_deleted),
+            exe: exe_name(exe.as_os_str().as_bytes(), || {
+                std::fs::metadata(&link).is_ok_and(|file| file.nlink() == 0)
+                    || !is_there(&folder.join("root"), &exe)
+            }),
             cmdline: arguments(&cmdline),
         }
     }
@@ -118,12 +119,11 @@ fn is_there(root: &Path, exe: &Path) -> bool {
     root.join(exe.strip_prefix("/").unwrap_or(exe)).exists()
 }
 
-fn exe_name(link: &[u8], is_deleted: bool) -> String {
-    let link = match is_deleted {
-        true => link.strip_suffix(b" (deleted)").unwrap_or(link),
-        false => link,
-    };
-    String::from_utf8_lossy(link).into_owned()
+/// Few links end so: only of those `is_deleted` is asked.
+fn exe_name(link: &[u8], is_deleted: impl FnOnce() -> bool) -> String {
+    let name = link.strip_suffix(b" (deleted)");
+    let name = name.filter(|_| is_deleted()).unwrap_or(link);
+    String::from_utf8_lossy(name).into_owned()
 }
 
 /// Arguments end with a NUL each; a program that writes its own title may leave any number of them.
@@ -193,9 +193,12 @@ pub mod tests {
 
     #[test]
     fn only_a_file_that_is_gone_is_called_deleted() {
-        assert_eq!(exe_name(b"/bin/x (deleted)", true), "/bin/x");
-        assert_eq!(exe_name(b"/bin/x (deleted)", false), "/bin/x (deleted)");
-        assert_eq!(exe_name(b"/bin/\xff", false), "/bin/\u{fffd}");
+        assert_eq!(exe_name(b"/bin/x (deleted)", || true), "/bin/x");
+        assert_eq!(exe_name(b"/bin/x (deleted)", || false), "/bin/x (deleted)");
+        assert_eq!(
+            exe_name(b"/bin/\xff", || unreachable!("it has no such end")),
+            "/bin/\u{fffd}"
+        );
     }
 
     #[test]
@@ -240,7 +243,7 @@ pub mod tests {
             Stat::parse(&bytes);
             cgroup_in(&bytes);
             prop_assert!(!arguments(&bytes).contains('\0'));
-            prop_assert!(exe_name(&bytes, is_deleted).len() <= 3 * bytes.len());
+            prop_assert!(exe_name(&bytes, || is_deleted).len() <= 3 * bytes.len());
         }
     }
 }

@@ -2,7 +2,7 @@
 //! `scx_gpuaware doctor` on this machine and on recorded ones.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
@@ -67,18 +67,26 @@ fn isolated_cpus_are_found_on_the_command_line_by_their_flags() {
     }
 }
 
-#[test]
-fn the_root_of_a_user_namespace_is_told_that_it_is_no_root_of_the_host() {
-    let inside = |args: &[&str]| {
+/// In a user namespace of its own, and those of `flags`; `None`: there are none here, which is said.
+fn in_namespaces(flags: &'static [&str]) -> Option<impl Fn(&[&str]) -> Output> {
+    let inside = move |args: &[&str]| {
         let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user"]);
+        command.args(["--user", "--map-root-user"]).args(flags);
         command.arg(scx_gpuaware(&[]).get_program()).args(args);
         command.output().expect("unshare")
     };
-    if !inside(&["--version"]).status.success() {
-        crate::tier::skip("no user namespaces here");
-        return;
+    if inside(&["--version"]).status.success() {
+        return Some(inside);
     }
+    crate::tier::skip("no user namespaces here");
+    None
+}
+
+#[test]
+fn the_root_of_a_user_namespace_is_told_that_it_is_no_root_of_the_host() {
+    let Some(inside) = in_namespaces(&[]) else {
+        return;
+    };
     let findings: Vec<Value> =
         serde_json::from_slice(&inside(&["doctor", "--json"]).stdout).unwrap();
     assert_eq!(verdict(&findings, "privileges"), "problem");
@@ -107,17 +115,11 @@ fn a_cgroup_namespace_is_told() {
         crate::tier::skip("no cgroup v2 hierarchy here");
         return;
     }
-    let mut command = Command::new("unshare");
-    command.args(["--user", "--map-root-user", "--cgroup"]);
-    command.arg(scx_gpuaware(&[]).get_program());
-    let output = command
-        .args(["doctor", "--json"])
-        .output()
-        .expect("unshare");
-    let Ok(findings) = serde_json::from_slice::<Vec<Value>>(&output.stdout) else {
-        crate::tier::skip("no user namespaces here");
+    let Some(inside) = in_namespaces(&["--cgroup"]) else {
         return;
     };
+    let findings: Vec<Value> =
+        serde_json::from_slice(&inside(&["doctor", "--json"]).stdout).unwrap();
     assert_eq!(verdict(&findings, "cgroup2"), "warning");
     let found = findings
         .iter()

@@ -14,14 +14,12 @@ mod settle;
 mod simulated;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 
+use crate::claim::{Claim, claim};
 use crate::cli::RunOptions;
 use crate::datafile::DataError;
 use crate::interrupt;
@@ -35,6 +33,9 @@ use disk::Disk;
 use places::Places;
 pub use progress::GUESSED_BOOT;
 
+/// One run at a time in a folder: another would take the drafts of the first for those of a killed one.
+const TAKEN: &str =
+    "expected a folder that no run works in: wait for the one that does, or choose another with -o";
 /// How often a block is tried: a lab that breaks down once must not cost the run.
 const ATTEMPTS: u32 = 2;
 /// A minute's load average above this is somebody else's work, which every figure would show.
@@ -106,7 +107,7 @@ fn begin(options: &RunOptions) -> Result<(Plan, RunDir, Claim)> {
     let root = root
         .canonicalize()
         .with_context(|| format!("cannot find {}", root.display()))?;
-    let claim = claim(&root)?;
+    let claim = claim(&root, TAKEN)?;
     if run.cells().is_ok_and(|cells| !cells.is_empty()) {
         return Err(DataError::Usage(format!(
             "{0}: expected a folder without results, found some: choose another with -o, or go on with --resume {0}",
@@ -136,7 +137,7 @@ fn resume(dir: &Path, options: &RunOptions) -> Result<(Plan, RunDir, Claim)> {
         let expected = "--resume: expected a run that goes on, got one that is kept: its cells are all there will be";
         return Err(DataError::Usage(expected.to_owned()).into());
     }
-    let claim = claim(&root)?;
+    let claim = claim(&root, TAKEN)?;
     let plan: Plan = record::read_json(&root.join("plan.json"))?;
     same_host(&root.join("facts-host.json"), options)?;
     run.remove_drafts()?;
@@ -147,23 +148,6 @@ fn resume(dir: &Path, options: &RunOptions) -> Result<(Plan, RunDir, Claim)> {
         plan.matrix.cells()
     );
     Ok((plan, run, claim))
-}
-
-/// The folder is this run's until this is dropped, or the process ends.
-type Claim = Flock<File>;
-
-/// One run at a time in a folder: another would take the drafts of the first for those of a killed one.
-fn claim(root: &Path) -> Result<Claim> {
-    let shown = root.display();
-    let folder = File::open(root).with_context(|| format!("cannot open {shown}"))?;
-    match Flock::lock(folder, FlockArg::LockExclusiveNonblock) {
-        Ok(claim) => Ok(claim),
-        Err((_, Errno::EWOULDBLOCK)) => Err(DataError::Usage(format!(
-            "{shown}: expected a folder that no run works in: wait for the one that does, or choose another with -o"
-        ))
-        .into()),
-        Err((_, errno)) => Err(errno).with_context(|| format!("cannot lock {shown}")),
-    }
 }
 
 /// Cells of two machines, or of two builds, are not one comparison: refuses them, or notes what is another now.

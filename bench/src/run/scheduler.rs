@@ -27,7 +27,7 @@ pub struct Attached {
     // Before the scheduler that it serves, when dropped.
     companion: Option<Companion>,
     process: Supervised,
-    _pins: Owned,
+    _pins: Pins,
     log: PathBuf,
     seen: SchedulerSeen,
 }
@@ -38,8 +38,7 @@ impl Attached {
         if let Some(ops) = current_ops() {
             bail!("another scheduler is loaded already: {ops}");
         }
-        let pins = Pins::of(scheduler);
-        pins.remove();
+        remove_pins(&scheduler.pins);
         let mut process = spawn(&scheduler.ops, &scheduler.command, log)?;
         let deadline = Instant::now() + ATTACH_TIMEOUT;
         while !has_attached(scheduler, log) {
@@ -61,7 +60,7 @@ impl Attached {
             }
             std::thread::sleep(POLL);
         }
-        let pins = Owned(pins);
+        let pins = Pins(scheduler.pins.clone());
         let companion = Companion::of(scheduler, log)?;
         let seen = SchedulerSeen {
             ops: scheduler.ops.clone(),
@@ -217,29 +216,20 @@ impl Companion {
 }
 
 /// What a scheduler pins stays when it ends, and would be taken for that of the next one.
-#[derive(Debug)]
-struct Pins(Vec<PathBuf>);
-
-impl Pins {
-    fn of(scheduler: &Scheduler) -> Self {
-        Self(scheduler.pins.iter().map(PathBuf::from).collect())
-    }
-
-    fn remove(&self) {
-        for pin in &self.0 {
-            // Mostly it is not there, which is what is wanted.
-            let _ = fs::remove_file(pin);
-        }
+fn remove_pins(pins: &[String]) {
+    for pin in pins {
+        // Mostly it is not there, which is what is wanted.
+        let _ = fs::remove_file(pin);
     }
 }
 
 /// Those of the scheduler that has attached, and nobody else's: one that did not may have met another's.
 #[derive(Debug)]
-struct Owned(Pins);
+struct Pins(Vec<String>);
 
-impl Drop for Owned {
+impl Drop for Pins {
     fn drop(&mut self) {
-        self.0.remove();
+        remove_pins(&self.0);
     }
 }
 

@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 use serde::Deserialize;
 
+use crate::claim::{Claim, claim};
 use crate::datafile::{self, DataError};
 use crate::watchdog::{Cleanup, Guarded};
 
@@ -20,6 +19,9 @@ use crate::watchdog::{Cleanup, Guarded};
 const LIMIT: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(50);
 const ANSWER: Duration = Duration::from_secs(2);
+/// Two at once would take each other's trial for the old policy.
+const TAKEN: &str =
+    "expected a folder for --policy that no other tuning works in: wait for its end";
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Policies {
@@ -45,8 +47,8 @@ pub struct Scheduler {
     old: String,
     /// However this process ends, the old policy is put back: the watchdog outlives it.
     _guard: Guarded,
-    /// Of the file's folder. Two at once would take each other's trial for the old policy.
-    _alone: Flock<fs::File>,
+    /// Of the file's folder.
+    _claim: Claim,
 }
 
 impl Scheduler {
@@ -58,15 +60,7 @@ impl Scheduler {
             .canonicalize()
             .map_err(|error| usage(error.to_string()))?;
         let folder = file.parent().context("a file without a folder")?;
-        let folder = fs::File::open(folder).map_err(|error| usage(error.to_string()))?;
-        let alone = match Flock::lock(folder, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => lock,
-            Err((_, Errno::EWOULDBLOCK)) => {
-                let expected = "expected a folder that no other tuning works in: wait for its end";
-                return Err(usage(expected.to_owned()).into());
-            }
-            Err((_, errno)) => return Err(errno).context("cannot lock the policy's folder"),
-        };
+        let claim = claim(folder, TAKEN)?;
         let old = datafile::text(&file)?;
         fs::OpenOptions::new()
             .write(true)
@@ -82,7 +76,7 @@ impl Scheduler {
             file,
             old,
             _guard: Guarded::new(cleanup),
-            _alone: alone,
+            _claim: claim,
         })
     }
 
@@ -180,8 +174,7 @@ mod tests {
             (error.is::<DataError>(), format!("{error:#}"))
         };
         assert!(attach().1.contains("no scx_gpuaware answers"));
-        let first = fs::File::open(folder.path()).unwrap();
-        let first = Flock::lock(first, FlockArg::LockExclusiveNonblock).unwrap();
+        let first = claim(folder.path(), TAKEN).unwrap();
         let (is_usage, error) = attach();
         assert!(is_usage && error.contains("no other tuning"), "{error}");
         drop(first);
