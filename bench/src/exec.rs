@@ -2,6 +2,7 @@
 //! `gpuaware-bench exec`: becomes another program with a slice of its own under EEVDF. A prefix for arms, because
 //! util-linux's chrt sets a slice in recent versions only.
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
@@ -20,7 +21,7 @@ pub struct ExecOptions {
 
     /// The program and its arguments.
     #[arg(last = true, required = true)]
-    command: Vec<String>,
+    command: Vec<OsString>,
 }
 
 /// Returns only with an error.
@@ -34,5 +35,5 @@ pub fn main(options: &ExecOptions) -> Result<()> {
         return Ok(());
     };
     let error = Command::new(program).args(args).exec();
-    Err(error).with_context(|| format!("cannot start {program}"))
+    Err(error).with_context(|| format!("cannot start {}", program.display()))
 }

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use crate::procstat::ProcessStat;
 use crate::record::Load;
 
 /// USER_HZ: /proc counts in it.
@@ -127,24 +128,14 @@ fn processes() -> Result<Vec<Process>> {
     let stats = entries.filter_map(|entry| {
         let entry = entry.ok()?;
         let pid = entry.file_name().to_str()?.parse::<u32>().ok()?;
-        // The name of a process may have any bytes.
-        let stat = fs::read(entry.path().join("stat")).ok()?;
-        parse_process(pid, &String::from_utf8_lossy(&stat))
+        let stat = ProcessStat::of(pid)?;
+        Some(Process {
+            pid,
+            parent: stat.parent,
+            ticks: stat.own_ticks + stat.reaped_ticks,
+        })
     });
     Ok(stats.collect())
-}
-
-/// proc_pid_stat(5). The name, in brackets, may hold blanks and brackets.
-fn parse_process(pid: u32, stat: &str) -> Option<Process> {
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    // utime, stime, cutime, cstime
-    let ticks = (11..=14).map(number).sum::<Option<u64>>()?;
-    Some(Process {
-        pid,
-        parent: u32::try_from(number(1)?).ok()?,
-        ticks,
-    })
 }
 
 /// CPUs, and what the hypervisor took of their time.
@@ -203,14 +194,6 @@ mod tests {
         // A ring, which a tree that changes may show.
         let ring = [(5, 6, 1), (6, 5, 2)];
         assert_eq!(outside(&ring.map(process), &[30]), 3);
-    }
-
-    #[test]
-    fn reads_a_process_whose_name_has_brackets() {
-        let stat = "7 (a) b (c) S 3 7 7 0 -1 4194560 1 2 3 4 11 22 33 44 20 0 1 0 5 6 7";
-        let process = parse_process(7, stat).unwrap();
-        assert_eq!((process.parent, process.ticks), (3, 110));
-        assert_eq!(parse_process(7, "7 (a) S 3"), None);
     }
 
     #[test]

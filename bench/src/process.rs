@@ -123,6 +123,7 @@ impl Drop for Supervised {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::procstat::ProcessStat;
 
     fn shell(script: &str) -> Supervised {
         Supervised::spawn("shell", Command::new("sh").args(["-c", script])).unwrap()
@@ -147,8 +148,7 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(5);
         // Killed, though perhaps not yet reaped by whoever inherited it.
         while kill(grandchild, None).is_ok() {
-            let stat = std::fs::read_to_string(format!("/proc/{grandchild}/stat"));
-            if stat.is_ok_and(|stat| stat.contains(") Z ")) {
+            if ProcessStat::of(grandchild).is_some_and(|stat| stat.state == 'Z') {
                 break;
             }
             assert!(Instant::now() < deadline, "still alive: {grandchild}");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the CPUs did between two looks at /proc/stat, and the threads of a process.
+//! What the CPUs did between two looks at /proc/stat, the threads of a process, and what /proc/PID/stat says of one.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 use std::time::Instant;
@@ -165,16 +166,39 @@ pub fn cpu_s(pid: u32) -> f64 {
     let pids = Tree::of(pid).pids();
     let ticks = pids
         .iter()
-        .filter_map(|pid| cpu_ticks(&text(format!("/proc/{pid}/stat"))?));
+        .filter_map(|pid| Some(ProcessStat::of(pid)?.own_ticks));
     ticks.sum::<u64>() as f64 / TICKS_PER_SECOND
 }
 
-/// utime and stime of a /proc/PID/stat. The name before them may hold blanks and brackets.
-fn cpu_ticks(stat: &str) -> Option<u64> {
-    let (_, after_name) = stat.rsplit_once(')')?;
-    let mut times = after_name.split_whitespace().skip(11);
-    let mut next = || times.next()?.parse::<u64>().ok();
-    Some(next()? + next()?)
+/// What the kernel says of a process in one line, proc_pid_stat(5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessStat {
+    /// `Z` and `X`: it is dead.
+    pub state: char,
+    pub parent: u32,
+    /// CPU time in clock ticks, of its threads that have ended as well.
+    pub own_ticks: u64,
+    /// CPU time in clock ticks of the children that it has waited for.
+    pub reaped_ticks: u64,
+}
+
+impl ProcessStat {
+    /// Of a process by its number. `None`: there is no such process any more.
+    pub fn of(pid: impl Display) -> Option<Self> {
+        Self::parse(&text(format!("/proc/{pid}/stat"))?)
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        // The name, in brackets, may hold blanks and brackets: fields are counted from the last one.
+        let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
+        let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+        Some(Self {
+            state: fields.first()?.chars().next()?,
+            parent: u32::try_from(number(1)?).ok()?,
+            own_ticks: number(11)? + number(12)?,
+            reaped_ticks: number(13)? + number(14)?,
+        })
+    }
 }
 
 /// Of all threads together; a thread that is new counts with all that it has.
@@ -262,8 +286,15 @@ mod tests {
     #[test]
     fn cpu_time_is_read_behind_any_name() {
         let stat = "7 (a (b) 1 2) S 1 7 7 0 -1 4194560 100 0 5 0 12 34 99 99 20 0 1 0 5 6 7";
-        assert_eq!(cpu_ticks(stat), Some(46));
-        assert_eq!(cpu_ticks("7 (a"), None);
+        let expected = ProcessStat {
+            state: 'S',
+            parent: 1,
+            own_ticks: 46,
+            reaped_ticks: 198,
+        };
+        assert_eq!(ProcessStat::parse(stat), Some(expected));
+        assert_eq!(ProcessStat::parse("7 (a"), None);
+        assert_eq!(ProcessStat::parse("7 (a) S 1 7 7 0 -1"), None);
     }
 
     #[test]

@@ -74,7 +74,7 @@ fn a_terminal_that_goes_away_ends_the_run_as_ctrl_c_does() {
 }
 
 #[test]
-fn a_folder_in_which_a_run_works_is_refused_and_loses_nothing() {
+fn a_second_run_is_refused_in_the_first_ones_folder_and_in_any_other_and_nothing_is_lost() {
     if !tier::program("stress-ng") {
         return;
     }
@@ -84,14 +84,21 @@ fn a_folder_in_which_a_run_works_is_refused_and_loses_nothing() {
     let draft = output.join("cells/.draft-half");
     fs::write(&draft, "half").unwrap();
     let before = fs::read_dir(output.join("cells")).unwrap().count();
-    for second in [bench.resume(&output), bench.run(&output, ON_HOST)] {
+    let other = bench.path("other");
+    let busy = "expected programs that no other run measures with";
+    for (second, reason) in [
+        (
+            bench.resume(&output),
+            "expected a folder that no run works in",
+        ),
+        (bench.run(&output, ON_HOST), busy),
+        (bench.run(&other, ON_HOST), busy),
+    ] {
         let (code, log) = end_of(second);
         assert_eq!(code, 2, "{log}");
-        assert!(
-            log.contains("expected a folder that no run works in"),
-            "{log}"
-        );
+        assert!(log.contains(reason), "{log}");
     }
+    assert!(!other.exists());
     let after = fs::read_dir(output.join("cells")).unwrap().count();
     assert_eq!((before, draft.exists()), (after, true));
     run.signal(Signal::SIGTERM);

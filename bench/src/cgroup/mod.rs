@@ -144,12 +144,18 @@ fn write(file: &Path, text: &str) -> Result<()> {
     fs::write(file, text).with_context(|| format!("cannot write {text:?} to {}", file.display()))
 }
 
+/// The first cgroup2 in the text of a table of mounts that none mounted later hides.
 fn mount_point(mounts: &str) -> Option<PathBuf> {
-    mounts.lines().find_map(|line| {
+    let mount = |line: &'_ str| {
         let mut fields = line.split(' ').skip(1);
-        let path = fields.next()?;
-        (fields.next()? == "cgroup2").then(|| PathBuf::from(path))
-    })
+        Some((PathBuf::from(fields.next()?), fields.next()? == "cgroup2"))
+    };
+    let mounts: Vec<_> = mounts.lines().filter_map(mount).collect();
+    let shown = mounts.iter().enumerate().find(|(at, (point, is_cgroup2))| {
+        let mut later = mounts[at + 1..].iter();
+        *is_cgroup2 && !later.any(|(later, _)| point.starts_with(later))
+    });
+    Some(shown?.1.0.clone())
 }
 
 #[cfg(test)]
@@ -164,6 +170,10 @@ mod tests {
                       cgroup2 /sys/fs/cgroup/unified cgroup2 rw,nosuid 0 0\n";
         assert_eq!(mount_point(mounts), Some("/sys/fs/cgroup/unified".into()));
         assert_eq!(mount_point("proc /proc proc rw 0 0\n"), None);
+        let hidden = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n\
+                      tmpfs /sys/fs tmpfs rw 0 0\n\
+                      cgroup2 /mnt/cgroup cgroup2 rw 0 0\n";
+        assert_eq!(mount_point(hidden), Some("/mnt/cgroup".into()));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use super::program::{Own, Terms};
 use super::stress_ng::ticks_of;
 use crate::process::Supervised;
+use crate::procstat::ProcessStat;
 
 const GROUPS: u32 = 2;
 /// Senders in a group, and receivers.
@@ -39,24 +40,14 @@ pub(super) fn start(output: &Path, terms: &Terms) -> Result<Supervised> {
 
 /// CPU time so far, in clock ticks: of the turns that have ended, and of the one that is under way.
 pub(super) fn worker_ticks(shell: u32) -> Result<u64> {
-    let stat = fs::read_to_string(format!("/proc/{shell}/stat"))
-        .context("cannot read hackbench's CPU time")?;
-    let ended = reaped_ticks(&stat).context("no CPU time in hackbench's stat")?;
-    Ok(ended + ticks_of_children(shell)?)
+    let stat = ProcessStat::of(shell).context("cannot read hackbench's CPU time")?;
+    Ok(stat.reaped_ticks + ticks_of_children(shell)?)
 }
 
 fn ticks_of_children(shell: u32) -> Result<u64> {
     let children = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"))
         .context("cannot list hackbench's processes")?;
     Ok(ticks_of(&children))
-}
-
-/// proc_pid_stat(5): cutime and cstime.
-fn reaped_ticks(stat: &str) -> Option<u64> {
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(13);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
 }
 
 /// Reads the times that all turns took: messages in all.
@@ -97,11 +88,5 @@ mod tests {
         let error = parse(text).unwrap_err().to_string();
         assert_eq!(error, "no turn was finished");
         assert!(parse("Time: soon\n").is_err());
-    }
-
-    #[test]
-    fn counts_the_turns_that_have_ended() {
-        let stat = "42 (sh) S 1 2 3 4 5 6 7 8 9 10 1 2 700 30 20 0 1";
-        assert_eq!(reaped_ticks(stat), Some(730));
     }
 }

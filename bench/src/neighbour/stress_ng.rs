@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use super::program::{Own, Terms};
 use crate::process::Supervised;
+use crate::procstat::ProcessStat;
 use crate::record::neighbour::StressNg;
 
 /// The size of the cache that streams go beyond. The machine's own is no measure: a virtual machine may be told of the
@@ -66,17 +67,8 @@ pub(super) fn worker_ticks(leader: u32) -> Result<u64> {
 pub(super) fn ticks_of(pids: &str) -> u64 {
     pids.split_whitespace()
         // A worker may end between the two reads; the sum then misses it, which only waits longer.
-        .filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).ok())
-        .filter_map(|stat| user_and_system_ticks(&stat))
+        .filter_map(|pid| Some(ProcessStat::of(pid)?.own_ticks))
         .sum()
-}
-
-fn user_and_system_ticks(stat: &str) -> Option<u64> {
-    // The command name may contain spaces and parentheses: fields are counted from the last one.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
 }
 
 /// Reads the metrics of the one kind of worker that ran: bogo-ops in all.
@@ -121,11 +113,5 @@ mod tests {
                 .contains("no metrics")
         );
         assert!(parse("metrics:\n    - stressor: cpu\n      bogo-ops: 12\n").is_err());
-    }
-
-    #[test]
-    fn counts_ticks_past_a_name_with_parentheses() {
-        let stat = "42 (stress-ng) x (y) R 1 2 3 4 5 6 7 8 9 10 700 30 0 0 20";
-        assert_eq!(user_and_system_ticks(stat), Some(730));
     }
 }

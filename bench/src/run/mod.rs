@@ -36,6 +36,8 @@ pub use progress::GUESSED_BOOT;
 /// One run at a time in a folder: another would take the drafts of the first for those of a killed one.
 const TAKEN: &str =
     "expected a folder that no run works in: wait for the one that does, or choose another with -o";
+/// One run at a time of what was built in a folder: two measure each other, whichever folders they write to.
+const BUSY: &str = "expected programs that no other run measures with: wait for that run's end";
 /// How often a block is tried: a lab that breaks down once must not cost the run.
 const ATTEMPTS: u32 = 2;
 /// A minute's load average above this is somebody else's work, which every figure would show.
@@ -69,7 +71,7 @@ pub fn main(options: &RunOptions) -> Result<Option<Done>> {
         print!("{}", outline(&plan));
         return Ok(None);
     }
-    let (plan, run, _claim) = match &options.resume {
+    let (plan, run, _claims) = match &options.resume {
         Some(dir) => resume(dir, options)?,
         None => begin(options)?,
     };
@@ -97,8 +99,9 @@ pub fn main(options: &RunOptions) -> Result<Option<Done>> {
 }
 
 /// A new run: its plan and the facts of the machine are written before its first cell.
-fn begin(options: &RunOptions) -> Result<(Plan, RunDir, Claim)> {
+fn begin(options: &RunOptions) -> Result<(Plan, RunDir, Vec<Claim>)> {
     let plan = settle::settle(options)?;
+    let mut claims = of_the_machine(&plan, options)?;
     let root = options
         .output
         .clone()
@@ -107,7 +110,7 @@ fn begin(options: &RunOptions) -> Result<(Plan, RunDir, Claim)> {
     let root = root
         .canonicalize()
         .with_context(|| format!("cannot find {}", root.display()))?;
-    let claim = claim(&root, TAKEN)?;
+    claims.push(claim(&root, TAKEN)?);
     if run.cells().is_ok_and(|cells| !cells.is_empty()) {
         return Err(DataError::Usage(format!(
             "{0}: expected a folder without results, found some: choose another with -o, or go on with --resume {0}",
@@ -122,11 +125,19 @@ fn begin(options: &RunOptions) -> Result<(Plan, RunDir, Claim)> {
         host.retain(|name, _| BUILD.contains(&name.as_str()));
     }
     record::write_json(&root.join("facts-host.json"), &host)?;
-    Ok((plan, RunDir::open(&root)?, claim))
+    Ok((plan, RunDir::open(&root)?, claims))
+}
+
+/// What a run needs to be the only one that measures. Simulated time is nobody's but one's own.
+fn of_the_machine(plan: &Plan, options: &RunOptions) -> Result<Vec<Claim>> {
+    if plan.on == Where::Sim {
+        return Ok(Vec::new());
+    }
+    Ok(vec![claim(&options.folders.target()?, BUSY)?])
 }
 
 /// A run that was cut off: its plan, and what it has measured.
-fn resume(dir: &Path, options: &RunOptions) -> Result<(Plan, RunDir, Claim)> {
+fn resume(dir: &Path, options: &RunOptions) -> Result<(Plan, RunDir, Vec<Claim>)> {
     let usage = |error: anyhow::Error| DataError::Usage(format!("--resume: {error:#}"));
     let root = dir
         .canonicalize()
@@ -137,8 +148,10 @@ fn resume(dir: &Path, options: &RunOptions) -> Result<(Plan, RunDir, Claim)> {
         let expected = "--resume: expected a run that goes on, got one that is kept: its cells are all there will be";
         return Err(DataError::Usage(expected.to_owned()).into());
     }
-    let claim = claim(&root, TAKEN)?;
+    let first = claim(&root, TAKEN)?;
     let plan: Plan = record::read_json(&root.join("plan.json"))?;
+    let mut claims = of_the_machine(&plan, options)?;
+    claims.push(first);
     same_host(&root.join("facts-host.json"), options)?;
     run.remove_drafts()?;
     let forgotten = run.forget_failed()?;
@@ -147,7 +160,7 @@ fn resume(dir: &Path, options: &RunOptions) -> Result<(Plan, RunDir, Claim)> {
         run.cells()?.len(),
         plan.matrix.cells()
     );
-    Ok((plan, run, claim))
+    Ok((plan, run, claims))
 }
 
 /// Cells of two machines, or of two builds, are not one comparison: refuses them, or notes what is another now.

@@ -17,10 +17,11 @@ use serde::Serialize;
 
 use super::candidate::Candidate;
 use crate::datafile::DataError;
+use crate::procstat::ProcessStat;
 use crate::stats::{self, Difference, Estimate, Scale, TAIL_MARGIN, discoveries};
 use crate::study::FALSE_RATE;
 use crate::words::in_words;
-use crate::{interrupt, procstat, record};
+use crate::{interrupt, record};
 use scheduler::Scheduler;
 use slo::Rail;
 
@@ -224,11 +225,7 @@ fn measure(live: &Live, window: Duration, usual: Option<f64>) -> Result<End> {
 
 /// A zombie does no work.
 fn is_alive(pid: u32) -> bool {
-    let stat = procstat::text(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat
-        .rsplit_once(") ")
-        .and_then(|(_, rest)| rest.chars().next());
-    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    ProcessStat::of(pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
 }
 
 /// The policy in force with what the candidate sets.
