@@ -10,6 +10,8 @@ seconds=${1:-60}
 [ $# -eq 0 ] || shift
 host=$(rustc -vV | sed -n 's/^host: //p')
 export CARGO_TARGET_DIR=$PWD/target/fuzz
+# The target sysfs makes a tree of files of each input.
+[ ! -w /dev/shm ] || export TMPDIR=/dev/shm
 
 # seeds TARGET: files that it begins with.
 seeds() {

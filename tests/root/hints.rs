@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 use scx_gpuaware::identify::marks::Pins;
@@ -15,6 +15,7 @@ use scx_gpuaware::identify::{Class, Identify, Source};
 use scx_gpuaware::policy::Policy;
 use tempfile::TempDir;
 
+use super::measure::own_cpu_time;
 use super::place::{Place, identify_until, marks_of};
 use crate::process::{Process, busy_loop, repository};
 
@@ -31,6 +32,15 @@ def work():
 thread = threading.Thread(target=work)
 thread.start()
 thread.join()
+";
+
+/// Hints the one class and the other for as long as it lives.
+const LOOP: &str = "import gpuaware, sys, time
+gpuaware.PINS = sys.argv[1]
+while True:
+    for what in 'launch', 'handoff':
+        assert gpuaware.hint(what)
+        time.sleep(0.001)
 ";
 
 const C: &str = "#include \"gpuaware.h\"
@@ -75,10 +85,10 @@ impl Program {
     }
 
     /// With the module where anybody may read it.
-    fn python(pins: &Pins, module: &TempDir) -> Command {
+    fn python(script: &str, pins: &Pins, module: &TempDir) -> Command {
         let mut command = Command::new("python3");
         command
-            .args(["-c", PYTHON, pins.dir().to_str().unwrap()])
+            .args(["-c", script, pins.dir().to_str().unwrap()])
             .env("PYTHONPATH", module.path())
             .current_dir("/")
             .env("PYTHONDONTWRITEBYTECODE", "1");
@@ -124,7 +134,7 @@ fn a_python_thread_hints_and_takes_it_back() {
     let Some(place) = Place::new() else { return };
     let pins = place.pins();
     let module = module();
-    let mut program = Program::start(Program::python(&pins, &module));
+    let mut program = Program::start(Program::python(PYTHON, &pins, &module));
     assert_eq!(program.hint("launch"), "False", "without a scheduler");
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
@@ -162,7 +172,7 @@ fn only_whom_the_policy_lets_may_hint() {
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
     let module = module();
-    let mut command = Program::python(&pins, &module);
+    let mut command = Program::python(PYTHON, &pins, &module);
     command.uid(NOBODY).gid(NOBODY);
     let mut program = Program::start(command);
     assert_eq!(program.hint("launch"), "False", "only root by default");
@@ -194,6 +204,37 @@ fn only_whom_the_policy_lets_may_hint() {
     assert_eq!(identify.sightings().refused, before + 1);
     assert_eq!(program.hint(""), "True");
     becomes(&mut identify, &pins, pid, None);
+}
+
+#[test]
+fn hints_in_a_loop_take_a_twentieth_of_a_cpu() {
+    // Going through them takes milliseconds: fifty times a second that would be more than is allowed.
+    const MANY: usize = 5000;
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let sleeper = || std::thread::Builder::new().stack_size(1 << 14);
+    let sleepers: Vec<_> = (0..MANY)
+        .map(|_| sleeper().spawn(std::thread::park).unwrap())
+        .collect();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    let module = module();
+    let program = Program::start(Program::python(LOOP, &pins, &module));
+    let is_hinted = |_: &Identify<'_>| !marks_of(&pins, program.pid().as_raw()).is_empty();
+    assert!(identify_until(
+        &mut identify,
+        Duration::from_secs(5),
+        is_hinted
+    ));
+    let (cpu, start) = (own_cpu_time(), Instant::now());
+    identify_until(&mut identify, Duration::from_secs(5), |_| false);
+    let share = (own_cpu_time() - cpu).as_secs_f64() / start.elapsed().as_secs_f64();
+    println!("{:.1} % of a CPU", share * 100.0);
+    assert!(share < 0.08, "{:.1} % of a CPU", share * 100.0);
+    for sleeper in sleepers {
+        sleeper.thread().unpark();
+        sleeper.join().unwrap();
+    }
 }
 
 #[test]
