@@ -321,3 +321,46 @@ fn caches_that_stay_crowded() {
     let unfair = most_over_least(&run_as(&mutant(&[edit]), &scenario));
     assert!(unfair > 3.0, "{unfair}");
 }
+
+/// Only in the first of the caches did a task that woke up preempt: in others it waited for the end of a slice.
+#[test]
+fn wakeups_that_preempt_in_one_cache_only() {
+    // Slices are short where nobody launches.
+    let launcher = |cpu| TaskSpec {
+        class: Some(Class::Launch),
+        cpus: Some(vec![cpu]),
+        ..task("launcher", Program::Loop)
+    };
+    let nap = Program::Periodic {
+        run_ns: 100_000,
+        sleep_ns: 15_000_000,
+        runs: 0,
+    };
+    let mut tasks = vec![launcher(0), launcher(3), task("nap", nap)];
+    tasks.extend((0..8).map(|_| task("loop", Program::Loop)));
+    let mut scenario = of("6x2", Scheduler::Gpuaware, 3000, tasks);
+    scenario.policy.preferred = vec![0, 3];
+    scenario.policy.max_share = 1.0;
+    // From one cache to the other and back, awake or asleep.
+    scenario.changes = (0..70)
+        .map(|turn: u64| {
+            let first = if turn.is_multiple_of(2) { 3 } else { 0 };
+            let cpus = (first..first + 3).collect();
+            (turn * 41_000_000, Change::Affinity(2, cpus))
+        })
+        .collect();
+    let edit = (
+        "background.bpf.h",
+        "if (cctx->runs_dsq == dsq)\n",
+        "if (cctx->runs_dsq == dsq && dsq == background_dsq(0))\n",
+    );
+    let slow = |outcome: &Outcome| {
+        let waits = &outcome.tasks[2].waits_ns;
+        let slow = waits.iter().filter(|&&wait| wait > 1_500_000).count();
+        slow as f64 / waits.len() as f64
+    };
+    let few = slow(&held(&scenario));
+    assert!(few < 0.1, "{few}");
+    let many = slow(&run_as(&mutant(&[edit]), &scenario));
+    assert!(many > 0.3, "{many}");
+}
