@@ -12,6 +12,7 @@ use crate::stats::Estimate;
 use crate::study::Row;
 
 /// A picture, and what it shows.
+#[derive(Debug, Clone)]
 pub struct Picture {
     pub heading: String,
     pub svg: String,

@@ -1,86 +1,49 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The report as Markdown, for a pull request or a README.
 
-use super::format::Detail;
+use super::contents::{contents, title};
 use super::model::Report;
-use super::sections;
-use super::{bpf, checks, dominance, kept, published, reference, tables, traced};
+use super::section::Section;
+use super::table::Table;
 
 pub fn render(report: &Report) -> String {
-    let matrix = &report.plan.matrix;
+    let title = title(report);
     let mut text = format!(
-        "# {}: {}\n\n{}. Made with `{}`, seed {}.\n",
-        report.plan.name,
-        matrix.description,
-        sections::setting(report),
-        report.plan.command_line,
-        report.plan.seed
+        "# {}\n\n{} Made with `{}`, seed {}.\n",
+        title.heading, title.setting, title.command, title.seed
     );
-    for workload in &matrix.workloads {
-        text += &format!("\n## {}\n\n", workload.name);
-        text += &tables::headline(report, &workload.name, Detail::Full).to_markdown();
-        for table in tables::of_parts(report, &workload.name, Detail::Full) {
-            text.push('\n');
-            text += &table.to_markdown();
+    for section in contents(report) {
+        if !section.is_pictures_alone() {
+            text += &of(&section);
         }
     }
-    text.push('\n');
-    for sentence in sections::sentences(report) {
-        text += &format!("- {sentence}\n");
-    }
-    text += "\n## Checks\n\n";
-    for line in checks::sentences(report) {
-        text += &format!("- {line}\n");
-    }
-    if let Some(table) = dominance::table(report) {
-        let (heading, explanation) = (dominance::heading(report), dominance::explanation(report));
-        text += &format!("\n## {heading}\n\n{explanation}\n\n{}", table.to_markdown());
-    }
-    if let Some((heading, sentence, table)) = reference::section(report) {
-        text += &format!("\n## {heading}\n\n{sentence}\n\n{}", table.to_markdown());
-    }
-    beside_study(&mut text, report);
-    text += &format!(
-        "\n## What the neighbours got done, % of {}\n\n",
-        matrix.baseline
-    );
-    text += &tables::work(report).to_markdown();
-    text += &format!("\n## {} against the others, ratios\n\n", matrix.subject);
-    text += &tables::versus(report).to_markdown();
-    for (heading, table) in traced::tables(report, Detail::Full) {
-        text += &format!("\n## {heading}\n\n{}", table.to_markdown());
-    }
-    for (heading, table) in bpf::tables(report) {
-        text += &format!("\n## {heading}\n\n{}", table.to_markdown());
-    }
-    text += "\n## How to read it\n\n";
-    for line in sections::LEGEND {
-        text += &format!("- {line}\n");
-    }
-    text.push('\n');
-    text += &sections::arms(report).to_markdown();
-    text += "\n## Machine\n\n";
-    text += &sections::facts(report).to_markdown();
     text
 }
 
-/// Up to where objectives are kept, and what a study of pipelines published.
-fn beside_study(text: &mut String, report: &Report) {
-    for (heading, table) in kept::tables(report) {
-        *text += &format!("\n## {heading}\n\n{}", table.to_markdown());
-    }
-    if let Some((sentence, sections)) = published::sections(report) {
-        *text += &format!("\n## Beside the published study\n\n{sentence}\n");
-        for section in sections {
-            *text += &format!("\n### {}\n\n", section.heading);
-            if !section.note.is_empty() {
-                *text += &format!("{}\n\n", section.note);
-            }
-            if !section.table.rows.is_empty() {
-                *text += &section.table.to_markdown();
-            }
+fn of(section: &Section) -> String {
+    let level = if section.is_part { "###" } else { "##" };
+    let mut text = format!("\n{level} {}\n", section.heading);
+    let list: String = section
+        .list
+        .iter()
+        .map(|item| format!("- {item}\n"))
+        .collect();
+    let command = match section.command.as_str() {
+        "" => String::new(),
+        command => format!("`{command}`\n"),
+    };
+    let words = match section.text.as_str() {
+        "" => String::new(),
+        words => format!("{words}\n"),
+    };
+    let tables = section.tables.iter().map(Table::to_markdown);
+    for paragraph in [command, words, list].into_iter().chain(tables) {
+        if !paragraph.is_empty() {
+            text.push('\n');
+            text += &paragraph;
         }
     }
+    text
 }
 
 #[cfg(test)]
@@ -98,5 +61,6 @@ mod tests {
         ] {
             assert!(text.contains(part), "no {part} in:\n{text}");
         }
+        assert!(!text.contains("beside each neighbour"), "pictures:\n{text}");
     }
 }

@@ -8,6 +8,7 @@ mod cdf;
 mod chart;
 pub mod checks;
 mod columns;
+mod contents;
 pub mod dominance;
 pub mod format;
 mod html;
@@ -22,6 +23,7 @@ mod published;
 mod quiet;
 mod reference;
 pub mod scatter;
+mod section;
 pub mod sections;
 pub mod table;
 pub mod tables;
@@ -85,8 +87,7 @@ pub fn write(dir: &Path, print: bool) -> Result<bool> {
     let sweeps = report.plan.matrix.sweeps.iter();
     let along = sweeps.flat_map(|sweep| lines::pictures(&report, sweep));
     write_pictures(dir, "lines", along.chain(lines::courses(&report)))?;
-    let studies = published::sections(&report).into_iter();
-    let beside = studies.flat_map(|(_, sections)| sections);
+    let beside = published::sections(&report).into_iter();
     write_pictures(
         dir,
         "published",

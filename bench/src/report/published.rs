@@ -7,6 +7,7 @@ use super::chart::{Axis, Line, chart};
 use super::format::figure;
 use super::lines::Picture;
 use super::model::Report;
+use super::section::Section;
 use super::table::{Align, Table};
 use crate::matrix::{Figure, Measure, Published, PublishedRow, Value};
 use crate::record::neighbour::Neighbour;
@@ -15,33 +16,33 @@ use crate::study::{Parts, Row};
 
 use Align::{Left, Right};
 
-/// One table or figure.
-pub struct Section {
-    pub heading: String,
-    /// What the reader must know; empty: nothing.
-    pub note: String,
-    /// Without rows there is none.
-    pub table: Table,
-    pub pictures: Vec<Picture>,
-}
-
-/// The source, and what is compared; `None`: the matrix stands beside no study of pipelines.
-pub fn sections(report: &Report) -> Option<(String, Vec<Section>)> {
+/// The source and what is compared, then a section for each table and figure; none if the matrix stands beside no
+/// study of pipelines.
+pub fn sections(report: &Report) -> Vec<Section> {
+    let Some(published) = &report.plan.matrix.published else {
+        return Vec::new();
+    };
     let Published {
         source,
         setting,
         figures,
-    } = report.plan.matrix.published.as_ref()?;
-    let sentence = format!(
-        "Theirs: {source}; measured on {setting}. Ours: this run. The machines are different: compare what is relative."
-    );
-    let sections = figures.iter().map(|of| Section {
+    } = published;
+    let first = Section {
+        heading: "Beside the published study".to_owned(),
+        text: format!(
+            "Theirs: {source}; measured on {setting}. Ours: this run. The machines are different: compare what is relative."
+        ),
+        ..Section::default()
+    };
+    let of_figures = figures.iter().map(|of| Section {
         heading: format!("{}: {}", of.name, of.title),
-        note: of.note.clone(),
-        table: table(report, of),
+        is_part: true,
+        text: of.note.clone(),
+        tables: Vec::from_iter(Some(table(report, of)).filter(|table| !table.rows.is_empty())),
         pictures: pictures(report, of),
+        ..Section::default()
     });
-    Some((sentence, sections.collect()))
+    std::iter::once(first).chain(of_figures).collect()
 }
 
 /// The arm of a row of ours.
@@ -282,17 +283,21 @@ mod tests {
              { name = \"twice\", workload = \"qwen3-2\", over = \"qwen3\", values = { items_per_s = 1.5 } },\n\
              { name = \"theirs alone\", values = { items_per_s = 3 } },\n]\n",
         );
-        let (sentence, sections) = sections(&report).unwrap();
-        assert!(sentence.starts_with("Theirs: a paper; measured on a GPU."));
-        let [section] = sections.as_slice() else {
-            panic!("one table")
+        let sections = sections(&report);
+        let [first, section] = sections.as_slice() else {
+            panic!("the source, and one table")
         };
+        assert!(
+            first
+                .text
+                .starts_with("Theirs: a paper; measured on a GPU.")
+        );
         assert_eq!(
             (section.heading.as_str(), section.pictures.len()),
             ("Table 1: speeds", 0)
         );
-        let names: Vec<&str> = section
-            .table
+        let table = &section.tables[0];
+        let names: Vec<&str> = table
             .columns
             .iter()
             .map(|(name, _)| name.as_str())
@@ -301,7 +306,7 @@ mod tests {
             names.join("|"),
             "|ours|items/s, theirs|ours|gpuaware|gain %, theirs|ours|gpuaware"
         );
-        let row = |at: usize| section.table.rows[at].join("|");
+        let row = |at: usize| table.rows[at].join("|");
         assert!(
             row(0).starts_with("CS0|qwen3, eevdf|0.67|99.99 "),
             "{}",
@@ -331,8 +336,7 @@ mod tests {
              { name = \"L0\", x = 2, workload = \"qwen3-2\", values = { items_per_s = 2.74 } },\n\
              ]\n",
         );
-        let (_, sections) = sections(&report).unwrap();
-        let pictures = &sections[0].pictures;
+        let pictures = &sections(&report)[1].pictures;
         let headings: Vec<&str> = pictures.iter().map(|p| p.heading.as_str()).collect();
         assert_eq!(headings, ["theirs: items/s", "ours: items/s"]);
         assert_eq!(pictures[0].svg.matches("<circle").count(), 2);
