@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
+use serde::Deserialize;
 
 use super::program::{Own, Terms};
 use crate::process::Supervised;
@@ -71,25 +72,32 @@ pub(super) fn ticks_of(pids: &str) -> u64 {
         .sum()
 }
 
+/// What of `--yaml` is read.
+#[derive(Debug, Deserialize)]
+struct Output {
+    metrics: Vec<Metrics>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Metrics {
+    bogo_ops: f64,
+    /// In seconds.
+    wall_clock_time: f64,
+}
+
 /// Reads the metrics of the one kind of worker that ran: bogo-ops in all.
 pub(super) fn parse(yaml: &str) -> Result<Own> {
-    let metrics = yaml.split_once("metrics:").context("no metrics")?.1;
-    let value = |key: &str| -> Result<f64> {
-        metrics
-            .lines()
-            .find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':'))
-            .with_context(|| format!("no {key}"))?
-            .trim()
-            .parse()
-            .with_context(|| format!("{key} is not a number"))
+    let Output { metrics } = serde_saphyr::from_str(yaml).context("not what --yaml writes")?;
+    let [metrics] = &metrics[..] else {
+        bail!("expected metrics of one kind of worker, found {}", metrics.len());
     };
-    let seconds = value("wall-clock-time")?;
-    let operations = value("bogo-ops")?;
-    if seconds <= 0.0 {
+    let seconds = metrics.wall_clock_time;
+    if seconds.is_nan() || seconds <= 0.0 {
         bail!("wall-clock-time is {seconds}");
     }
     Ok(Own {
-        total: operations,
+        total: metrics.bogo_ops,
         seconds,
     })
 }
@@ -106,12 +114,14 @@ mod tests {
 
     #[test]
     fn refuses_output_without_metrics() {
-        assert!(
-            parse("---\nsystem-info:\n      cpus: 2\n")
-                .unwrap_err()
-                .to_string()
-                .contains("no metrics")
-        );
-        assert!(parse("metrics:\n    - stressor: cpu\n      bogo-ops: 12\n").is_err());
+        for (yaml, expected) in [
+            ("---\nsystem-info:\n      cpus: 2\n", "metrics"),
+            ("metrics:\n    - stressor: cpu\n      bogo-ops: 12\n", "wall-clock-time"),
+            ("metrics:\n    - bogo-ops: 12\n      wall-clock-time: 0.0\n", "is 0"),
+            ("metrics: []\n", "found 0"),
+        ] {
+            let error = format!("{:#}", parse(yaml).unwrap_err());
+            assert!(error.contains(expected), "{error}");
+        }
     }
 }
