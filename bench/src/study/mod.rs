@@ -71,7 +71,25 @@ pub fn study(plan: &Plan, cells: &[Cell]) -> Summary {
             .iter()
             .filter_map(|c| c.measurement.as_ref())
             .any(watched),
+        stolen_percent: stolen_percent(cells),
     }
+}
+
+fn stolen_percent(cells: &[Cell]) -> BTreeMap<Neighbour, f64> {
+    let mut shares: BTreeMap<Neighbour, Vec<f64>> = BTreeMap::new();
+    for cell in cells {
+        let surroundings = cell.measurement.as_ref().map(|m| &m.surroundings);
+        let load = surroundings.and_then(|seen| seen.host.as_ref().or(seen.here.as_ref()));
+        if let Some(load) = load {
+            let share = load.steal_cpus / load.cpus as f64;
+            let of_all = shares.entry(cell.key.neighbour).or_default();
+            of_all.push(share * 100.0);
+        }
+    }
+    let medians = shares.into_iter();
+    medians
+        .filter_map(|(neighbour, shares)| Some((neighbour, stats::median(&shares)?)))
+        .collect()
 }
 
 fn watched(m: &Measurement) -> bool {

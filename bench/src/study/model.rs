@@ -62,6 +62,10 @@ pub struct Summary {
     /// Whether the run looked for such cells; older ones did not.
     #[serde(default)]
     pub watched: bool,
+    /// Beside each neighbour, what the hypervisor kept of the host's CPU time in the median cell, in percent. Empty:
+    /// nobody looked.
+    #[serde(default)]
+    pub stolen_percent: BTreeMap<Neighbour, f64>,
 }
 
 /// One arm beside one neighbour.

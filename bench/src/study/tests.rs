@@ -4,7 +4,7 @@
 use super::*;
 use crate::plan::samples::plan;
 use crate::record::neighbour::Kind;
-use crate::record::{Discarded, MarksSeen, Surroundings, WorkloadReport, samples};
+use crate::record::{Discarded, Load, MarksSeen, Surroundings, WorkloadReport, samples};
 use crate::study::samples::with_work;
 
 fn cell(round: u32, arm: &str, neighbour: Neighbour, tokens_per_s: f64) -> Cell {
@@ -243,6 +243,39 @@ fn disturbed_cells_are_counted_in_their_row_unless_measured_again() {
         .map(|d| (d.round, d.reasons.len(), d.discarded))
         .collect();
     assert_eq!(seen, [(1, 1, 0), (2, 0, 1)]);
+}
+
+#[test]
+fn what_the_hypervisor_kept_is_the_hosts_in_the_median_cell() {
+    let stolen = |round, neighbour, host: Option<f64>, here: f64| {
+        let load = |steal_cpus| Load {
+            seconds: 1.0,
+            cpus: 2,
+            outside_cpus: 0.0,
+            steal_cpus,
+            throttles: 0,
+            clock_limit: None,
+            piece_us: None,
+            loads_us: None,
+        };
+        let mut cell = cell(round, "gpuaware", neighbour, 1.0);
+        cell.measurement.as_mut().unwrap().surroundings = Surroundings {
+            here: Some(load(here)),
+            host: host.map(load),
+        };
+        cell
+    };
+    let (quiet, noisy) = (Neighbour::None, Neighbour::Heavy);
+    let cells = [
+        stolen(1, noisy, Some(0.02), 0.5),
+        stolen(2, noisy, Some(0.08), 0.0),
+        stolen(3, noisy, Some(0.04), 0.0),
+        // On the host itself.
+        stolen(1, quiet, None, 0.01),
+        cell(2, "gpuaware", quiet, 1.0),
+    ];
+    let summary = study(&plan(), &cells);
+    assert_eq!(summary.stolen_percent, [(quiet, 0.5), (noisy, 2.0)].into());
 }
 
 #[test]
