@@ -193,6 +193,11 @@ pub struct TuneOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
     pub cpus: Option<u32>,
 
+    /// With --on sim: the machine that is tuned for, CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]] or the name of a file in
+    /// tests/data/sysfs.
+    #[arg(long, value_name = "NAME", required_if_eq("on", "sim"))]
+    pub machine: Option<String>,
+
     /// A policy of your own to try, with pins for example; repeatable. It is tried before all others.
     #[arg(long, value_name = "FILE")]
     pub candidate: Vec<PathBuf>,
@@ -206,7 +211,7 @@ pub struct TuneOptions {
     pub output: Option<PathBuf>,
 
     /// Go on with the tuning in this folder, as it was planned: what is measured stays.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["workload", "neighbours", "budget", "prefer", "on", "cpus", "candidate", "output"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["workload", "neighbours", "budget", "prefer", "on", "cpus", "machine", "candidate", "output"])]
     pub resume: Option<PathBuf>,
 
     /// With --resume: go on although the machine or the programs are others than at the start.
@@ -225,7 +230,7 @@ pub struct TuneOptions {
 pub struct LiveOptions {
     /// Tune beside this process, the production workload, under the scheduler that runs. The old policy is in force
     /// again at the end, whatever ends it; nothing is installed.
-    #[arg(long, value_name = "PID", requires = "policy", requires = "slo_command", conflicts_with_all = ["workload", "resume", "prefer", "on", "cpus", "explain"])]
+    #[arg(long, value_name = "PID", requires = "policy", requires = "slo_command", conflicts_with_all = ["workload", "resume", "prefer", "on", "cpus", "machine", "explain"])]
     pub attach: Option<u32>,
 
     /// With --attach: the policy file that the scheduler runs with.

@@ -2,7 +2,7 @@
 //! The machine that is modelled: CPUs, cores, last-level caches and nodes, generated or from a recorded sysfs tree
 //! (`tests/data/sysfs/record.sh`). Of devices, the nodes of GPUs. No clock speeds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -115,6 +115,17 @@ impl Machine {
     }
 
     /// Does any core have more than one thread?
+    pub fn nr_cores(&self) -> usize {
+        let cpus = self.cpus.iter().enumerate();
+        cpus.filter(|(at, cpu)| cpu.core.first() == Some(at))
+            .count()
+    }
+
+    pub fn nr_nodes(&self) -> usize {
+        let nodes: BTreeSet<usize> = self.cpus.iter().map(|cpu| cpu.node).collect();
+        nodes.len()
+    }
+
     pub fn has_smt(&self) -> bool {
         self.cpus.iter().any(|cpu| cpu.core.len() > 1)
     }

@@ -352,6 +352,9 @@ fn describe(text: &str) -> Result<ExitCode> {
     let machine = machine(text)?;
     let says = serde_json::json!({
         "cpus": machine.nr_cpus(),
+        "cores": machine.nr_cores(),
+        "nodes": machine.nr_nodes(),
+        "gpus": machine.gpus.len(),
         "description": report::machine(&machine),
         "version": env!("CARGO_PKG_VERSION"),
     });

@@ -199,6 +199,15 @@ fn what_cannot_be_tuned_is_refused_with_the_way_out() {
             "--cpus: expected with --on lab",
         ),
         (&["--resume", out], "--resume: "),
+        (&["--workload", "qwen3", "--on", "sim"], "--machine"),
+        (
+            &["--workload", "qwen3", "--on", "host", "--machine", "8"],
+            "--machine: expected with --on sim",
+        ),
+        (
+            &["--workload", "qwen3", "--on", "sim", "--machine", "no-such"],
+            "--machine no-such: expected a shape",
+        ),
         (&["--attach", "1", "--policy", bad], "--slo-command"),
     ] {
         let mut command = tune(args);
@@ -211,4 +220,30 @@ fn what_cannot_be_tuned_is_refused_with_the_way_out() {
         assert!(error.contains(expected), "{args:?}: {error}");
         assert!(!Path::new(out).exists(), "{args:?}: nothing is half done");
     }
+}
+
+/// Nobody's time is measured: the same machine comes out whatever this one does.
+#[test]
+fn a_machine_that_is_not_at_hand_is_tuned_for_in_the_simulator() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("tuned");
+    let mut command = tune(&["--workload", "qwen3", "--neighbours", "cpu", "--explain"]);
+    command.args(["--on", "sim", "--machine", "8x2", "--budget", "15s", "-o"]);
+    let output = command.arg(&out).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(code(output.status), 0, "{said}");
+    let read = |name: &str| fs::read_to_string(out.join(name)).unwrap();
+    let policy = read("policy.toml");
+    for words in [
+        "demo/qwen3 beside cpu on 8 CPUs of 8x2, simulated.",
+        "That is so in the simulator",
+        "Not tried: irq-steer: policy: the simulator has nothing for irq.steer",
+    ] {
+        let one_line = policy.replace("\n# ", " ");
+        assert!(one_line.contains(words), "{words} in {policy}");
+    }
+    let proof = read("verify/report.md");
+    let measured = "Simulated, not measured, on the machine 8x2";
+    assert!(proof.contains(measured), "{proof}");
+    assert!(said.contains("hold-0: "), "{said}");
 }

@@ -12,6 +12,7 @@ use std::process::{Command, Output, Stdio};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
+use crate::arm::Arm;
 use crate::datafile::DataError;
 use crate::folders;
 use crate::plan::Plan;
@@ -22,6 +23,9 @@ use crate::record::{CellKey, Measurement};
 #[derive(Debug, Deserialize)]
 pub struct Machine {
     pub cpus: usize,
+    pub cores: usize,
+    pub nodes: usize,
+    pub gpus: usize,
     description: String,
     version: String,
 }
@@ -93,6 +97,11 @@ impl Machine {
         let facts = facts.into_iter();
         facts.map(|(name, fact)| (name.to_owned(), fact)).collect()
     }
+}
+
+/// Why an arm cannot be simulated; `None`: it can.
+pub fn refusal(arm: &Arm, nr_cpus: usize) -> Option<String> {
+    arm::how(arm, nr_cpus).err()
 }
 
 /// Before the first cell: an error if the simulator cannot run one of them.

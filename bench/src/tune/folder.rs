@@ -32,6 +32,9 @@ pub struct State {
     pub budget_s: f64,
     pub prefer: Option<Prefer>,
     pub on: On,
+    /// The one that is simulated.
+    #[serde(default)]
+    pub machine: Option<String>,
     pub seen: Seen,
     /// What is tried, the likeliest first.
     pub candidates: Vec<Candidate>,
@@ -105,32 +108,35 @@ impl TuneDir {
     }
 
     /// The two arms that stand beside candidates.
-    pub fn write_references(&self, folders: &Folders) -> Result<()> {
+    pub fn write_references(&self, folders: &Folders, on: On) -> Result<()> {
         for name in [BASELINE, "gpuaware"] {
             let file = format!("{name}.toml");
             let from = folders.arms().join(&file);
             fs::copy(&from, self.arms().join(&file))
                 .with_context(|| format!("cannot copy {}", from.display()))?;
         }
-        self.write_arm(DEFAULT, "scx_gpuaware without a policy", "[]")
+        self.write_arm(DEFAULT, "scx_gpuaware without a policy", "[]", on)
     }
 
-    pub fn write_candidate(&self, candidate: &Candidate) -> Result<PathBuf> {
+    pub fn write_candidate(&self, candidate: &Candidate, on: On) -> Result<PathBuf> {
         let name = &candidate.name;
         let file = self.arms().join(format!("{name}.policy"));
         write(&file, &candidate.policy)?;
         let args = format!("[\"--policy\", \"{{file:{name}.policy}}\"]");
-        self.write_arm(name, &candidate.why, &args)?;
+        self.write_arm(name, &candidate.why, &args, on)?;
         Ok(file)
     }
 
-    /// As on a host: the scheduler chooses the preferred CPUs.
-    fn write_arm(&self, name: &str, description: &str, args: &str) -> Result<()> {
-        let program = "\"{target}/release/scx_gpuaware\"";
+    /// As on a host: the scheduler chooses the preferred CPUs. A simulated one has to be told.
+    fn write_arm(&self, name: &str, description: &str, args: &str, on: On) -> Result<()> {
+        let mut program = "\"{target}/release/scx_gpuaware\"".to_owned();
+        if on == On::Sim {
+            program += ", \"--preferred-cpus\", \"{preferred}\"";
+        }
         let description = toml::Value::from(description);
         let text = format!(
             "include = \"gpuaware\"\ndescription = {description}\n\n[scheduler]\ncommand = [{program}, \"{{args}}\"]\n\
-             args = {args}\nsettings = [{program}, \"policy\", \"show\", \"{{args}}\"]\n"
+             args = {args}\nsettings = [\"{{target}}/release/scx_gpuaware\", \"policy\", \"show\", \"{{args}}\"]\n"
         );
         write(&self.arms().join(format!("{name}.toml")), &text)
     }
@@ -195,6 +201,7 @@ pub mod samples {
             budget_s: 1800.0,
             prefer: None,
             on: On::Lab,
+            machine: None,
             seen: two_cpus(),
             candidates: candidates.to_vec(),
             dropped: vec![("late".to_owned(), "no time".to_owned())],

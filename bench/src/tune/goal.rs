@@ -27,6 +27,8 @@ pub enum On {
     Lab,
     /// On this machine, which runs nothing else.
     Host,
+    /// In the simulator, for a machine that is not at hand.
+    Sim,
 }
 
 impl On {
@@ -35,6 +37,7 @@ impl On {
         match self {
             Self::Lab => Where::Lab,
             Self::Host => Where::Host,
+            Self::Sim => Where::Sim,
         }
     }
 }

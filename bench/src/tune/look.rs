@@ -8,7 +8,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::cpus;
+use crate::datafile::DataError;
 use crate::plan::Where;
+use crate::simulator::Machine;
 
 /// What proposals depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -103,6 +106,28 @@ pub fn look(place: &Place) -> Result<Seen> {
         bail!("looking at the machine failed: {}", output.status);
     }
     read(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// A machine that is simulated. It has no interrupts that come with load, and nobody is asked there.
+///
+/// # Errors
+/// It has one CPU.
+pub fn simulated(machine: &Machine) -> Result<Seen, DataError> {
+    let preferred = cpus::preferred(machine.cpus).ok_or_else(|| {
+        DataError::Usage("--machine: expected two CPUs at least, one for the rest".to_owned())
+    })?;
+    Ok(Seen {
+        online: format!("0-{}", machine.cpus - 1),
+        cpus: machine.cpus,
+        cores: machine.cores,
+        nodes: machine.nodes,
+        gpus: machine.gpus,
+        preferred: cpus::format_list(&preferred),
+        irq_heavy: BTreeSet::new(),
+        irq_on_preferred: false,
+        warnings: Vec::new(),
+        problems: Vec::new(),
+    })
 }
 
 fn quoted(path: &Path) -> String {

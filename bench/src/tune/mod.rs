@@ -22,15 +22,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::arm::Arm;
 use crate::cli::TuneOptions;
 use crate::datafile::{self, DataError};
 use crate::lab::Lab;
 use crate::matrix::Matrix;
 use crate::plan::Where;
 use crate::run;
+use crate::simulator::{self, Machine};
 use crate::words::in_words;
 use crate::{cpus, interrupt, record, watchdog};
 use candidate::{Candidate, DEFAULT, file_name};
+use goal::On;
 use folder::{BASELINE, State, TuneDir, is_default, refusal};
 use live::Live;
 use look::{Place, Seen};
@@ -38,13 +41,19 @@ use propose::Kind;
 use schedule::{MIN_ROUNDS, schedule};
 use steps::Tuning;
 
-/// What a look at the machine may take: the lab boots for it.
-const LOOK: Duration = Duration::from_secs(60);
 /// Names of the tuning's other arms.
 const RESERVED: [&str; 3] = [DEFAULT, BASELINE, "gpuaware"];
 /// The neighbours that run anyway, and those where the user names none.
 const LIVE: &str = "live";
 const NEIGHBOUR: &str = "heavy";
+
+/// What a look at the machine may take: the lab boots for it, and a simulated one is not looked at.
+fn look_time(on: On) -> Duration {
+    match on {
+        On::Lab | On::Host => Duration::from_secs(60),
+        On::Sim => Duration::ZERO,
+    }
+}
 
 pub fn main(options: &TuneOptions) -> Result<ExitCode> {
     watchdog::start()?;
@@ -135,6 +144,7 @@ struct Asked {
     workload: String,
     matrix: Matrix,
     cpus: usize,
+    simulated: Option<Machine>,
     own: Vec<Candidate>,
     target: PathBuf,
 }
@@ -144,19 +154,32 @@ fn asked(options: &TuneOptions) -> Result<Asked> {
     let wanted = options.workload.as_deref().unwrap_or_default();
     let (source, mut matrix) = workload::find(wanted, &options.folders)?;
     matrix.neighbours = workload::neighbours(&named_neighbours(options)?)?;
-    let cpus = how_many(options, &mut matrix)?;
+    let target = options.folders.target()?;
+    let simulated = simulated(options, &target)?;
+    let cpus = how_many(options, &mut matrix, simulated.as_ref())?;
     let costs = steps::costs(&matrix, options.on);
     // One candidate is the least that is tried.
-    schedule(1, options.budget.saturating_sub(LOOK), &costs)
+    schedule(1, options.budget.saturating_sub(look_time(options.on)), &costs)
         .map_err(|least| too_short(options, least))?;
-    let target = options.folders.target()?;
     Ok(Asked {
         workload: format!("{source}/{}", matrix.workloads[0].name),
         own: own_candidates(&options.candidate, cpus, &target)?,
         matrix,
         cpus,
+        simulated,
         target,
     })
+}
+
+/// The machine that is tuned for, where it is not at hand.
+fn simulated(options: &TuneOptions, target: &Path) -> Result<Option<Machine>, DataError> {
+    match (&options.machine, options.on) {
+        (Some(name), On::Sim) => Machine::find(name, target).map(Some),
+        (Some(_), On::Lab | On::Host) => Err(DataError::Usage(
+            "--machine: expected with --on sim: others are machines of their own".to_owned(),
+        )),
+        (None, _) => Ok(None),
+    }
 }
 
 /// The machine is looked at, and the steps are planned.
@@ -167,7 +190,7 @@ fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
         .clone()
         .unwrap_or_else(|| run::default_output("tune"));
     let dir = TuneDir::create(&root)?;
-    dir.write_references(&options.folders)?;
+    dir.write_references(&options.folders, options.on)?;
     eprintln!("tuning for {} in {}", asked.workload, dir.root.display());
     let began = Instant::now();
     let place = Place {
@@ -177,7 +200,10 @@ fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
         target: &asked.target,
     };
     eprintln!("look: what the machine is");
-    let seen = look::look(&place)?;
+    let seen = match &asked.simulated {
+        Some(machine) => look::simulated(machine)?,
+        None => look::look(&place)?,
+    };
     say(&seen);
     if !seen.problems.is_empty() {
         bail!(
@@ -187,7 +213,8 @@ fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
     }
     let shipped = proposals(options, &asked.matrix, &seen)?;
     let candidates = [asked.own, shipped].concat();
-    let (mut candidates, mut dropped) = checked(candidates, &dir, &seen, &asked.target)?;
+    let (mut candidates, mut dropped) =
+        checked(candidates, &dir, &seen, options.on, &asked.target)?;
     let costs = steps::costs(&asked.matrix, options.on);
     let left = options.budget.saturating_sub(began.elapsed());
     // A look that took longer than it should does not end it.
@@ -205,6 +232,7 @@ fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
         budget_s: options.budget.as_secs_f64(),
         prefer: options.prefer,
         on: options.on,
+        machine: options.machine.clone(),
         seen,
         candidates,
         dropped,
@@ -245,13 +273,22 @@ fn say(seen: &Seen) {
 }
 
 /// CPUs of the place where candidates are tried.
-fn how_many(options: &TuneOptions, matrix: &mut Matrix) -> Result<usize, DataError> {
-    match (options.on.cells(), options.cpus) {
-        (Where::Host | Where::Sim, Some(_)) => Err(DataError::Usage(
+fn how_many(
+    options: &TuneOptions,
+    matrix: &mut Matrix,
+    simulated: Option<&Machine>,
+) -> Result<usize, DataError> {
+    match (options.on, options.cpus) {
+        (On::Host | On::Sim, Some(_)) => Err(DataError::Usage(
             "--cpus: expected with --on lab: a host has the CPUs that it has".to_owned(),
         )),
-        (Where::Host | Where::Sim, None) => Ok(cpus::online()),
-        (Where::Lab, asked) => {
+        (On::Host, None) => Ok(cpus::online()),
+        (On::Sim, None) => {
+            let cpus = simulated.map_or(0, |machine| machine.cpus);
+            matrix.lab.cpus = u32::try_from(cpus).ok();
+            Ok(cpus)
+        }
+        (On::Lab, asked) => {
             matrix.lab.cpus = asked.or(matrix.lab.cpus);
             let own = matrix.lab.cpus.map(|cpus| cpus as usize);
             Ok(own.unwrap_or_else(|| Lab::default().cpus))
@@ -262,7 +299,7 @@ fn how_many(options: &TuneOptions, matrix: &mut Matrix) -> Result<usize, DataErr
 fn too_short(options: &TuneOptions, least: Duration) -> DataError {
     DataError::Usage(format!(
         "--budget: expected at least {}, the time to look at the machine and to verify one candidate beside the default, got {}",
-        in_words(least + LOOK),
+        in_words(least + look_time(options.on)),
         in_words(options.budget)
     ))
 }
@@ -322,13 +359,14 @@ fn checked(
     mut candidates: Vec<Candidate>,
     dir: &TuneDir,
     seen: &Seen,
+    on: On,
     target: &Path,
 ) -> Result<(Vec<Candidate>, Dropped)> {
     let mut names: BTreeSet<String> = RESERVED.map(str::to_owned).into();
     candidates.retain(|candidate| names.insert(candidate.name.clone()));
     let (mut kept, mut dropped) = (Vec::new(), Vec::new());
     for candidate in candidates {
-        let file = dir.write_candidate(&candidate)?;
+        let file = dir.write_candidate(&candidate, on)?;
         match refusal(&file, &seen.online, target)? {
             Some(why) => dropped.push((candidate.name, first_error(&why))),
             None if is_default(&file, &seen.online, target)? => {
@@ -337,10 +375,29 @@ fn checked(
                     "it comes to the same as the default".to_owned(),
                 ));
             }
-            None => kept.push(candidate),
+            None => match not_simulated(&candidate, dir, seen, on)? {
+                Some(why) => dropped.push((candidate.name, why)),
+                None => kept.push(candidate),
+            },
         }
     }
     Ok((kept, dropped))
+}
+
+/// Why the simulator cannot try it, where it should.
+fn not_simulated(
+    candidate: &Candidate,
+    dir: &TuneDir,
+    seen: &Seen,
+    on: On,
+) -> Result<Option<String>> {
+    if on != On::Sim {
+        return Ok(None);
+    }
+    let file = dir.arms().join(format!("{}.toml", candidate.name));
+    let others = cpus::others(&seen.preferred, seen.cpus);
+    let arm = Arm::read(&file, &seen.preferred, &others)?;
+    Ok(simulator::refusal(&arm, seen.cpus))
 }
 
 fn first_error(said: &str) -> String {

@@ -43,8 +43,18 @@ impl<'a> Outcome<'a> {
         }
     }
 
-    /// In one sentence.
+    /// In one sentence; of a simulation, in two.
     pub fn verdict(&self) -> String {
+        let found = self.finding();
+        match &self.state.machine {
+            None => found,
+            Some(_) => format!(
+                "{found} That is so in the simulator: verify it on the host, with tune --on host --candidate."
+            ),
+        }
+    }
+
+    fn finding(&self) -> String {
         let rounds = self.proof.plan.matrix.rounds;
         if let Some(candidate) = self.chosen {
             return format!(
@@ -114,8 +124,10 @@ impl<'a> Outcome<'a> {
             .iter()
             .filter(|one| **one != Neighbour::None);
         let noisy: Vec<&str> = noisy.map(|one| one.name()).collect();
+        let machine = self.state.machine.as_ref();
+        let machine = machine.map_or(String::new(), |name| format!(" of {name}, simulated"));
         format!(
-            "{} beside {} on {} CPUs",
+            "{} beside {} on {} CPUs{machine}",
             self.state.workload,
             noisy.join(", "),
             self.state.seen.cpus
