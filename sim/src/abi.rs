@@ -94,7 +94,23 @@ impl CpuMask {
     }
 
     pub fn cpus(&self) -> impl Iterator<Item = usize> {
-        (0..MAX_CPUS).filter(|&cpu| self.has(cpu))
+        let words = self.bits.iter().enumerate();
+        words.flat_map(|(at, word)| {
+            let first = Some(word.get()).filter(|&left| left != 0);
+            let all = std::iter::successors(first, |left| {
+                Some(left & (left - 1)).filter(|&left| left != 0)
+            });
+            all.map(move |left| at * 64 + left.trailing_zeros() as usize)
+        })
+    }
+
+    /// The CPUs of both.
+    pub fn and(&self, other: &Self) -> Self {
+        let both = Self::default();
+        for (at, word) in both.bits.iter().enumerate() {
+            word.set(self.bits[at].get() & other.bits[at].get());
+        }
+        both
     }
 
     pub fn is_subset_of(&self, other: &Self) -> bool {

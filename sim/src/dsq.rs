@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Dispatch queues: first in, first out, or by virtual time, in the order that the kernel keeps.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
+
+use rustc_hash::FxHashMap;
 
 /// Index of a task.
 pub type TaskId = usize;
@@ -55,7 +57,9 @@ impl Dsq {
 /// All queues by id. The order of the map is never used.
 #[derive(Debug, Default)]
 pub struct Dsqs {
-    by_id: HashMap<u64, Dsq>,
+    by_id: FxHashMap<u64, Dsq>,
+    /// Tasks in all of them.
+    total: usize,
     seq: u64,
 }
 
@@ -73,7 +77,7 @@ impl Dsqs {
 
     /// Tasks in all queues.
     pub fn total(&self) -> usize {
-        self.by_id.values().map(Dsq::len).sum()
+        self.total
     }
 
     /// The last insertion's place in time.
@@ -112,12 +116,15 @@ impl Dsqs {
             seq: self.seq,
         };
         dsq.entries.insert(key, task);
+        self.total += 1;
         Ok(key)
     }
 
     /// Takes out the task at `key`.
     pub fn remove(&mut self, id: u64, key: Key) -> Option<TaskId> {
-        self.by_id.get_mut(&id)?.entries.remove(&key)
+        let task = self.by_id.get_mut(&id)?.entries.remove(&key)?;
+        self.total -= 1;
+        Some(task)
     }
 }
 
@@ -168,7 +175,8 @@ mod tests {
         let first = dsqs.insert(7, 1, Some(10), false).unwrap();
         dsqs.insert(7, 2, Some(20), false).unwrap();
         let limit = dsqs.seq() + 1;
-        dsqs.remove(7, first);
+        assert_eq!((dsqs.remove(7, first), dsqs.remove(7, first)), (Some(1), None));
+        assert_eq!(dsqs.total(), 1);
         dsqs.insert(7, 1, Some(30), false).unwrap();
         let queue = dsqs.get(7).unwrap();
         let (key, task) = queue.next(None, false, limit).unwrap();

@@ -108,17 +108,6 @@ impl IdleMasks {
         }
     }
 
-    fn pick_within(
-        &mut self,
-        mask: &CpuMask,
-        allowed: &CpuMask,
-        flags: u64,
-        by: usize,
-    ) -> Option<usize> {
-        let both = CpuMask::of(mask.cpus().filter(|&cpu| allowed.has(cpu)));
-        self.pick(&both, flags, by)
-    }
-
     /// `scx_bpf_select_cpu_dfl()`: an idle CPU near `prev_cpu` or the waker.
     pub fn select(&mut self, prev_cpu: usize, allowed: &CpuMask, waker: Waker) -> Option<usize> {
         if waker.wake_flags & WAKE_SYNC != 0 {
@@ -145,7 +134,8 @@ impl IdleMasks {
                 let Some(mask) = self.neighbours(prev_cpu, near) else {
                     continue;
                 };
-                if let Some(found) = self.pick_within(&mask, allowed, flags, waker.cpu) {
+                let both = mask.and(allowed);
+                if let Some(found) = self.pick(&both, flags, waker.cpu) {
                     return Some(found);
                 }
             }
@@ -156,14 +146,13 @@ impl IdleMasks {
         None
     }
 
-    /// A copy of the mask of the CPUs that share `cpu`'s cache, or its node.
-    fn neighbours(&self, cpu: usize, near: bool) -> Option<CpuMask> {
-        let mask = if near {
-            &self.llcs[cpu]
+    /// The CPUs that share `cpu`'s cache, or its node.
+    fn neighbours(&self, cpu: usize, near: bool) -> Option<&CpuMask> {
+        if near {
+            self.llcs.get(cpu)
         } else {
-            self.nodes.get(cpu)?
-        };
-        Some(CpuMask::of(mask.cpus()))
+            self.nodes.get(cpu)
+        }
     }
 }
 

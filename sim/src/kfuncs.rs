@@ -239,8 +239,7 @@ kfuncs! {
         let mask = Rc::clone(&kernel.tasks[index(p)].mask);
         // SAFETY: a mask of the kernel or of the scheduler.
         let allowed = unsafe { &*allowed };
-        let both = CpuMask::of(mask.cpus().filter(|&cpu| allowed.has(cpu)));
-        let found = kernel.idle.select(prev_cpu as usize, &both, waker);
+        let found = kernel.idle.select(prev_cpu as usize, &mask.and(allowed), waker);
         found.map_or(-EBUSY, |cpu| cpu as i32)
     }
 

@@ -2,10 +2,11 @@
 //! What the kernel keeps for a scheduler: maps, task storage, masks and timers. Nothing is freed before the simulation
 //! ends, as RCU would free nothing while somebody looks.
 
-use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ptr;
 use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
 
 use crate::abi::{CpuMask, MAX_STORAGES, Map, TaskStruct};
 
@@ -37,7 +38,7 @@ struct OwnMap {
     shared: Box<Map>,
     key_size: usize,
     max_entries: usize,
-    hash: HashMap<Vec<u8>, Block>,
+    hash: FxHashMap<Vec<u8>, Block>,
     /// What was deleted, or an array's values.
     blocks: Vec<Block>,
 }
@@ -98,7 +99,7 @@ impl Memory {
             }),
             key_size: key_size as usize,
             max_entries: max_entries as usize,
-            hash: HashMap::new(),
+            hash: FxHashMap::default(),
             blocks: vec![values],
         });
         Ok(self
