@@ -12,7 +12,7 @@ use crate::folders::Folders;
 use crate::plan::Where;
 use crate::pool::PoolOptions;
 use crate::results::ResultsOptions;
-use crate::tune::goal::{self, On, Prefer, share};
+use crate::tune::goal::{self, Latency, On, Prefer, share};
 use crate::{lab, matrix};
 
 /// Compare ways to protect a GPU launch thread from noisy neighbours.
@@ -230,7 +230,7 @@ pub struct TuneOptions {
 pub struct LiveOptions {
     /// Tune beside this process, the production workload, under the scheduler that runs. The old policy is in force
     /// again at the end, whatever ends it; nothing is installed.
-    #[arg(long, value_name = "PID", requires = "policy", requires = "slo_command", conflicts_with_all = ["workload", "resume", "prefer", "on", "cpus", "machine", "explain"])]
+    #[arg(long, value_name = "PID", requires = "policy", requires = "slo", conflicts_with_all = ["workload", "resume", "prefer", "on", "cpus", "machine", "explain"])]
     pub attach: Option<u32>,
 
     /// With --attach: the policy file that the scheduler runs with.
@@ -239,8 +239,25 @@ pub struct LiveOptions {
 
     /// With --attach: prints what the workload's users see as a number, such as a latency: less is better. Asked ten
     /// times a second at most.
-    #[arg(long, value_name = "COMMAND", requires = "attach")]
+    #[arg(long, value_name = "COMMAND", requires = "attach", group = "slo")]
     pub slo_command: Option<String>,
+
+    /// With --attach: that number is a latency of this OpenAI endpoint, the median of short requests of the tuning's
+    /// own, five a second.
+    #[arg(long, value_name = "URL", requires = "attach", group = "slo")]
+    pub url: Option<String>,
+
+    /// With --url: which one.
+    #[arg(long, value_enum, default_value_t, requires = "url")]
+    pub latency: Latency,
+
+    /// With --attach: that number is what a Prometheus server, http://HOST:PORT, answers to --slo-query.
+    #[arg(long, value_name = "URL", requires = "slo_query", group = "slo")]
+    pub slo_prometheus: Option<String>,
+
+    /// With --slo-prometheus: a query with one number as its answer.
+    #[arg(long, value_name = "PROMQL", requires = "slo_prometheus")]
+    pub slo_query: Option<String>,
 
     /// With --attach: a candidate is given up when that number is worse by more than this…
     #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = share)]

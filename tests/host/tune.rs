@@ -12,7 +12,8 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::process::{Process, code, eventually, repository};
+use super::serving::server;
+use crate::process::{Process, alone_with_cuda, code, eventually, repository};
 
 const OLD: &str = "# the old one\nversion = 1\n[preferred]\nmax = 1\n";
 const CANDIDATE: &str = "[preferred]\nhold_us = 0\n";
@@ -59,14 +60,18 @@ impl Host {
 
     /// The metric is `usual` under the old policy, else `tried`.
     fn tune(&self, usual: u32, tried: u32) -> Process {
-        let (policy, out) = (self.path("policy.toml"), self.path("out"));
         let metric = format!(
             "if grep -q hold_us '{}'; then echo {tried}; else echo {usual}; fi",
-            policy.display()
+            self.path("policy.toml").display()
         );
+        self.tune_by(&["--slo-command", &metric])
+    }
+
+    fn tune_by(&self, metric: &[&str]) -> Process {
+        let (policy, out) = (self.path("policy.toml"), self.path("out"));
         let pid = self.workload.pid().to_string();
         let mut command = tune(&["--attach", &pid, "--neighbours", "live", "--budget", "22s"]);
-        command.args(["--slo-command", &metric, "--slo-for", "1s"]);
+        command.args(metric).args(["--slo-for", "1s"]);
         for (flag, path) in [
             ("--policy", policy),
             ("--candidate", self.path("hold-0.toml")),
@@ -149,6 +154,22 @@ fn a_better_candidate_is_recommended_on_top_of_the_policy_in_force_and_not_insta
 }
 
 #[test]
+fn an_endpoint_can_be_what_is_watched() {
+    let _alone = alone_with_cuda();
+    let (_server, url) = server("0.9");
+    let host = Host::new();
+    let mut tuning = host.tune_by(&["--url", &url, "--latency", "tpot", "--slo-worse", "1000%"]);
+    // Measured beside the old policy: there are two latencies.
+    tuning.wait_for_line("hold-0: ", LIMIT);
+    tuning.signal(Signal::SIGINT);
+    assert_eq!(code(tuning.wait(LIMIT)), 1, "{:#?}", tuning.log);
+    assert_eq!(host.in_force(), OLD);
+    let said = tuning.log.join("\n");
+    let measured = said.lines().find(|line| line.starts_with("hold-0: "));
+    assert!(measured.is_some_and(|line| line.contains(", the old policy has ")), "{said}");
+}
+
+#[test]
 fn the_old_policy_is_back_after_ctrl_c_after_a_kill_and_when_the_workload_ends() {
     for signal in [Signal::SIGINT, Signal::SIGKILL] {
         let host = Host::new();
@@ -209,6 +230,10 @@ fn what_cannot_be_tuned_is_refused_with_the_way_out() {
             "--machine no-such: expected a shape",
         ),
         (&["--attach", "1", "--policy", bad], "--slo-command"),
+        (
+            &["--attach", "1", "--policy", bad, "--slo-prometheus", "x"],
+            "--slo-query",
+        ),
     ] {
         let mut command = tune(args);
         if args[0] == "--workload" {

@@ -42,6 +42,26 @@ impl On {
     }
 }
 
+/// What users of an OpenAI endpoint wait for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Latency {
+    /// The first token of an answer.
+    #[default]
+    Ttft,
+    /// Each later one.
+    Tpot,
+}
+
+impl Latency {
+    /// The key of its median in what clients print, in ms.
+    pub fn median(self) -> &'static str {
+        match self {
+            Self::Ttft => "median_ttft_ms",
+            Self::Tpot => "median_tpot_ms",
+        }
+    }
+}
+
 /// "90s", "30m", "2h" or seconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = match text.char_indices().last() {

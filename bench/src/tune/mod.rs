@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::arm::Arm;
-use crate::cli::TuneOptions;
+use crate::cli::{LiveOptions, TuneOptions};
 use crate::datafile::{self, DataError};
 use crate::lab::Lab;
 use crate::matrix::Matrix;
@@ -36,6 +36,7 @@ use candidate::{Candidate, DEFAULT, file_name};
 use goal::On;
 use folder::{BASELINE, State, TuneDir, is_default, refusal};
 use live::Live;
+use live::slo::Metric;
 use look::{Place, Seen};
 use propose::Kind;
 use schedule::{MIN_ROUNDS, schedule};
@@ -104,20 +105,19 @@ fn beside(pid: u32, options: &TuneOptions) -> Result<ExitCode> {
         return Err(DataError::Usage(expected.to_owned()).into());
     }
     let flags = &options.live;
-    let (Some(policy), Some(slo_command)) = (flags.policy.clone(), flags.slo_command.clone())
-    else {
-        bail!("--attach needs --policy and --slo-command");
+    let target = options.folders.target()?;
+    let (Some(policy), Some(metric)) = (flags.policy.clone(), metric(flags, &target)) else {
+        bail!("--attach needs --policy, and --slo-command, --url or --slo-prometheus");
     };
     let live = Live {
         pid,
         policy,
         socket: flags.stats_socket.clone(),
-        slo_command,
+        metric,
         slo_worse: flags.slo_worse,
         slo_for: flags.slo_for,
         budget: options.budget,
     };
-    let target = options.folders.target()?;
     let mut candidates = own_candidates(&options.candidate, cpus::online(), &target)?;
     if candidates.is_empty() {
         let place = Place {
@@ -136,6 +136,19 @@ fn beside(pid: u32, options: &TuneOptions) -> Result<ExitCode> {
         .unwrap_or_else(|| run::default_output("tune"));
     let dir = TuneDir::create(&output)?;
     live::tune(&live, &candidates, &dir.root)
+}
+
+/// What is watched, as the command line has it.
+fn metric(flags: &LiveOptions, target: &Path) -> Option<Metric> {
+    let command = flags.slo_command.clone().map(Metric::Command);
+    let endpoint = flags.url.clone().map(|url| Metric::Endpoint {
+        client: target.join("release/llm_client"),
+        url,
+        latency: flags.latency,
+    });
+    let asked = flags.slo_prometheus.clone().zip(flags.slo_query.clone());
+    let prometheus = asked.map(|(url, query)| Metric::Prometheus { url, query });
+    command.or(endpoint).or(prometheus)
 }
 
 /// What the user asks for, checked.

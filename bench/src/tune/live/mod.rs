@@ -23,7 +23,7 @@ use crate::study::FALSE_RATE;
 use crate::words::in_words;
 use crate::{interrupt, record};
 use scheduler::Scheduler;
-use slo::Rail;
+use slo::{Metric, Rail};
 
 const ROUNDS: u32 = 5;
 /// Shorter windows see a few answers only.
@@ -39,7 +39,7 @@ pub struct Live {
     pub pid: u32,
     pub policy: PathBuf,
     pub socket: PathBuf,
-    pub slo_command: String,
+    pub metric: Metric,
     pub slo_worse: f64,
     pub slo_for: Duration,
     pub budget: Duration,
@@ -208,7 +208,7 @@ fn measure(live: &Live, window: Duration, usual: Option<f64>) -> Result<End> {
         if !is_alive(live.pid) {
             return Ok(End::Stopped("the workload has ended"));
         }
-        let Some(value) = slo::ask(&live.slo_command, &stop)? else {
+        let Some(value) = live.metric.ask(&stop)? else {
             continue;
         };
         let at = began.elapsed();

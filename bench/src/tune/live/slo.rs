@@ -1,40 +1,142 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The guard rail of a tuning beside production: a number that must not grow too much for too long. The number comes
-//! from a command of the user's; when the rail is broken is pure.
+//! from a command of the user's, from requests to the endpoint that the users ask, or from Prometheus; when the rail is
+//! broken is pure.
 
 use std::io::{self, Read};
-use std::process::{ChildStdout, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use serde_json::Value;
 use std::os::unix::process::CommandExt;
+
+use crate::tune::goal::Latency;
 
 /// A command that does not answer is no measurement.
 const LIMIT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
+/// For Prometheus, which nothing interrupts.
+const ANSWER: Duration = Duration::from_millis(500);
 
-/// What the command prints: the last word on its standard output, a number of which less is better.
-///
-/// `stop` is asked while it runs: true ends it, and there is no number.
-pub fn ask(command: &str, stop: &dyn Fn() -> bool) -> Result<Option<f64>> {
-    let mut child = Command::new("sh")
-        .args(["-c", command])
+/// Where the number comes from. Less is better.
+#[derive(Debug)]
+pub enum Metric {
+    /// A shell command prints it, as its last word.
+    Command(String),
+    /// Short requests to an OpenAI endpoint, which `client` sends and times.
+    Endpoint {
+        client: PathBuf,
+        url: String,
+        latency: Latency,
+    },
+    /// A query that has one number as its answer.
+    Prometheus { url: String, query: String },
+}
+
+impl Metric {
+    /// `stop` is asked meanwhile: true ends it, and there is no number.
+    ///
+    /// # Errors
+    /// There is no number above 0, or not in time.
+    pub fn ask(&self, stop: &dyn Fn() -> bool) -> Result<Option<f64>> {
+        let said = match self {
+            Self::Command(command) => {
+                let mut shell = Command::new("sh");
+                output(shell.args(["-c", command]), "--slo-command", stop)?
+            }
+            Self::Endpoint { client, url, .. } => {
+                let mut client = Command::new(client);
+                client
+                    .args(["--base-url", url, "--request-rate", "5", "--duration", "1"])
+                    .args(["--warmup-requests", "0", "--length-scale", "0.1"])
+                    .args(["--drain", "3"])
+                    .stderr(Stdio::null());
+                output(&mut client, "--url", stop)?
+            }
+            Self::Prometheus { url, query } => Some((ExitStatus::default(), asked(url, query)?)),
+        };
+        let Some((status, text)) = said else {
+            return Ok(None);
+        };
+        let number = match self {
+            Self::Command(_) => last_word(&text),
+            Self::Endpoint { latency, .. } => median(&text, *latency),
+            Self::Prometheus { .. } => only_value(&text),
+        };
+        let is_good = |number: &f64| status.success() && number.is_finite() && *number > 0.0;
+        match (number.filter(is_good), self) {
+            (Some(number), _) => Ok(Some(number)),
+            (None, Self::Command(_)) => bail!(
+                "--slo-command: expected a number above 0 as its last word, got {text:?} ({status})"
+            ),
+            (None, Self::Endpoint { client, url, .. }) => bail!(
+                "--url {url}: expected answers, got none ({status}): {} --base-url {url} --request-rate 5 --duration 1 \
+                 says why",
+                client.display()
+            ),
+            (None, Self::Prometheus { query, .. }) => {
+                bail!("--slo-query {query:?}: expected one number above 0, got {text:?}")
+            }
+        }
+    }
+}
+
+fn last_word(text: &str) -> Option<f64> {
+    text.split_whitespace().last()?.parse().ok()
+}
+
+/// In ms, from what llm_client prints.
+fn median(text: &str, latency: Latency) -> Option<f64> {
+    let report: Value = serde_json::from_str(text).ok()?;
+    report[latency.median()].as_f64()
+}
+
+/// Of Prometheus's answer to an instant query, a scalar or a vector of one element.
+fn only_value(text: &str) -> Option<f64> {
+    let answer: Value = serde_json::from_str(text).ok()?;
+    let result = answer["data"]["result"].as_array()?;
+    let number = match (answer["data"]["resultType"].as_str()?, &result[..]) {
+        ("scalar", [_, number]) => number,
+        ("vector", [one]) => &one["value"][1],
+        _ => return None,
+    };
+    number.as_str()?.parse().ok()
+}
+
+fn asked(url: &str, query: &str) -> Result<String> {
+    let config = ureq::Agent::config_builder().timeout_global(Some(ANSWER));
+    let agent: ureq::Agent = config.build().into();
+    let request = agent.get(format!("{}/api/v1/query", url.trim_end_matches('/')));
+    let failed = || format!("--slo-prometheus {url}: cannot ask for {query:?}");
+    let mut answer = request
+        .query("query", query)
+        .call()
+        .with_context(failed)?;
+    answer.body_mut().read_to_string().with_context(failed)
+}
+
+/// How it ended and what it printed; `None`: `stop` has ended it. `flag` is what it is there for.
+fn output(
+    command: &mut Command,
+    flag: &str,
+    stop: &dyn Fn() -> bool,
+) -> Result<Option<(ExitStatus, String)>> {
+    let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .process_group(0)
         .spawn()
-        .context("--slo-command: cannot start sh")?;
+        .with_context(|| format!("{flag}: cannot start {}", command.get_program().display()))?;
     let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
     let began = Instant::now();
+    let waiting = || format!("{flag}: cannot wait for it");
     let late = loop {
-        if child
-            .try_wait()
-            .context("--slo-command: cannot wait for it")?
-            .is_some()
-        {
+        if child.try_wait().with_context(waiting)?.is_some() {
             break false;
         }
         if stop() || began.elapsed() > LIMIT {
@@ -49,26 +151,15 @@ pub fn ask(command: &str, stop: &dyn Fn() -> bool) -> Result<Option<f64>> {
             return Ok(None);
         }
         bail!(
-            "--slo-command: expected a number within {} s, got none",
+            "{flag}: expected a number within {} s, got none",
             LIMIT.as_secs()
         );
     }
-    let status = child.wait().context("--slo-command: cannot wait for it")?;
-    let output = child.stdout.take().map(written).transpose();
-    let output = output.context("--slo-command: cannot read its output")?;
-    let output = output.unwrap_or_default();
-    let text = String::from_utf8_lossy(&output);
-    let number = text
-        .split_whitespace()
-        .last()
-        .and_then(|word| word.parse::<f64>().ok());
-    match number.filter(|number| status.success() && number.is_finite() && *number > 0.0) {
-        Some(number) => Ok(Some(number)),
-        None => bail!(
-            "--slo-command: expected a number above 0 as its last word, got {text:?} ({})",
-            status
-        ),
-    }
+    let status = child.wait().with_context(waiting)?;
+    let printed = child.stdout.take().map(written).transpose();
+    let printed = printed.with_context(|| format!("{flag}: cannot read its output"))?;
+    let printed = printed.unwrap_or_default();
+    Ok(Some((status, String::from_utf8_lossy(&printed).into_owned())))
 }
 
 /// What is in `pipe` now: what the command has left running may keep it open.
@@ -114,6 +205,80 @@ impl Rail {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    fn ask(command: &str, stop: &dyn Fn() -> bool) -> Result<Option<f64>> {
+        Metric::Command(command.to_owned()).ask(stop)
+    }
+
+    /// Prometheus of the test's own: its address. It answers one question, and returns it.
+    fn prometheus(answer: &'static str) -> (String, std::thread::JoinHandle<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let answers = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut question = [0; 4096];
+            let length = stream.read(&mut question).unwrap();
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n", answer.len());
+            let whole = format!("{head}Connection: close\r\n\r\n{answer}");
+            stream.write_all(whole.as_bytes()).unwrap();
+            String::from_utf8_lossy(&question[..length]).into_owned()
+        });
+        (url, answers)
+    }
+
+    #[test]
+    fn prometheus_is_asked_for_one_number() {
+        let one = r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{"a":"b"},"value":[1.5,"12.25"]}]}}"#;
+        let (url, answers) = prometheus(one);
+        let query = "histogram_quantile(0.99, rate(ttft[1m]))".to_owned();
+        let metric = Metric::Prometheus { url, query };
+        assert_eq!(metric.ask(&|| false).unwrap(), Some(12.25));
+        let question = answers.join().unwrap();
+        assert!(
+            question.starts_with("GET /api/v1/query?query=histogram_quantile(0.99"),
+            "{question}"
+        );
+        let error = metric.ask(&|| false).unwrap_err();
+        let error = format!("{error:#}");
+        assert!(error.contains("--slo-prometheus http://127.0.0.1:"), "{error}");
+    }
+
+    #[test]
+    fn an_answer_that_is_no_single_number_is_refused() {
+        let vector = |result: &str| {
+            format!("{{\"data\":{{\"resultType\":\"vector\",\"result\":[{result}]}}}}")
+        };
+        let value = r#"{"value":[1,"3"]}"#;
+        assert_eq!(only_value(&vector(value)), Some(3.0));
+        let scalar = r#"{"data":{"resultType":"scalar","result":[1,"4"]}}"#;
+        assert_eq!(only_value(scalar), Some(4.0));
+        for bad in ["", &format!("{value},{value}"), r#"{"value":[1,"x"]}"#] {
+            assert_eq!(only_value(&vector(bad)), None, "{bad}");
+        }
+        let (url, _answers) = prometheus(r#"{"data":{"resultType":"vector","result":[]}}"#);
+        let query = "up".to_owned();
+        let error = Metric::Prometheus { url, query }.ask(&|| false).unwrap_err();
+        assert!(
+            error.to_string().starts_with("--slo-query \"up\": expected one number above 0, got "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_latency_is_the_median_that_the_client_prints() {
+        let printed = r#"{"median_ttft_ms": 12.5, "median_tpot_ms": null}"#;
+        assert_eq!(median(printed, Latency::Ttft), Some(12.5));
+        assert_eq!(median(printed, Latency::Tpot), None);
+        let nobody = Metric::Endpoint {
+            client: "false".into(),
+            url: "http://127.0.0.1:9".to_owned(),
+            latency: Latency::Ttft,
+        };
+        let error = nobody.ask(&|| false).unwrap_err().to_string();
+        assert!(error.contains("expected answers, got none"), "{error}");
+    }
 
     #[test]
     fn a_command_has_ended_whatever_it_has_left_running() {
