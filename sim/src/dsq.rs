@@ -175,7 +175,10 @@ mod tests {
         let first = dsqs.insert(7, 1, Some(10), false).unwrap();
         dsqs.insert(7, 2, Some(20), false).unwrap();
         let limit = dsqs.seq() + 1;
-        assert_eq!((dsqs.remove(7, first), dsqs.remove(7, first)), (Some(1), None));
+        assert_eq!(
+            (dsqs.remove(7, first), dsqs.remove(7, first)),
+            (Some(1), None)
+        );
         assert_eq!(dsqs.total(), 1);
         dsqs.insert(7, 1, Some(30), false).unwrap();
         let queue = dsqs.get(7).unwrap();

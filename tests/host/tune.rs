@@ -166,7 +166,10 @@ fn an_endpoint_can_be_what_is_watched() {
     assert_eq!(host.in_force(), OLD);
     let said = tuning.log.join("\n");
     let measured = said.lines().find(|line| line.starts_with("hold-0: "));
-    assert!(measured.is_some_and(|line| line.contains(", the old policy has ")), "{said}");
+    assert!(
+        measured.is_some_and(|line| line.contains(", the old policy has ")),
+        "{said}"
+    );
 }
 
 #[test]

@@ -75,7 +75,7 @@ impl Running {
             _ => Terms::of(settings)?,
         };
         let steering = match neighbour {
-            Neighbour::Irq => Some(rps::Steering::to(place.preferred)?),
+            Neighbour::Irq => rps::Steering::to(place.preferred)?,
             _ => None,
         };
         let mut parts = Vec::new();

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use nix::errno::Errno;
 
 use crate::cpus;
 use crate::watchdog::{Cleanup, Guarded};
@@ -25,8 +26,9 @@ pub(super) struct Steering {
 }
 
 impl Steering {
-    /// From now on the CPUs of the list receive what comes over loopback.
-    pub(super) fn to(list: &str) -> Result<Self> {
+    /// From now on the CPUs of the list receive what comes over loopback. `None`: the kernel lets none of them, as they
+    /// are isolated (`isolcpus=`, `nohz_full=`): whoever sends receives, too.
+    pub(super) fn to(list: &str) -> Result<Option<Self>> {
         let cpus = cpus::parse_list(list).map_err(anyhow::Error::msg)?;
         Self::write(PathBuf::from(FILE), cpus)
     }
@@ -38,7 +40,7 @@ impl Steering {
             .with_context(|| format!("cannot make sense of {STAT}"))
     }
 
-    fn write(file: PathBuf, cpus: BTreeSet<usize>) -> Result<Self> {
+    fn write(file: PathBuf, cpus: BTreeSet<usize>) -> Result<Option<Self>> {
         let mask = cpus::format_mask(&cpus);
         let shown = file.display();
         let before = fs::read_to_string(&file).with_context(|| {
@@ -48,14 +50,18 @@ impl Steering {
             path: file.clone(),
             text: before.clone(),
         });
-        fs::write(&file, &mask)
-            .with_context(|| format!("cannot write {shown}: the neighbour irq needs root"))?;
-        Ok(Self {
+        match fs::write(&file, &mask) {
+            // net/core/net-sysfs.c: no CPU of the mask is for the kernel's own work.
+            Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => return Ok(None),
+            written => written
+                .with_context(|| format!("cannot write {shown}: the neighbour irq needs root"))?,
+        }
+        Ok(Some(Self {
             file,
             before,
             cpus,
             _guarded: guarded,
-        })
+        }))
     }
 }
 
@@ -108,6 +114,7 @@ mod tests {
         let file = dir.path().join("rps_cpus");
         fs::write(&file, "0\n").unwrap();
         let steering = Steering::write(file.clone(), [1].into()).unwrap();
+        assert!(steering.is_some());
         assert_eq!(
             fs::read_to_string(&file).unwrap(),
             cpus::format_mask(&[1].into())
@@ -116,5 +123,18 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "0\n");
         let error = Steering::write(dir.path().join("none"), [0].into()).unwrap_err();
         assert!(error.to_string().contains("CONFIG_RPS"), "{error}");
+    }
+
+    #[test]
+    fn cpus_that_the_kernel_keeps_packets_off_are_left_alone() {
+        // A number is expected there: what a mask of several words is to this file, isolated CPUs are to rps_cpus.
+        let file = PathBuf::from("/proc/self/oom_score_adj");
+        let before = fs::read_to_string(&file).unwrap();
+        assert!(
+            Steering::write(file.clone(), [40].into())
+                .unwrap()
+                .is_none()
+        );
+        assert_eq!(fs::read_to_string(&file).unwrap(), before);
     }
 }

@@ -90,7 +90,10 @@ struct Metrics {
 pub(super) fn parse(yaml: &str) -> Result<Own> {
     let Output { metrics } = serde_saphyr::from_str(yaml).context("not what --yaml writes")?;
     let [metrics] = &metrics[..] else {
-        bail!("expected metrics of one kind of worker, found {}", metrics.len());
+        bail!(
+            "expected metrics of one kind of worker, found {}",
+            metrics.len()
+        );
     };
     let seconds = metrics.wall_clock_time;
     if seconds.is_nan() || seconds <= 0.0 {
@@ -116,8 +119,14 @@ mod tests {
     fn refuses_output_without_metrics() {
         for (yaml, expected) in [
             ("---\nsystem-info:\n      cpus: 2\n", "metrics"),
-            ("metrics:\n    - stressor: cpu\n      bogo-ops: 12\n", "wall-clock-time"),
-            ("metrics:\n    - bogo-ops: 12\n      wall-clock-time: 0.0\n", "is 0"),
+            (
+                "metrics:\n    - stressor: cpu\n      bogo-ops: 12\n",
+                "wall-clock-time",
+            ),
+            (
+                "metrics:\n    - bogo-ops: 12\n      wall-clock-time: 0.0\n",
+                "is 0",
+            ),
             ("metrics: []\n", "found 0"),
         ] {
             let error = format!("{:#}", parse(yaml).unwrap_err());

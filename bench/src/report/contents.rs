@@ -6,8 +6,8 @@ use super::lines::Picture;
 use super::model::Report;
 use super::section::{Layout, Section};
 use super::{
-    bars, bpf, cdf, checks, dominance, kept, lines, published, reference, scatter, sections, tables,
-    traced,
+    bars, bpf, cdf, checks, dominance, kept, lines, published, reference, scatter, sections,
+    tables, traced,
 };
 use crate::matrix::Workload;
 use crate::record::neighbour::Neighbour;
@@ -128,11 +128,7 @@ fn charts(report: &Report) -> impl Iterator<Item = Section> {
     let latency = "Latency beside each neighbour";
     [
         Section::with_pictures(speed, "", beside_each(report, "", bars::chart)),
-        Section::with_pictures(
-            latency,
-            "",
-            beside_each(report, ": latency", cdf::chart),
-        ),
+        Section::with_pictures(latency, "", beside_each(report, ": latency", cdf::chart)),
     ]
     .into_iter()
     .flatten()
@@ -158,7 +154,5 @@ fn beside_each(
 
 /// Those that something was measured for.
 fn drawn(pictures: impl Iterator<Item = Picture>) -> Vec<Picture> {
-    pictures
-        .filter(|picture| !picture.svg.is_empty())
-        .collect()
+    pictures.filter(|picture| !picture.svg.is_empty()).collect()
 }

@@ -62,7 +62,10 @@ fn add(page: &mut String, section: &Section) {
     if !section.pictures.is_empty() {
         let cards = section.pictures.iter().map(|picture| {
             let heading = escape(&picture.heading);
-            format!("<div class=\"card\"><h3>{heading}</h3>\n{}</div>\n", picture.svg)
+            format!(
+                "<div class=\"card\"><h3>{heading}</h3>\n{}</div>\n",
+                picture.svg
+            )
         });
         let cards: String = cards.collect();
         let _ = writeln!(page, "<div class=\"pair\">\n{cards}</div>");

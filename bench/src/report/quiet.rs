@@ -37,7 +37,9 @@ pub fn sentences(report: &Report) -> Vec<String> {
 /// Where the hypervisor took the CPUs away beside some neighbour, and beside which most.
 fn stolen(summary: &Summary) -> Option<String> {
     let shares = &summary.stolen_percent;
-    let (neighbour, most) = shares.iter().max_by(|one, other| one.1.total_cmp(other.1))?;
+    let (neighbour, most) = shares
+        .iter()
+        .max_by(|one, other| one.1.total_cmp(other.1))?;
     let least = shares.values().copied().fold(*most, f64::min);
     (*most > STOLEN_PERCENT).then(|| {
         format!(

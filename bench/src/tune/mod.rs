@@ -33,8 +33,8 @@ use crate::simulator::{self, Machine};
 use crate::words::in_words;
 use crate::{cpus, interrupt, record, watchdog};
 use candidate::{Candidate, DEFAULT, file_name};
-use goal::On;
 use folder::{BASELINE, State, TuneDir, is_default, refusal};
+use goal::On;
 use live::Live;
 use live::slo::Metric;
 use look::{Place, Seen};
@@ -172,8 +172,12 @@ fn asked(options: &TuneOptions) -> Result<Asked> {
     let cpus = how_many(options, &mut matrix, simulated.as_ref())?;
     let costs = steps::costs(&matrix, options.on);
     // One candidate is the least that is tried.
-    schedule(1, options.budget.saturating_sub(look_time(options.on)), &costs)
-        .map_err(|least| too_short(options, least))?;
+    schedule(
+        1,
+        options.budget.saturating_sub(look_time(options.on)),
+        &costs,
+    )
+    .map_err(|least| too_short(options, least))?;
     Ok(Asked {
         workload: format!("{source}/{}", matrix.workloads[0].name),
         own: own_candidates(&options.candidate, cpus, &target)?,

@@ -41,9 +41,8 @@ pub fn sift_seconds(matrix: &Matrix) -> f64 {
 fn simulated_costs(matrix: &Matrix) -> Costs {
     let cpus = matrix.lab.cpus.map_or(1.0, f64::from);
     let slowness = 0.1 + cpus / 320.0;
-    let turn = |seconds: f64| {
-        Duration::from_secs_f64(seconds * slowness) * matrix.neighbours.len() as u32
-    };
+    let turn =
+        |seconds: f64| Duration::from_secs_f64(seconds * slowness) * matrix.neighbours.len() as u32;
     Costs {
         sift_turn: turn(sift_seconds(matrix)),
         verify_turn: turn(matrix.seconds),

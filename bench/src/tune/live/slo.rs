@@ -113,10 +113,7 @@ fn asked(url: &str, query: &str) -> Result<String> {
     let agent: ureq::Agent = config.build().into();
     let request = agent.get(format!("{}/api/v1/query", url.trim_end_matches('/')));
     let failed = || format!("--slo-prometheus {url}: cannot ask for {query:?}");
-    let mut answer = request
-        .query("query", query)
-        .call()
-        .with_context(failed)?;
+    let mut answer = request.query("query", query).call().with_context(failed)?;
     answer.body_mut().read_to_string().with_context(failed)
 }
 
@@ -159,7 +156,10 @@ fn output(
     let printed = child.stdout.take().map(written).transpose();
     let printed = printed.with_context(|| format!("{flag}: cannot read its output"))?;
     let printed = printed.unwrap_or_default();
-    Ok(Some((status, String::from_utf8_lossy(&printed).into_owned())))
+    Ok(Some((
+        status,
+        String::from_utf8_lossy(&printed).into_owned(),
+    )))
 }
 
 /// What is in `pipe` now: what the command has left running may keep it open.
@@ -242,7 +242,10 @@ mod tests {
         );
         let error = metric.ask(&|| false).unwrap_err();
         let error = format!("{error:#}");
-        assert!(error.contains("--slo-prometheus http://127.0.0.1:"), "{error}");
+        assert!(
+            error.contains("--slo-prometheus http://127.0.0.1:"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -259,9 +262,13 @@ mod tests {
         }
         let (url, _answers) = prometheus(r#"{"data":{"resultType":"vector","result":[]}}"#);
         let query = "up".to_owned();
-        let error = Metric::Prometheus { url, query }.ask(&|| false).unwrap_err();
+        let error = Metric::Prometheus { url, query }
+            .ask(&|| false)
+            .unwrap_err();
         assert!(
-            error.to_string().starts_with("--slo-query \"up\": expected one number above 0, got "),
+            error
+                .to_string()
+                .starts_with("--slo-query \"up\": expected one number above 0, got "),
             "{error}"
         );
     }
