@@ -323,6 +323,23 @@ static __always_inline bool dispatch_overdue_handoff(u32 llc, struct llc_ctx *ll
 	return true;
 }
 
+/*
+ * Throttled tasks that the guard releases are boosted ones again, which launchers that never sleep
+ * must not shut out: they have left their queue for their class's when they have run. A global
+ * function: see search_overdue().
+ */
+__noinline bool dispatch_released(u32 llc, u64 now)
+{
+	struct llc_ctx *llcx = llc_ctx(llc);
+
+	if (!llcx || time_before(now, llcx->released_ns + tunables.turn_interval_ns) ||
+	    !dsq_waiting(throttled_dsq(llc)) || !guard_releases(now) ||
+	    !scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
+		return false;
+	llcx->released_ns = now;
+	return true;
+}
+
 /* Boosted tasks that wait for this LLC, launchers first. */
 static __always_inline bool dispatch_boosted(u32 llc, struct llc_ctx *llcx, u64 now)
 {

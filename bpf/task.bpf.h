@@ -128,6 +128,7 @@ struct llc_ctx {
 	u64 clock;	       /* of the shared background queue: see clock.bpf.h */
 	u64 background_due_ns; /* when shared background is owed a turn */
 	u64 handoff_served_ns; /* since when handoff waits */
+	u64 released_ns;       /* when a throttled task was released last */
 	u64 swept_ns;	       /* when the background queue was last searched for overdue tasks */
 	u64 boosted_queued_ns; /* see boosted_wait() */
 	u64 queued_ns;	       /* see note_queued() */
