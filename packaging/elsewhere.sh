@@ -38,7 +38,7 @@ within() {
 		BPF_CLANG="${clang:-}" DEBIAN_FRONTEND=noninteractive "$@"
 }
 
-clang=clang-19
+clang="clang-19"
 say "make build, with nothing installed:"
 if within make -C /src build >"$root.missing" 2>&1; then
 	die "it should have named what is missing"
@@ -61,4 +61,5 @@ within make -C /src build >"$root.build" 2>&1 || die "make build failed: see $ro
 grep -E 'missing:|setup: ' "$root.build" || true
 within make -C /src install DESTDIR=/installed >>"$root.build" 2>&1 || die "make install failed: see $root.build"
 within /installed/usr/local/bin/scx_gpuaware --version
+# shellcheck disable=SC2016 # the root's shell expands it
 within sh -c '. /etc/os-release; echo "built on $PRETTY_NAME with $($BPF_CLANG --version | head -n 1)"'
