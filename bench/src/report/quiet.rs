@@ -3,6 +3,7 @@
 
 use super::format::SHOWN;
 use super::model::Report;
+use crate::record::neighbour::Neighbour;
 use crate::study::{DisturbedCell, Summary};
 
 /// If the hypervisor keeps more than this share of the CPU time, in percent, tails show it: of ten seconds on two CPUs
@@ -41,10 +42,14 @@ fn stolen(summary: &Summary) -> Option<String> {
         .iter()
         .max_by(|one, other| one.1.total_cmp(other.1))?;
     let least = shares.values().copied().fold(*most, f64::min);
+    let place = match neighbour {
+        Neighbour::None => "quiet cell".to_owned(),
+        noisy => format!("cell beside {noisy}"),
+    };
     (*most > STOLEN_PERCENT).then(|| {
         format!(
-            "The hypervisor kept {most:.1} % of the host's CPU time in the median cell beside {neighbour}, and {least:.1} % where it \
-             kept least. Whoever runs stands still meanwhile: tails beside such a neighbour hold that too, under every arm."
+            "The hypervisor kept {most:.1} % of the host's CPU time in the median {place}, and {least:.1} % where it \
+             kept least. Whoever runs stands still meanwhile: tails there hold that too, under every arm."
         )
     })
 }
@@ -94,7 +99,6 @@ fn disturbances(cells: &[DisturbedCell]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::neighbour::Neighbour;
     use crate::report::samples;
 
     #[test]

@@ -296,8 +296,12 @@ fn how_many(
     simulated: Option<&Machine>,
 ) -> Result<usize, DataError> {
     match (options.on, options.cpus) {
-        (On::Host | On::Sim, Some(_)) => Err(DataError::Usage(
+        (On::Host, Some(_)) => Err(DataError::Usage(
             "--cpus: expected with --on lab: a host has the CPUs that it has".to_owned(),
+        )),
+        (On::Sim, Some(_)) => Err(DataError::Usage(
+            "--cpus: expected with --on lab: --machine says how many a simulated one has"
+                .to_owned(),
         )),
         (On::Host, None) => Ok(cpus::online()),
         (On::Sim, None) => {

@@ -37,7 +37,8 @@ pub fn sift_seconds(matrix: &Matrix) -> f64 {
     (matrix.seconds / 2.0).max(1.0).min(matrix.seconds)
 }
 
-/// A simulator neither boots nor warms up. A busy second takes it 1 to 1.7 on 512 CPUs (docs/simulator.md).
+/// A simulator neither boots nor warms up. A busy second of 512 CPUs takes it about a second
+/// (docs/simulator.md); more is reckoned here, as the proof must have its time.
 fn simulated_costs(matrix: &Matrix) -> Costs {
     let cpus = matrix.lab.cpus.map_or(1.0, f64::from);
     let slowness = 0.1 + cpus / 320.0;
