@@ -118,11 +118,13 @@ static __always_inline bool declined_wait(u32 llc)
 	return dsq_waiting(background_dsq(llc)) || dsq_waiting(throttled_dsq(llc));
 }
 
-/* Ends the hold of @cpu, and lends the CPU to background that waits. */
+/* Ends the hold of @cpu, and lends the CPU to background that waits, in another LLC too. */
 static __always_inline void give_up_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 {
+	u32 llc = llc_of(cpu);
+
 	end_hold(cpu, cctx, now);
-	if (declined_wait(llc_of(cpu)))
+	if (declined_wait(llc) || next_queued(-1, llc) >= 0)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
