@@ -232,6 +232,23 @@ fn what_cannot_be_tuned_is_refused_with_the_way_out() {
             &["--workload", "qwen3", "--on", "sim", "--machine", "no-such"],
             "--machine no-such: expected a shape",
         ),
+        (
+            &["--workload", "chat", "--on", "sim", "--machine", "8"],
+            "--on sim: workload \"chat\": the simulator runs gpu_launch",
+        ),
+        (
+            &[
+                "--workload",
+                "qwen3",
+                "--neighbours",
+                "cpu,irq",
+                "--on",
+                "sim",
+                "--machine",
+                "8",
+            ],
+            "--on sim: neighbour irq: the simulator models",
+        ),
         (&["--attach", "1", "--policy", bad], "--slo-command"),
         (
             &["--attach", "1", "--policy", bad, "--slo-prometheus", "x"],

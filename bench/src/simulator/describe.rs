@@ -13,7 +13,7 @@ use crate::datafile::{self, DataError};
 use crate::matrix::{GpuLaunch, Program, Sync, Workload};
 use crate::plan::Plan;
 use crate::record::CellKey;
-use crate::record::neighbour::Kind;
+use crate::record::neighbour::{Kind, Neighbour};
 
 /// Of Debian's kernels, as in the lab.
 pub const HZ: u64 = 250;
@@ -81,8 +81,7 @@ pub fn cell(plan: &Plan, key: &CellKey, machine: &Path, target: &Path) -> Result
     let mut workloads = plan.matrix.workloads.iter();
     let workload = workloads.find(|workload| workload.name == key.workload);
     let workload = workload.ok_or_else(|| refused(format!("no workload {}", key.workload)))?;
-    let named = |why: String| refused(format!("workload {:?}: {why}", key.workload));
-    let launch = launching(workload).map_err(named)?;
+    let launch = launching(workload).map_err(refused)?;
     if plan.matrix.bpf_stats {
         let why =
             "bpf_stats: the simulator does not measure what programs cost: see gpuaware-sim costs";
@@ -92,7 +91,7 @@ pub fn cell(plan: &Plan, key: &CellKey, machine: &Path, target: &Path) -> Result
     let profile: Profile = datafile::read(&profiles.join(format!("{}.toml", launch.profile)))?;
     let how = arm::how(&plan.arms[&key.arm], plan.cpus)
         .map_err(|why| refused(format!("arm {:?}: {why}", key.arm)))?;
-    let kinds: Vec<&str> = kinds(key).map_err(refused)?;
+    let kinds: Vec<&str> = kinds(key.neighbour).map_err(refused)?;
     let preferred = cpus::parse_list(&plan.preferred).map_err(refused)?;
     Ok(json!({
         "machine": machine,
@@ -116,28 +115,28 @@ pub fn cell(plan: &Plan, key: &CellKey, machine: &Path, target: &Path) -> Result
     }))
 }
 
-fn launching(workload: &Workload) -> Result<&GpuLaunch, String> {
+/// The launcher that a workload is.
+pub fn launching(workload: &Workload) -> Result<&GpuLaunch, String> {
+    let refused = |why: String| Err(format!("workload {:?}: {why}", workload.name));
     match &workload.program {
-        _ if workload.trace.is_some() => Err("the simulator traces nothing".to_owned()),
+        _ if workload.trace.is_some() => refused("the simulator traces nothing".to_owned()),
         Program::GpuLaunch(launch) if launch.args.is_empty() => Ok(launch),
-        Program::GpuLaunch(launch) => Err(format!(
+        Program::GpuLaunch(launch) => refused(format!(
             "the simulator has nothing for gpu_launch's {:?}",
             launch.args
         )),
-        _ => Err("the simulator runs gpu_launch, no server and no pipeline".to_owned()),
+        _ => refused("the simulator runs gpu_launch, no server and no pipeline".to_owned()),
     }
 }
 
 /// The neighbour's programs.
-fn kinds(key: &CellKey) -> Result<Vec<&'static str>, String> {
-    let kinds = key.neighbour.kinds();
+pub fn kinds(neighbour: Neighbour) -> Result<Vec<&'static str>, String> {
+    let kinds = neighbour.kinds();
     let modelled = [Kind::StressNg, Kind::Iperf3, Kind::Fio, Kind::Hackbench];
     // Of irq, the packets that interrupts receive are all that it is about.
-    let is_known = key.neighbour != crate::record::neighbour::Neighbour::Irq;
-    if !is_known || kinds.iter().any(|kind| !modelled.contains(kind)) {
+    if neighbour == Neighbour::Irq || kinds.iter().any(|kind| !modelled.contains(kind)) {
         return Err(format!(
-            "neighbour {}: the simulator models none, cpu, network, disk, hackbench and heavy",
-            key.neighbour
+            "neighbour {neighbour}: the simulator models none, cpu, network, disk, hackbench and heavy"
         ));
     }
     Ok(kinds.iter().map(|kind| kind.name()).collect())
@@ -147,7 +146,6 @@ fn kinds(key: &CellKey) -> Result<Vec<&'static str>, String> {
 mod tests {
     use super::*;
     use crate::plan::samples;
-    use crate::record::neighbour::Neighbour;
 
     fn described(neighbour: Neighbour, arm: &str, profile: &str) -> Result<Value, DataError> {
         let target = tempfile::tempdir().unwrap();

@@ -15,8 +15,10 @@ use serde::Deserialize;
 use crate::arm::Arm;
 use crate::datafile::DataError;
 use crate::folders;
+use crate::matrix::Workload;
 use crate::plan::Plan;
 use crate::record::facts::Facts;
+use crate::record::neighbour::Neighbour;
 use crate::record::{CellKey, Measurement};
 
 /// What the program says of a machine.
@@ -102,6 +104,12 @@ impl Machine {
 /// Why an arm cannot be simulated; `None`: it can.
 pub fn refusal(arm: &Arm, nr_cpus: usize) -> Option<String> {
     arm::how(arm, nr_cpus).err()
+}
+
+/// Whether the simulator knows that workload and that neighbour, whatever the arm; `Err`: what it lacks.
+pub fn knows(workload: &Workload, neighbour: Neighbour) -> Result<(), String> {
+    describe::launching(workload)?;
+    describe::kinds(neighbour).map(drop)
 }
 
 /// Before the first cell: an error if the simulator cannot run one of them.

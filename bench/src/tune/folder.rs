@@ -142,7 +142,7 @@ impl TuneDir {
     }
 
     /// The matrix file of a step.
-    pub fn write_matrix(&self, state: &State, step: &Step) -> Result<PathBuf> {
+    pub fn write_matrix(&self, matrix: &Matrix, step: &Step) -> Result<PathBuf> {
         let matrix = Matrix {
             description: step.what.clone(),
             rounds: step.rounds,
@@ -151,7 +151,7 @@ impl TuneDir {
             arms: step.arms.clone(),
             baseline: step.baseline.to_owned(),
             subject: DEFAULT.to_owned(),
-            ..state.matrix.clone()
+            ..matrix.clone()
         };
         let text = toml::to_string(&matrix).context("cannot write a matrix as TOML")?;
         let file = self.root.join(format!("{}.toml", step.name));

@@ -31,6 +31,9 @@ pub struct Seen {
     pub warnings: Vec<String>,
     /// What doctor says keeps the scheduler from working.
     pub problems: Vec<String>,
+    /// Such a machine for the simulator; `None`: it is one already.
+    #[serde(default)]
+    pub shape: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -49,6 +52,7 @@ struct Preferred {
 struct Cpu {
     cpu: usize,
     core: String,
+    llc: usize,
     node: usize,
     irq_heavy: bool,
     preferred: bool,
@@ -127,6 +131,7 @@ pub fn simulated(machine: &Machine) -> Result<Seen, DataError> {
         irq_on_preferred: false,
         warnings: Vec::new(),
         problems: Vec::new(),
+        shape: None,
     })
 }
 
@@ -157,12 +162,18 @@ fn read(text: &str) -> Result<Seen> {
     };
     let heavy = || topology.cpus.iter().filter(|cpu| cpu.irq_heavy);
     let online: BTreeSet<usize> = topology.cpus.iter().map(|cpu| cpu.cpu).collect();
+    let (cpus, gpus) = (online.len(), topology.gpus.len());
+    let cores = count(|cpu| cpu.core.clone());
+    let llcs = count(|cpu| cpu.llc.to_string());
+    let nodes = count(|cpu| cpu.node.to_string());
+    let threads = cpus.div_ceil(cores.max(1));
     Ok(Seen {
+        shape: Some(format!("{cpus}x{llcs}x{nodes}x{threads}x{gpus}")),
         online: crate::cpus::format_list(&online),
-        cpus: online.len(),
-        cores: count(|cpu| cpu.core.clone()),
-        nodes: count(|cpu| cpu.node.to_string()),
-        gpus: topology.gpus.len(),
+        cpus,
+        cores,
+        nodes,
+        gpus,
         preferred: topology.preferred.cpus,
         irq_heavy: heavy().map(|cpu| cpu.cpu).collect(),
         irq_on_preferred: heavy().any(|cpu| cpu.preferred),
@@ -200,8 +211,8 @@ pub mod samples {
 
     pub const TWO_CPUS: &str = r#"
         {"preferred": {"cpus": "1", "reason": "x"}, "offline": "", "gpus": [], "nics": [], "cpus": [
-          {"cpu": 0, "core": "0", "node": 0, "irq_heavy": true, "preferred": false},
-          {"cpu": 1, "core": "1", "node": 0, "irq_heavy": false, "preferred": true}]}
+          {"cpu": 0, "core": "0", "llc": 0, "node": 0, "irq_heavy": true, "preferred": false},
+          {"cpu": 1, "core": "1", "llc": 0, "node": 0, "irq_heavy": false, "preferred": true}]}
         [{"check": "gpus", "verdict": "warning", "found": "none", "remedy": null},
          {"check": "btf", "verdict": "ok", "found": "there", "remedy": null}]"#;
 
@@ -218,6 +229,7 @@ mod tests {
     fn reads_what_topology_and_doctor_print() {
         let seen = samples::two_cpus();
         assert_eq!((seen.cpus, seen.cores, seen.nodes, seen.gpus), (2, 2, 1, 0));
+        assert_eq!(seen.shape.as_deref(), Some("2x1x1x1x0"));
         assert_eq!(
             (seen.online.as_str(), seen.preferred.as_str()),
             ("0-1", "1")

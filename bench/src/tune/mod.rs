@@ -9,6 +9,7 @@ pub mod goal;
 mod live;
 mod look;
 mod outcome;
+mod presift;
 mod propose;
 mod schedule;
 mod score;
@@ -47,6 +48,8 @@ const RESERVED: [&str; 3] = [DEFAULT, BASELINE, "gpuaware"];
 /// The neighbours that run anyway, and those where the user names none.
 const LIVE: &str = "live";
 const NEIGHBOUR: &str = "heavy";
+/// One part in so many of the time is for what the simulator may drop.
+const PRESIFT_PART: u32 = 10;
 
 /// What a look at the machine may take: the lab boots for it, and a simulated one is not looked at.
 fn look_time(on: On) -> Duration {
@@ -169,6 +172,12 @@ fn asked(options: &TuneOptions) -> Result<Asked> {
     matrix.neighbours = workload::neighbours(&named_neighbours(options)?)?;
     let target = options.folders.target()?;
     let simulated = simulated(options, &target)?;
+    if simulated.is_some() {
+        for &neighbour in &matrix.neighbours {
+            simulator::knows(&matrix.workloads[0], neighbour)
+                .map_err(|lacks| DataError::Usage(format!("--on sim: {lacks}")))?;
+        }
+    }
     let cpus = how_many(options, &mut matrix, simulated.as_ref())?;
     let costs = steps::costs(&matrix, options.on);
     // One candidate is the least that is tried.
@@ -229,9 +238,19 @@ fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
         );
     }
     let shipped = proposals(options, &asked.matrix, &seen)?;
+    let own: BTreeSet<String> = asked.own.iter().map(|one| one.name.clone()).collect();
     let candidates = [asked.own, shipped].concat();
-    let (mut candidates, mut dropped) =
-        checked(candidates, &dir, &seen, options.on, &asked.target)?;
+    let (candidates, mut dropped) = checked(candidates, &dir, &seen, options.on, &asked.target)?;
+    let before = presift::Presift {
+        matrix: &asked.matrix,
+        seen: &seen,
+        prefer: options.prefer,
+        folders: &options.folders,
+        target: &asked.target,
+        budget: options.budget / PRESIFT_PART,
+    };
+    let (mut candidates, worse) = before.sift(candidates, &own, &dir)?;
+    dropped.extend(worse);
     let costs = steps::costs(&asked.matrix, options.on);
     let left = options.budget.saturating_sub(began.elapsed());
     // A look that took longer than it should does not end it.
@@ -396,25 +415,18 @@ fn checked(
                     "it comes to the same as the default".to_owned(),
                 ));
             }
-            None => match not_simulated(&candidate, dir, seen, on)? {
+            None if on == On::Sim => match not_simulated(&candidate, dir, seen)? {
                 Some(why) => dropped.push((candidate.name, why)),
                 None => kept.push(candidate),
             },
+            None => kept.push(candidate),
         }
     }
     Ok((kept, dropped))
 }
 
-/// Why the simulator cannot try it, where it should.
-fn not_simulated(
-    candidate: &Candidate,
-    dir: &TuneDir,
-    seen: &Seen,
-    on: On,
-) -> Result<Option<String>> {
-    if on != On::Sim {
-        return Ok(None);
-    }
+/// Why the simulator cannot try it.
+fn not_simulated(candidate: &Candidate, dir: &TuneDir, seen: &Seen) -> Result<Option<String>> {
     let file = dir.arms().join(format!("{}.toml", candidate.name));
     let others = cpus::others(&seen.preferred, seen.cpus);
     let arm = Arm::read(&file, &seen.preferred, &others)?;

@@ -228,7 +228,7 @@ impl Tuning<'_> {
         let options = if folder.join("plan.json").is_file() {
             RunOptions::rest_of(folder.to_owned(), self.force, self.folders.clone())
         } else {
-            let matrix = self.dir.write_matrix(&self.state, step)?;
+            let matrix = self.dir.write_matrix(&self.state.matrix, step)?;
             let folders = self.folders.with_arms(self.dir.arms());
             let on = self.state.on.cells();
             RunOptions {
