@@ -71,7 +71,7 @@ pub struct Scheduler {
     pub pins: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkloadSettings {
     /// Put before the workload's command; it must exec, not fork.

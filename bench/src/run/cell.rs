@@ -24,7 +24,7 @@ use crate::record::neighbour::{Neighbour, StressNg};
 use crate::record::{BpfCost, MarksSeen, Measurement, Surroundings, WorkloadReport};
 use crate::run::scheduler::{Attached, KernelsOwn};
 use crate::tracer::Tracer;
-use crate::workload;
+use crate::workload::{self, Standing};
 
 const MARKS_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -76,16 +76,31 @@ impl Phases {
     }
 }
 
-/// Measures one cell. Whatever was started is gone when this returns, also with an error.
+/// Measures one cell. Whatever was started is gone when this returns, also with an error, but a server that stands:
+/// that is started before the neighbours, and gone after an error.
 pub fn measure(
     settings: &Settings,
     scheduler: Option<&mut Attached>,
+    standing: &mut Option<Standing>,
     phases: &mut Phases,
 ) -> Result<Measurement> {
     let mut scheduler = scheduler;
     if let Some(attached) = scheduler.as_deref_mut() {
         attached.check()?;
     }
+    let Settings {
+        workload,
+        seconds,
+        round,
+        ..
+    } = *settings;
+    let place = workload::Place {
+        target: settings.target_dir,
+        preferred: settings.preferred,
+    };
+    let found = standing.take();
+    let server = workload::stand(workload, &settings.arm.workload, place, found)?;
+    phases.end_of("server_start");
     let kernels_own = scheduler.is_none().then(KernelsOwn::begin).transpose()?;
     let mut neighbours = neighbour::Running::start(
         settings.neighbour,
@@ -103,16 +118,6 @@ pub fn measure(
         _ => None,
     };
 
-    let Settings {
-        workload,
-        seconds,
-        round,
-        ..
-    } = *settings;
-    let place = workload::Place {
-        target: settings.target_dir,
-        preferred: settings.preferred,
-    };
     let mut how = settings.arm.workload.clone();
     let tracer = workload
         .trace
@@ -123,7 +128,7 @@ pub fn measure(
     // Not within the measured window: reading all of /proc would be felt there.
     let theirs = workload::running_already(workload);
     let before = Counters::take(&theirs);
-    let mut running = workload::Running::start(workload, &how, seconds, round, place)?;
+    let mut running = workload::Running::start(workload, &how, seconds, round, place, server)?;
     running.wait_until_measuring()?;
     let begin = Snapshot::take()?;
     neighbours.window_begins()?;
@@ -139,7 +144,8 @@ pub fn measure(
     // Now, when nothing is measured any more and the threads are still there.
     let threads = running.threads();
     let answer = ask_for_marks(settings)?;
-    let workload = running.report()?;
+    let (workload, server) = running.report()?;
+    *standing = server;
     let trace = tracer.map(|tracer| tracer.found(&workload)).transpose()?;
     if let Some(kernels_own) = kernels_own {
         kernels_own.check()?;

@@ -21,6 +21,7 @@ use crate::run::facts;
 use crate::run::places::Places;
 use crate::run::progress::Progress;
 use crate::run::scheduler::Attached;
+use crate::workload::Standing;
 
 /// A block that is being measured.
 struct BlockRun<'a> {
@@ -38,6 +39,8 @@ struct BlockRun<'a> {
     places: Places,
     /// What the kernel took the time from at first.
     clock: Option<String>,
+    /// A server that is slow to start, for the next cell that wants the same.
+    standing: Option<Standing>,
 }
 
 /// Something that the arm needs is not there: a result, and no fault of the run.
@@ -80,6 +83,7 @@ pub fn block(run: &RunDir, index: usize, target_dir: &Path, disk: Option<&Path>)
         usual: Usual::default(),
         places: Places::of_this_machine(target_dir),
         clock: facts::clocksource(),
+        standing: None,
     };
     let _counting = plan
         .matrix
@@ -92,7 +96,11 @@ pub fn block(run: &RunDir, index: usize, target_dir: &Path, disk: Option<&Path>)
             block_run.turn(round.round, turn)?;
         }
     }
-    block_run.again_where_slow()
+    block_run.again_where_slow()?;
+    if let Some(server) = block_run.standing.take() {
+        server.end();
+    }
+    Ok(())
 }
 
 impl BlockRun<'_> {
@@ -132,11 +140,13 @@ impl BlockRun<'_> {
                 neighbour,
                 workload: workload.to_owned(),
             };
+            let mut standing = self.server_for(arm);
             let result = self.attach(arm, &key).and_then(|mut attached| {
                 let mut phases = Phases::begin();
-                self.measure(&key, seconds, attached.as_mut(), &mut phases)?;
+                self.measure(&key, seconds, attached.as_mut(), &mut standing, &mut phases)?;
                 attached.map_or(Ok(()), Attached::stop)
             });
+            self.standing = standing;
             interrupt::check()?;
             if let Err(error) = result {
                 eprintln!("gpuaware-bench: warning: warming up {name}: {error:#}");
@@ -200,6 +210,7 @@ impl BlockRun<'_> {
         }
         let arm = &self.plan.arms[arm];
         let unusable = missing(arm, &self.plan.preferred);
+        let mut standing = self.server_for(arm);
         let mut attached = None;
         while let Some((key, discarded)) = queue.pop_front() {
             let began = Instant::now();
@@ -209,7 +220,7 @@ impl BlockRun<'_> {
                 None => self.attach_again(arm, &key, &mut attached).and_then(|()| {
                     phases.end_of("scheduler_start");
                     let seconds = self.plan.matrix.seconds;
-                    self.measure(&key, seconds, attached.as_mut(), &mut phases)
+                    self.measure(&key, seconds, attached.as_mut(), &mut standing, &mut phases)
                 }),
             };
             // A cell that the user cut short says nothing about the arm.
@@ -221,12 +232,24 @@ impl BlockRun<'_> {
             let cell = self.cell(key, result, discarded, phases, began);
             queue.extend(self.keep(cell, began.elapsed())?);
         }
+        self.standing = standing;
         if let Some(scheduler) = attached
             && let Err(error) = scheduler.stop()
         {
             eprintln!("gpuaware-bench: warning: {error:#}");
         }
         Ok(())
+    }
+
+    /// The server that stands, if the arm would have started it so; one that it would not is gone before its scheduler
+    /// comes.
+    fn server_for(&mut self, arm: &Arm) -> Option<Standing> {
+        let standing = self.standing.take()?;
+        if standing.suits(&arm.workload) {
+            return Some(standing);
+        }
+        standing.end();
+        None
     }
 
     fn attach(&self, arm: &Arm, key: &CellKey) -> Result<Option<Attached>> {
@@ -254,6 +277,7 @@ impl BlockRun<'_> {
         key: &CellKey,
         seconds: f64,
         attached: Option<&mut Attached>,
+        standing: &mut Option<Standing>,
         phases: &mut Phases,
     ) -> Result<Measurement> {
         let workloads = &self.plan.matrix.workloads;
@@ -273,7 +297,7 @@ impl BlockRun<'_> {
             stress_ng: &self.plan.matrix.stress_ng,
             bpf_stats: self.plan.matrix.bpf_stats,
         };
-        let measurement = cell::measure(&settings, attached, phases)?;
+        let measurement = cell::measure(&settings, attached, standing, phases)?;
         same_clock(self.clock.as_deref(), facts::clocksource().as_deref())?;
         Ok(measurement)
     }

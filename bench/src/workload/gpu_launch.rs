@@ -78,7 +78,7 @@ mod tests {
             target: dir,
             preferred: "1",
         };
-        Running::start(&workload(), &settings, 0.1, 1, place).unwrap()
+        Running::start(&workload(), &settings, 0.1, 1, place, None).unwrap()
     }
 
     #[test]
@@ -111,7 +111,7 @@ mod tests {
         );
         running.wait_until_measuring().unwrap();
         running.wait_until_measured(0.1).unwrap();
-        let WorkloadReport::GpuLaunch(report) = running.report().unwrap() else {
+        let (WorkloadReport::GpuLaunch(report), None) = running.report().unwrap() else {
             panic!("not gpu_launch's")
         };
         assert_eq!(report.launches, 9);

@@ -23,7 +23,7 @@ use crate::record::{LlmServing, ThreadSeen, WorkloadReport};
 use child::Child;
 pub use pipeline::check_graph;
 pub use place::Place;
-pub use served::read_outputs;
+pub use served::{Standing, read_outputs};
 use server_cpu::ServerCpu;
 
 /// Processes of the workload that somebody else has started.
@@ -32,6 +32,31 @@ pub fn running_already(workload: &Workload) -> Vec<u32> {
         Program::Served(served) => served::running_already(served),
         Program::GpuLaunch(_) | Program::LlmServer(_) | Program::Pipeline(_) => Vec::new(),
     }
+}
+
+/// The server that the workload's next cell is to find: the one that stands if it is that, else a new one; none where
+/// the workload is a program of each cell. The tracer starts what it traces, and ends with it.
+pub fn stand(
+    workload: &Workload,
+    settings: &WorkloadSettings,
+    place: Place,
+    standing: Option<Standing>,
+) -> Result<Option<Standing>> {
+    let wanted = match &workload.program {
+        Program::Served(served) if served::may_stand(&served.server) => served,
+        _ => return Ok(standing),
+    };
+    let (fits, other) = match standing {
+        Some(server) if server.serves(wanted, settings) => (Some(server), None),
+        other => (None, other),
+    };
+    if let Some(other) = other {
+        other.end();
+    }
+    if fits.is_some() || workload.trace.is_some() {
+        return Ok(fits);
+    }
+    Standing::start(wanted, settings, place)
 }
 
 /// A workload that runs; dropping it kills it.
@@ -82,23 +107,21 @@ impl Programs {
 }
 
 impl Running {
-    /// Starts the workload for `seconds` of measured time; `round` settles what is random in it.
+    /// Starts the workload for `seconds` of measured time; `round` settles what is random in it. A genuine server that
+    /// stands is asked.
     pub fn start(
         workload: &Workload,
         settings: &WorkloadSettings,
         seconds: f64,
         round: u32,
         place: Place,
+        standing: Option<Standing>,
     ) -> Result<Self> {
-        let mut cgroup = settings.cgroup.as_deref().map(Cgroup::make).transpose()?;
-        if let Some(cgroup) = &mut cgroup {
-            if let Some(cpus) = &settings.cpuset {
-                cgroup.confine(cpus, settings.isolated)?;
-            }
-            if let Some(weight) = settings.weight {
-                cgroup.weigh(weight)?;
-            }
-        }
+        let cgroup = match &workload.program {
+            // Its server's, as long as that stands.
+            Program::Served(_) => None,
+            _ => place::cgroup(settings)?,
+        };
         let start = |name, mut command: Command| -> Result<Child> {
             if let Some(cgroup) = &cgroup {
                 cgroup.take(&mut command)?;
@@ -131,7 +154,7 @@ impl Running {
             }
             Program::Served(served) => {
                 let running =
-                    served::Running::start(served, settings, seconds, round, place, start)?;
+                    served::Running::start(served, settings, seconds, round, place, standing)?;
                 Programs::Served(Box::new(running))
             }
         };
@@ -195,27 +218,27 @@ impl Running {
         process.map(threads::seen).unwrap_or_default()
     }
 
-    /// Lets it end. Its report, if it is a good one.
-    pub fn report(self) -> Result<WorkloadReport> {
+    /// Lets it end. Its report, if it is a good one, and the server that stands on.
+    pub fn report(self) -> Result<(WorkloadReport, Option<Standing>)> {
         let window_cpus = self.server_cpu.cpus();
-        let mut report = Self::report_of(self.programs)?;
+        let (mut report, standing) = Self::report_of(self.programs)?;
         match &mut report {
             WorkloadReport::LlmServing(serving) => serving.server.window_cpus = window_cpus,
             WorkloadReport::Pipeline(pipeline) => pipeline.window_cpus = window_cpus,
             WorkloadReport::GpuLaunch(_) => {}
         }
-        Ok(report)
+        Ok((report, standing))
     }
 
-    fn report_of(programs: Programs) -> Result<WorkloadReport> {
-        match programs {
+    fn report_of(programs: Programs) -> Result<(WorkloadReport, Option<Standing>)> {
+        let report = match programs {
             Programs::GpuLaunch(mut child) => {
                 child.release()?;
                 let report = child.document()?;
                 if let WorkloadReport::GpuLaunch(launch) = &report {
                     gpu_launch::check(launch)?;
                 }
-                Ok(report)
+                report
             }
             Programs::LlmServer { mut server, client } => {
                 server.stop()?;
@@ -224,9 +247,12 @@ impl Running {
                     server: server.document()?,
                 };
                 llm_server::check(&report)?;
-                Ok(WorkloadReport::LlmServing(report))
+                WorkloadReport::LlmServing(report)
             }
-            Programs::Served(running) => Ok(WorkloadReport::LlmServing(running.report()?)),
+            Programs::Served(running) => {
+                let (serving, standing) = running.report()?;
+                return Ok((WorkloadReport::LlmServing(serving), standing));
+            }
             Programs::Pipeline {
                 mut server,
                 mut pipeline,
@@ -240,8 +266,9 @@ impl Running {
                     pipeline.server = server.map(Child::document).transpose()?;
                     pipeline::check(pipeline)?;
                 }
-                Ok(report)
+                report
             }
-        }
+        };
+        Ok((report, None))
     }
 }

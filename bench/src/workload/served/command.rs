@@ -35,6 +35,14 @@ pub fn server(
         } => {
             let mut line = Line(vec!["serve".into(), vllm::model(&served.model)?]);
             line.flag("--gpu-memory-utilization", share);
+            // Each cell has the prompts of those before, and is not to be faster for it.
+            if !served
+                .args
+                .iter()
+                .any(|word| word.contains("prefix-caching"))
+            {
+                line.word("--no-enable-prefix-caching");
+            }
             if instead.is_some() {
                 vllm::ARGUMENTS.iter().for_each(|word| line.word(word));
             }
@@ -261,7 +269,7 @@ mod tests {
             served("program = \"vllm\"\nmodel = \"Qwen/Qwen3-0.6B\"\nargs = [\"--enforce-eager\"]");
         assert_eq!(
             server_line(&vllm, &prefix),
-            "nice -n -10 vllm serve Qwen/Qwen3-0.6B --gpu-memory-utilization 0.9 --host 127.0.0.1 --port 9 --enforce-eager"
+            "nice -n -10 vllm serve Qwen/Qwen3-0.6B --gpu-memory-utilization 0.9 --no-enable-prefix-caching --host 127.0.0.1 --port 9 --enforce-eager"
         );
         let llama =
             served("program = \"llama_server\"\nmodel = \"/m.gguf\"\nargs = [\"-c\", \"4096\"]");

@@ -5,12 +5,12 @@
 mod command;
 mod local;
 mod results;
+mod standing;
 mod vllm;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::process::Command;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -19,12 +19,12 @@ use tempfile::TempDir;
 use super::child::Child;
 use super::llm_server;
 use super::place::Place;
-use super::threads;
 use crate::arm::WorkloadSettings;
 use crate::interrupt;
 use crate::matrix::{Client, Requests, Served, Server};
 use crate::procstat::{self, Tree};
 use crate::record::{LlmClient, LlmServer, LlmServing};
+pub use standing::{Standing, may_stand};
 
 /// Loading a model takes minutes.
 const START_TIMEOUT: Duration = Duration::from_secs(900);
@@ -51,11 +51,13 @@ pub fn read_outputs(text: &str) {
     let _ = results::aiperf(text, &asked);
 }
 
-/// A server and its client; dropping them kills them.
+/// A client and, unless it is an endpoint, its server; dropping them kills them.
 #[derive(Debug)]
 pub struct Running {
     served: Served,
-    server: Option<Child>,
+    server: Option<Standing>,
+    /// The server stands on when the cell is over.
+    stands: bool,
     client: Child,
     /// Takes what the client writes.
     folder: TempDir,
@@ -63,34 +65,38 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts the server with `start`, waits until it answers, and starts the client.
+    /// Starts the client, and before it the server, unless one stands.
     pub fn start(
         served: &Served,
         settings: &WorkloadSettings,
         seconds: f64,
         round: u32,
         place: Place,
-        start: impl FnOnce(&'static str, Command) -> Result<Child>,
+        standing: Option<Standing>,
     ) -> Result<Self> {
         let folder = tempfile::tempdir().context("cannot create a folder for the client")?;
-        let port = free_port()?;
-        let name = served.server.name();
-        let mut server = command::server(served, &settings.prefix, port, place)?
-            .map(|command| start(name, command))
-            .transpose()?;
-        let (base_url, health) = match &served.server {
-            Server::Endpoint { base_url } => (base_url.clone(), "/v1/models"),
-            _ => (format!("http://127.0.0.1:{port}"), "/health"),
+        let stands = standing.is_some();
+        let server = match standing {
+            Some(mut server) => {
+                server.must_live()?;
+                Some(server)
+            }
+            None => Standing::start(served, settings, place)?,
         };
-        wait_until_ready(server.as_mut(), &base_url, health)?;
-        if let Some(server) = &server {
-            threads::apply(&settings.threads, server.pid())?;
+        if let Server::Endpoint { base_url } = &served.server {
+            wait_until_ready(None, base_url, "/v1/models")?;
         }
-        let mut command = command::client(served, &base_url, seconds, round, place, folder.path())?;
+        let base_url = match (&server, &served.server) {
+            (Some(server), _) => server.base_url(),
+            (None, Server::Endpoint { base_url }) => base_url,
+            (None, _) => bail!("no server was started"),
+        };
+        let mut command = command::client(served, base_url, seconds, round, place, folder.path())?;
         let client = Child::start(served.client.name(), &mut command)?;
         Ok(Self {
             served: served.clone(),
             server,
+            stands,
             client,
             folder,
             threads: None,
@@ -110,7 +116,7 @@ impl Running {
 
     /// Absent: somebody else has started it.
     pub fn server_pid(&self) -> Option<u32> {
-        self.server.as_ref().map(Child::pid)
+        self.server.as_ref().map(Standing::pid)
     }
 
     pub fn wait_until_measured(&mut self, seconds: f64) -> Result<()> {
@@ -121,17 +127,21 @@ impl Running {
             Client::VllmBench | Client::Aiperf => DRAIN_S_OF_OTHERS,
         };
         self.client.wait_for_end(seconds + patience, || {
-            server.as_mut().map_or(Ok(()), Child::must_live)
+            server.as_mut().map_or(Ok(()), Standing::must_live)
         })
     }
 
-    /// The client's account, and of the server what the kernel knows: it counts no launches itself.
-    pub fn report(mut self) -> Result<LlmServing> {
+    /// The client's account, and of the server what the kernel knows: it counts no launches itself. And the server, if
+    /// it stands on.
+    pub fn report(mut self) -> Result<(LlmServing, Option<Standing>)> {
         let now = self.server.as_ref().map(|server| Tree::of(server.pid()));
         let switches = procstat::switches_between(self.threads.as_ref(), now.as_ref());
         let pids = now.map(|tree| tree.pids()).unwrap_or_default();
-        if let Some(mut server) = self.server.take() {
-            server.dismiss();
+        let mut standing = self.server.take();
+        if !self.stands
+            && let Some(server) = standing.take()
+        {
+            server.end();
         }
         let report = LlmServing {
             client: account(self.served, self.client, &self.folder)?,
@@ -145,7 +155,7 @@ impl Running {
             },
         };
         llm_server::check(&report)?;
-        Ok(report)
+        Ok((report, standing))
     }
 }
 
@@ -162,15 +172,6 @@ fn account(served: Served, client: Child, folder: &TempDir) -> Result<LlmClient>
         }
         Client::Aiperf => results::aiperf(&read(command::AIPERF_RESULT)?, &served.requests),
     }
-}
-
-/// A port that nobody listens on. Somebody may take it before the server does, which then says so.
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot find a free port")?;
-    Ok(listener
-        .local_addr()
-        .context("a port without a number")?
-        .port())
 }
 
 fn wait_until_ready(mut server: Option<&mut Child>, base_url: &str, path: &str) -> Result<()> {
@@ -238,6 +239,8 @@ pub fn running_already(served: &Served) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     /// Answers one request after the other with these states.
@@ -265,7 +268,7 @@ mod tests {
 
     #[test]
     fn nobody_there_is_no_answer_and_no_url_is_a_mistake() {
-        let port = free_port().unwrap();
+        let port = standing::free_port().unwrap();
         assert!(!answers(&format!("http://127.0.0.1:{port}"), "/health").unwrap());
         let error = answers("127.0.0.1:1", "/health").unwrap_err().to_string();
         assert!(error.starts_with("base_url: expected http://"), "{error}");

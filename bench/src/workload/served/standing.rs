@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A genuine server that stands while cells come and go: starting one takes half a minute, in the lab many.
+
+use std::net::TcpListener;
+
+use anyhow::{Context, Result};
+
+use super::{command, wait_until_ready};
+use crate::arm::WorkloadSettings;
+use crate::cgroup::Cgroup;
+use crate::matrix::{Served, Server};
+use crate::workload::child::Child;
+use crate::workload::place::{self, Place};
+use crate::workload::threads;
+
+/// A server that answers, as its arm wants it; dropping it kills it.
+#[derive(Debug)]
+pub struct Standing {
+    served: Served,
+    settings: WorkloadSettings,
+    server: Child,
+    base_url: String,
+    /// After the server: it must be empty to be removed.
+    _cgroup: Option<Cgroup>,
+}
+
+impl Standing {
+    /// Starts the server and waits until it answers. `None`: it is an endpoint, which runs already.
+    pub fn start(
+        served: &Served,
+        settings: &WorkloadSettings,
+        place: Place,
+    ) -> Result<Option<Self>> {
+        let port = free_port()?;
+        let Some(mut command) = command::server(served, &settings.prefix, port, place)? else {
+            return Ok(None);
+        };
+        let cgroup = place::cgroup(settings)?;
+        if let Some(cgroup) = &cgroup {
+            cgroup.take(&mut command)?;
+        }
+        let mut server = Child::start(served.server.name(), &mut command)?;
+        let base_url = format!("http://127.0.0.1:{port}");
+        wait_until_ready(Some(&mut server), &base_url, "/health")?;
+        threads::apply(&settings.threads, server.pid())?;
+        Ok(Some(Self {
+            served: served.clone(),
+            settings: settings.clone(),
+            server,
+            base_url,
+            _cgroup: cgroup,
+        }))
+    }
+
+    /// Whether it is what an arm with `settings` would start for `served`; who asks, and how, is the client's.
+    pub fn serves(&self, served: &Served, settings: &WorkloadSettings) -> bool {
+        let same = |a: &Served, b: &Served| {
+            (&a.server, &a.model, &a.args) == (&b.server, &b.model, &b.args)
+        };
+        same(&self.served, served) && self.suits(settings)
+    }
+
+    /// Whether an arm with `settings` would start it so.
+    pub fn suits(&self, settings: &WorkloadSettings) -> bool {
+        self.settings == *settings
+    }
+
+    pub fn base_url(&self) -> &str {
+        &self.base_url
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    /// An error once it has ended.
+    pub fn must_live(&mut self) -> Result<()> {
+        self.server.must_live()
+    }
+
+    /// Asks it to end, and waits for that.
+    pub fn end(mut self) {
+        self.server.dismiss();
+    }
+}
+
+/// Whether such a server is the same in the tenth cell as in the first. vLLM is, which is told to forget the prompts of
+/// the cells before; of llama-server's own memory of them that is not known.
+pub fn may_stand(server: &Server) -> bool {
+    matches!(server, Server::Vllm { .. })
+}
+
+/// A port that nobody listens on. Somebody may take it before the server does, which then says so.
+pub fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot find a free port")?;
+    Ok(listener
+        .local_addr()
+        .context("a port without a number")?
+        .port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::{Program, Workload};
+
+    fn served(text: &str) -> Served {
+        let workload: Workload = toml::from_str(&format!("name = \"x\"\n{text}")).unwrap();
+        match workload.program {
+            Program::Served(served) => served,
+            _ => panic!("not a genuine server"),
+        }
+    }
+
+    #[test]
+    fn a_server_stands_for_arms_that_would_start_the_same() {
+        let vllm = served("program = \"vllm\"\nmodel = \"m\"");
+        let settings = WorkloadSettings::default();
+        let mut sleep = std::process::Command::new("sleep");
+        let standing = Standing {
+            served: vllm.clone(),
+            settings: settings.clone(),
+            server: Child::start("sleep", sleep.arg("60")).unwrap(),
+            base_url: String::new(),
+            _cgroup: None,
+        };
+        let rarer = served("program = \"vllm\"\nmodel = \"m\"\nrequest_rate = 2");
+        assert!(standing.serves(&vllm, &settings) && standing.serves(&rarer, &settings));
+        let other = served("program = \"vllm\"\nmodel = \"n\"");
+        assert!(!standing.serves(&other, &settings));
+        let nice = WorkloadSettings {
+            prefix: ["nice", "-n", "-10"].map(str::to_owned).to_vec(),
+            ..WorkloadSettings::default()
+        };
+        assert!(!standing.serves(&vllm, &nice));
+        assert!(may_stand(&vllm.server));
+    }
+}
