@@ -130,7 +130,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "PATH")]
     pub disk: Option<PathBuf>,
 
-    /// Say what would be run and about how long it takes, and run nothing.
+    /// Say what would be run and about how long it takes, with --on host each command too, and run nothing.
     #[arg(long, conflicts_with_all = ["resume", "output"])]
     pub dry_run: bool,
 

@@ -49,6 +49,49 @@ fn a_dry_run_says_how_long_a_study_takes_and_leaves_nothing() {
 }
 
 #[test]
+fn a_dry_run_of_a_host_prints_every_command() {
+    let dry = |name: &str| {
+        let output = Command::new(repository().join("target/release/gpuaware-bench"))
+            .args([
+                "run",
+                name,
+                "--on",
+                "host",
+                "--dry-run",
+                "--disk",
+                "/dev/nullb0",
+            ])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{name}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = dry("host-launch");
+    for words in [
+        "\ngpuaware: ",
+        "  scheduler: ",
+        "/release/scx_gpuaware ",
+        "  qwen3: nice -n -10 ",
+        "/lab/gpu_launch --profile eager ",
+        "  heavy: fio --name=neighbour ",
+        " --filename=/dev/nullb0 ",
+        "  heavy: iperf3 --client 127.0.0.1 ",
+        "  heavy: stress-ng --cpu ",
+        "  workload: in the cgroup ",
+        "  neighbours: in a cgroup of their own, cpu.idle = 1",
+    ] {
+        assert!(text.contains(words), "{words:?} in {text}");
+    }
+    let text = dry("host-vllm");
+    for words in [
+        "vllm serve Qwen/Qwen3-0.6B ",
+        "vllm bench serve --backend openai ",
+    ] {
+        assert!(text.contains(words), "{words:?} in {text}");
+    }
+}
+
+#[test]
 fn list_explains_every_matrix_and_every_arm_is_in_one() {
     let program = repository().join("target/release/gpuaware-bench");
     let output = Command::new(program).arg("list").output().unwrap();

@@ -20,6 +20,7 @@ mod rules;
 mod runtime;
 mod scale;
 mod serving;
+mod standing;
 mod trace;
 mod traced_cell;
 mod triggers;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -15,8 +15,7 @@ use crate::process::Supervised;
 /// What it writes at a time.
 const BLOCK_BYTES: u64 = 4096;
 
-pub(super) fn start(disk: &Path, output: &Path, terms: &Terms) -> Result<Supervised> {
-    let log = fs::File::create(output.with_extension("log")).context("cannot create fio's log")?;
+pub(super) fn command(disk: &Path, output: &Path, terms: &Terms) -> Command {
     let mut command = terms.command("fio");
     command
         .args([
@@ -40,7 +39,14 @@ pub(super) fn start(disk: &Path, output: &Path, terms: &Terms) -> Result<Supervi
             "--output-format=json",
         ])
         .arg(format!("--filename={}", disk.display()))
-        .arg(format!("--output={}", output.display()))
+        .arg(format!("--output={}", output.display()));
+    command
+}
+
+pub(super) fn start(disk: &Path, output: &Path, terms: &Terms) -> Result<Supervised> {
+    let log = fs::File::create(output.with_extension("log")).context("cannot create fio's log")?;
+    let mut command = command(disk, output, terms);
+    command
         .stdin(Stdio::null())
         .stdout(log.try_clone().context("cannot share fio's log")?)
         .stderr(log);

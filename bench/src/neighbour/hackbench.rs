@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -21,20 +21,22 @@ const LOOPS: u32 = 200;
 /// Every sender sends to all receivers of its group.
 const MESSAGES: u32 = GROUPS * PAIRS * PAIRS * LOOPS;
 
-pub(super) fn start(output: &Path, terms: &Terms) -> Result<Supervised> {
-    let out = fs::File::create(output).context("cannot create hackbench's output")?;
-    let log =
-        fs::File::create(output.with_extension("log")).context("cannot create hackbench's log")?;
+pub(super) fn command(terms: &Terms) -> Command {
     // Threads, so that a killed hackbench leaves no workers behind. The shell minds the signal between two turns.
     let script = format!(
         "trap 'exit 0' INT; while hackbench --threads --groups {GROUPS} --fds {PAIRS} --loops {LOOPS}; do :; done; exit 1"
     );
     let mut command = terms.command("sh");
+    command.args(["-c", &script]);
     command
-        .args(["-c", &script])
-        .stdin(Stdio::null())
-        .stdout(out)
-        .stderr(log);
+}
+
+pub(super) fn start(output: &Path, terms: &Terms) -> Result<Supervised> {
+    let out = fs::File::create(output).context("cannot create hackbench's output")?;
+    let log =
+        fs::File::create(output.with_extension("log")).context("cannot create hackbench's log")?;
+    let mut command = command(terms);
+    command.stdin(Stdio::null()).stdout(out).stderr(log);
     terms.spawn("hackbench", &mut command)
 }
 

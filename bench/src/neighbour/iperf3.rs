@@ -4,7 +4,7 @@
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -13,24 +13,17 @@ use serde::Deserialize;
 use super::program::{Own, Terms};
 use crate::process::Supervised;
 
+/// Where nobody chooses one.
+pub(super) const USUAL_PORT: u16 = 5201;
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) fn start(output: &Path, terms: &Terms) -> Result<(Supervised, Supervised)> {
-    let port = free_port()?;
-    let mut server = terms.command("iperf3");
-    server
-        .args(["--server", "--one-off", "--port", &port.to_string()])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let mut server = terms.spawn("iperf3 server", &mut server)?;
-    wait_until_listening(port, &mut server)?;
-    let out = fs::File::create(output).context("cannot create iperf3's output")?;
-    let log =
-        fs::File::create(output.with_extension("log")).context("cannot create iperf3's log")?;
-    let mut client = terms.command("iperf3");
+/// The server's command and the client's.
+pub(super) fn commands(port: u16, terms: &Terms) -> [Command; 2] {
+    let port = port.to_string();
+    let [mut server, mut client] = [(); 2].map(|()| terms.command("iperf3"));
+    server.args(["--server", "--one-off", "--port", &port]);
     client
-        .args(["--client", "127.0.0.1", "--port", &port.to_string()])
+        .args(["--client", "127.0.0.1", "--port", &port])
         // A day: the runner ends it. No interval reports: they would cost and grow the output.
         .args([
             "--parallel",
@@ -40,10 +33,23 @@ pub(super) fn start(output: &Path, terms: &Terms) -> Result<(Supervised, Supervi
             "--interval",
             "0",
             "--json",
-        ])
+        ]);
+    [server, client]
+}
+
+pub(super) fn start(output: &Path, terms: &Terms) -> Result<(Supervised, Supervised)> {
+    let port = free_port()?;
+    let [mut server, mut client] = commands(port, terms);
+    server
         .stdin(Stdio::null())
-        .stdout(out)
-        .stderr(log);
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut server = terms.spawn("iperf3 server", &mut server)?;
+    wait_until_listening(port, &mut server)?;
+    let out = fs::File::create(output).context("cannot create iperf3's output")?;
+    let log =
+        fs::File::create(output.with_extension("log")).context("cannot create iperf3's log")?;
+    client.stdin(Stdio::null()).stdout(out).stderr(log);
     Ok((terms.spawn("iperf3", &mut client)?, server))
 }
 

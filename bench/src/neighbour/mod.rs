@@ -12,6 +12,7 @@ mod stress_ng;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -38,6 +39,25 @@ pub struct Place<'a> {
     /// The launcher's CPUs.
     pub preferred: &'a str,
     pub stress_ng: &'a StressNg,
+}
+
+/// The commands of `neighbour`'s programs, to be read: ports and the files of their output are others in a run.
+pub fn commands(neighbour: Neighbour, settings: &NeighbourSettings, place: Place) -> Vec<Command> {
+    let terms = Terms::on_paper(settings);
+    let disk = place.disk.unwrap_or(Path::new("DISK"));
+    let of = |kind: &Kind| {
+        let output = place.scratch.join(format!("{}.out", kind.name()));
+        let worker = |stressor: Vec<String>| vec![stress_ng::command(&stressor, &output, &terms)];
+        match kind {
+            Kind::StressNg => worker(stress_ng::cpu(place.stress_ng)),
+            Kind::Stream => worker(stress_ng::stream()),
+            Kind::Cache => worker(stress_ng::cache()),
+            Kind::Hackbench => vec![hackbench::command(&terms)],
+            Kind::Iperf3 => iperf3::commands(iperf3::USUAL_PORT, &terms).into(),
+            Kind::Fio => vec![fio::command(disk, &output, &terms)],
+        }
+    };
+    neighbour.kinds().iter().flat_map(of).collect()
 }
 
 /// One running program of a neighbour.

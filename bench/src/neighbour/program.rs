@@ -43,6 +43,14 @@ impl Terms {
         })
     }
 
+    /// To see the commands: nothing is made.
+    pub fn on_paper(settings: &NeighbourSettings) -> Self {
+        Self {
+            prefix: settings.prefix.clone(),
+            cgroup: None,
+        }
+    }
+
     /// The command of a program, after the arm's prefix.
     pub fn command(&self, program: &str) -> Command {
         let mut words = self.prefix.iter().map(String::as_str).chain([program]);

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -37,14 +37,20 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-pub(super) fn start(stressor: &[String], output: &Path, terms: &Terms) -> Result<Supervised> {
-    let log =
-        fs::File::create(output.with_extension("log")).context("cannot create stress-ng's log")?;
+pub(super) fn command(stressor: &[String], output: &Path, terms: &Terms) -> Command {
     let mut command = terms.command("stress-ng");
     command
         .args(stressor)
         .args(["--metrics", "--yaml"])
-        .arg(output)
+        .arg(output);
+    command
+}
+
+pub(super) fn start(stressor: &[String], output: &Path, terms: &Terms) -> Result<Supervised> {
+    let log =
+        fs::File::create(output.with_extension("log")).context("cannot create stress-ng's log")?;
+    let mut command = command(stressor, output, terms);
+    command
         // It refuses to run where it cannot write, as in the lab's working directory.
         .current_dir(
             output

@@ -401,7 +401,7 @@ pub fn unix_ms() -> u64 {
 }
 
 /// Why the arm cannot run on this boot, if it cannot.
-fn missing(arm: &Arm, preferred: &str) -> Option<String> {
+pub fn missing(arm: &Arm, preferred: &str) -> Option<String> {
     if let Some(scheduler) = &arm.scheduler
         && scheduler.command[0].contains('/')
         && !Path::new(&scheduler.command[0]).exists()

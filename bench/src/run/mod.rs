@@ -2,6 +2,7 @@
 //! Runs a matrix: settles the plan, and boots a machine for every block of it (or stays on this one). Owns the host's side; `inside` owns the guest's.
 
 mod cell;
+mod commands;
 mod disk;
 mod disturbed;
 mod facts;
@@ -68,7 +69,9 @@ pub fn main(options: &RunOptions) -> Result<Option<Done>> {
     }
     if options.dry_run {
         let plan = settle::settle(options)?;
-        print!("{}", outline(&plan));
+        let target = options.folders.target()?;
+        let commands = commands::of(&plan, options.disk.as_deref(), &target);
+        print!("{}{commands}", outline(&plan));
         return Ok(None);
     }
     let (plan, run, _claims) = match &options.resume {

@@ -59,6 +59,38 @@ pub fn stand(
     Standing::start(wanted, settings, place)
 }
 
+/// The commands of the workload's programs, to be read: ports and folders are others in a run.
+///
+/// # Errors
+/// A program or a driver that it needs is not there.
+pub fn commands(
+    workload: &Workload,
+    settings: &WorkloadSettings,
+    seconds: f64,
+    place: Place,
+) -> Result<Vec<Command>> {
+    let (prefix, round) = (&settings.prefix, 1);
+    match &workload.program {
+        Program::GpuLaunch(launch) => Ok(vec![gpu_launch::command(
+            launch,
+            prefix,
+            seconds,
+            place.target,
+        )?]),
+        Program::LlmServer(llm) => Ok(vec![
+            llm_server::server(llm, prefix, place.target)?,
+            llm_server::client(llm, "127.0.0.1:PORT", seconds, round, place),
+        ]),
+        Program::Pipeline(graph) => {
+            let server = pipeline::server_command(graph, place)?;
+            let address = server.as_ref().map(|_| "127.0.0.1:PORT");
+            let pipeline = pipeline::command(graph, prefix, address, seconds, round, place)?;
+            Ok(server.into_iter().chain([pipeline]).collect())
+        }
+        Program::Served(served) => served::commands(served, prefix, seconds, place),
+    }
+}
+
 /// A workload that runs; dropping it kills it.
 #[derive(Debug)]
 pub struct Running {

@@ -35,7 +35,7 @@ pub(super) fn server(workload: &Pipeline, place: Place) -> Result<Option<Child>>
         .transpose()
 }
 
-fn server_command(workload: &Pipeline, place: Place) -> Result<Option<Command>> {
+pub(super) fn server_command(workload: &Pipeline, place: Place) -> Result<Option<Command>> {
     let Some(server) = &workload.server else {
         return Ok(None);
     };

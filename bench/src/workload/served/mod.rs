@@ -11,6 +11,8 @@ mod vllm;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -31,6 +33,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(900);
 /// For requests that hang: clients that are not ours wait for all answers, however long that takes.
 const DRAIN_S_OF_OTHERS: f64 = 120.0;
 const POLL: Duration = Duration::from_millis(250);
+/// Of such servers, where nobody chooses one.
+const USUAL_PORT: u16 = 8000;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// What the clients say just before their first measured request.
 const VLLM_BENCH_MEASURING: &str = "Starting main benchmark run";
@@ -49,6 +53,22 @@ pub fn read_outputs(text: &str) {
     };
     let _ = results::vllm_bench(text, &asked);
     let _ = results::aiperf(text, &asked);
+}
+
+/// The commands of the server, unless it is an endpoint, and of the client.
+pub fn commands(
+    served: &Served,
+    prefix: &[String],
+    seconds: f64,
+    place: Place,
+) -> Result<Vec<Command>> {
+    let base_url = match &served.server {
+        Server::Endpoint { base_url } => base_url.clone(),
+        _ => format!("http://127.0.0.1:{USUAL_PORT}"),
+    };
+    let server = command::server(served, prefix, USUAL_PORT, place)?;
+    let client = command::client(served, &base_url, seconds, 1, place, Path::new("FOLDER"))?;
+    Ok(server.into_iter().chain([client]).collect())
 }
 
 /// A client and, unless it is an endpoint, its server; dropping them kills them.
