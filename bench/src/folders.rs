@@ -87,13 +87,21 @@ pub fn repository() -> Option<PathBuf> {
         .find(|folder| folder.join("bench/matrices").is_dir())
 }
 
-/// `$XDG_CACHE_HOME/scx_gpuaware`, else `~/.cache/scx_gpuaware`.
+/// `$XDG_CACHE_HOME/scx_gpuaware`, else `~/.cache/scx_gpuaware`; where sudo has made the home root's, that of who called
+/// it, if there is one.
 pub fn cache_dir() -> Result<PathBuf> {
     let absolute = |key| {
         std::env::var_os(key)
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
     };
+    let callers = || Some(home_of(&std::env::var("SUDO_UID").ok()?)?.join(".cache/scx_gpuaware"));
+    if absolute("XDG_CACHE_HOME").is_none()
+        && nix::unistd::geteuid().is_root()
+        && let Some(cache) = callers().filter(|cache| cache.is_dir())
+    {
+        return Ok(cache);
+    }
     let base = match (absolute("XDG_CACHE_HOME"), absolute("HOME")) {
         (Some(cache), _) => cache,
         (None, Some(home)) => home.join(".cache"),
@@ -102,6 +110,12 @@ pub fn cache_dir() -> Result<PathBuf> {
         ),
     };
     Ok(base.join("scx_gpuaware"))
+}
+
+/// Of the user with that number.
+fn home_of(uid: &str) -> Option<PathBuf> {
+    let uid = nix::unistd::Uid::from_raw(uid.parse().ok()?);
+    Some(nix::unistd::User::from_uid(uid).ok()??.dir)
 }
 
 /// The program's path, looked for on the PATH and where administrators' programs are.
@@ -122,6 +136,12 @@ pub fn is_program(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn root_has_a_home_and_a_number_that_is_none_has_not() {
+        assert!(home_of("0").is_some_and(|home| home.is_absolute()));
+        assert_eq!((home_of("4294967294"), home_of("x")), (None, None));
+    }
 
     #[test]
     fn finds_the_repositorys_files() {

@@ -35,10 +35,7 @@ struct Controller {
 impl Cgroup {
     /// Makes `relative`, one folder below the root of the hierarchy.
     pub fn make(relative: &str) -> Result<Self> {
-        let mounts = fs::read("/proc/self/mounts").context("cannot read the mounts")?;
-        // Somebody may have mounted something on a path with any bytes.
-        let root = mount_point(&String::from_utf8_lossy(&mounts))
-            .context("no cgroup v2 hierarchy is mounted")?;
+        let root = hierarchy()?;
         let path = root.join(relative);
         let made = match fs::create_dir(&path) {
             Ok(()) => Some(Guarded::new(Cleanup::Cgroup(path.clone()))),
@@ -142,6 +139,16 @@ impl Drop for Controller {
 
 fn write(file: &Path, text: &str) -> Result<()> {
     fs::write(file, text).with_context(|| format!("cannot write {text:?} to {}", file.display()))
+}
+
+/// Where the hierarchy of cgroup v2 is.
+///
+/// # Errors
+/// Nowhere.
+pub fn hierarchy() -> Result<PathBuf> {
+    let mounts = fs::read("/proc/self/mounts").context("cannot read the mounts")?;
+    // Somebody may have mounted something on a path with any bytes.
+    mount_point(&String::from_utf8_lossy(&mounts)).context("no cgroup v2 hierarchy is mounted")
 }
 
 /// The first cgroup2 in the text of a table of mounts that none mounted later hides.

@@ -9,6 +9,7 @@ mod facts;
 mod inside;
 mod kernel;
 mod places;
+mod preflight;
 mod progress;
 mod scheduler;
 mod settle;
@@ -104,6 +105,9 @@ pub fn main(options: &RunOptions) -> Result<Option<Done>> {
 /// A new run: its plan and the facts of the machine are written before its first cell.
 fn begin(options: &RunOptions) -> Result<(Plan, RunDir, Vec<Claim>)> {
     let plan = settle::settle(options)?;
+    if plan.on == Where::Host {
+        preflight::check(&plan, &options.folders.target()?)?;
+    }
     let mut claims = of_the_machine(&plan, options)?;
     let root = options
         .output

@@ -266,7 +266,7 @@ fn sysfs(file: &str) -> String {
 }
 
 /// The scheduler that is loaded, without the version that some put behind their name.
-fn current_ops() -> Option<String> {
+pub fn current_ops() -> Option<String> {
     let ops = sysfs("root/ops");
     (!ops.is_empty()).then(|| base_name(&ops).to_owned())
 }
