@@ -47,7 +47,8 @@ grep -E 'missing:|setup: ' "$root.missing" || die "it named nothing: see $root.m
 
 # Debian's names; a release that has another clang has it without the number too.
 wanted=(build-essential pkg-config clang-19 libclang-19-dev libelf-dev zlib1g-dev python3-venv)
-within apt-get -q update >>"$root.log" 2>&1
+# A mirror may be a snapshot, whose Release file is of its day.
+within apt-get -q -o Acquire::Check-Valid-Until=false update >>"$root.log" 2>&1 || die "apt-get update failed: see $root.log"
 if ! within apt-cache show clang-19 >/dev/null 2>&1; then
 	wanted=("${wanted[@]/clang-19/clang}")
 	wanted=("${wanted[@]/libclang-19-dev/libclang-dev}")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! fio: random 4 KiB writes on a scratch disk or a file, four jobs, direct I/O.
+//! fio: random 4 KiB writes on a scratch disk or a file, four jobs or more, direct I/O.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -9,10 +9,11 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use super::program::{Own, Terms};
+use super::program::{self, Own, Terms};
 use crate::process::Supervised;
 
 /// What it writes at a time.
+const JOBS: u32 = 4;
 const BLOCK_BYTES: u64 = 4096;
 
 pub(super) fn command(disk: &Path, output: &Path, terms: &Terms) -> Command {
@@ -23,7 +24,7 @@ pub(super) fn command(disk: &Path, output: &Path, terms: &Terms) -> Command {
             "--rw=randwrite",
             &format!("--bs={BLOCK_BYTES}"),
             "--iodepth=32",
-            "--numjobs=4",
+            &format!("--numjobs={}", JOBS * program::size()),
         ])
         .args([
             "--direct=1",

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::program::{Own, Terms};
+use super::program::{self, Own, Terms};
 use super::stress_ng::ticks_of;
 use crate::process::Supervised;
 use crate::procstat::ProcessStat;
@@ -18,13 +18,21 @@ const GROUPS: u32 = 2;
 const PAIRS: u32 = 10;
 /// Messages from each sender to each receiver. Few: the last turn is waited for, and is short of CPU time.
 const LOOPS: u32 = 200;
-/// Every sender sends to all receivers of its group.
-const MESSAGES: u32 = GROUPS * PAIRS * PAIRS * LOOPS;
+
+fn groups() -> u32 {
+    GROUPS * program::size()
+}
+
+/// Of a turn: every sender sends to all receivers of its group.
+fn messages() -> u32 {
+    groups() * PAIRS * PAIRS * LOOPS
+}
 
 pub(super) fn command(terms: &Terms) -> Command {
     // Threads, so that a killed hackbench leaves no workers behind. The shell minds the signal between two turns.
+    let groups = groups();
     let script = format!(
-        "trap 'exit 0' INT; while hackbench --threads --groups {GROUPS} --fds {PAIRS} --loops {LOOPS}; do :; done; exit 1"
+        "trap 'exit 0' INT; while hackbench --threads --groups {groups} --fds {PAIRS} --loops {LOOPS}; do :; done; exit 1"
     );
     let mut command = terms.command("sh");
     command.args(["-c", &script]);
@@ -67,7 +75,7 @@ pub(super) fn parse(text: &str) -> Result<Own> {
         bail!("no turn was finished");
     }
     Ok(Own {
-        total: f64::from(turns) * f64::from(MESSAGES),
+        total: f64::from(turns) * f64::from(messages()),
         seconds,
     })
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! iperf3: ten TCP streams over loopback, client and server both on this machine.
+//! iperf3: TCP streams over loopback, ten on a small machine, client and server both on this machine.
 
 use std::fs;
 use std::net::TcpListener;
@@ -10,9 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use super::program::{Own, Terms};
+use super::program::{self, Own, Terms};
 use crate::process::Supervised;
 
+const STREAMS: u32 = 10;
+/// It has no more.
+const MOST_STREAMS: u32 = 128;
 /// Where nobody chooses one.
 pub(super) const USUAL_PORT: u16 = 5201;
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -20,6 +23,7 @@ const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The server's command and the client's.
 pub(super) fn commands(port: u16, terms: &Terms) -> [Command; 2] {
     let port = port.to_string();
+    let streams = (STREAMS * program::size()).min(MOST_STREAMS).to_string();
     let [mut server, mut client] = [(); 2].map(|()| terms.command("iperf3"));
     server.args(["--server", "--one-off", "--port", &port]);
     client
@@ -27,7 +31,7 @@ pub(super) fn commands(port: u16, terms: &Terms) -> [Command; 2] {
         // A day: the runner ends it. No interval reports: they would cost and grow the output.
         .args([
             "--parallel",
-            "10",
+            &streams,
             "--time",
             "86400",
             "--interval",

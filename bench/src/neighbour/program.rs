@@ -7,10 +7,21 @@ use anyhow::{Result, bail};
 
 use crate::arm::NeighbourSettings;
 use crate::cgroup::Cgroup;
+use crate::cpus;
 use crate::process::Supervised;
 
 /// Of neighbours that an arm confines.
 const CGROUP: &str = "gpuaware-bench-neighbours";
+
+/// So many times as large as on the lab's machine is the noise that is not one worker a CPU, such as streams and jobs: it
+/// grows with each four CPUs.
+pub fn size() -> u32 {
+    size_for(cpus::online())
+}
+
+fn size_for(nr_cpus: usize) -> u32 {
+    u32::try_from(nr_cpus / 4).map_or(1, |size| size.max(1))
+}
 
 /// The terms on which an arm lets neighbours run.
 #[derive(Debug, Default)]
@@ -105,6 +116,11 @@ mod tests {
         ] {
             assert!(!own(total, seconds), "{total} in {seconds} s");
         }
+    }
+
+    #[test]
+    fn noise_grows_with_the_machine() {
+        assert_eq!([1, 2, 7, 8, 64, 512].map(size_for), [1, 1, 1, 2, 16, 128]);
     }
 
     #[test]
