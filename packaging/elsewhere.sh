@@ -32,9 +32,14 @@ mount --bind /dev "$root/dev"
 cp -L /etc/resolv.conf "$root/etc/resolv.conf"
 git clone -q --depth 1 "file://$PWD" "$root/src"
 
+# A network that looks into TLS has certificates of its own, which this machine knows.
+certificates=/etc/ssl/certs/ca-certificates.crt
+cp -L "$certificates" "$root$certificates"
+
 # within COMMAND...: in the root, with the toolchain of this machine, whose shims of rustup are not looked at.
 within() {
-	chroot "$root" env -i HOME=/root PATH=/opt/rust/bin:/usr/bin:/bin:/usr/sbin:/sbin CARGO_HOME=/opt/cargo \
+	chroot "$root" env -i HOME=/root PIP_CERT="$certificates" SSL_CERT_FILE="$certificates" \
+		http_proxy="${http_proxy:-}" https_proxy="${https_proxy:-}" PATH=/opt/rust/bin:/usr/bin:/bin:/usr/sbin:/sbin CARGO_HOME=/opt/cargo \
 		BPF_CLANG="${clang:-}" DEBIAN_FRONTEND=noninteractive "$@"
 }
 

@@ -140,6 +140,7 @@ elsewhere() {
 	print_missing "${to_build[@]}" ||
 		die "make build needs these: install them (BPF_CLANG may name a clang >= 18), then run make setup again"
 	if print_missing "${to_test[@]}" "${lab[@]}"; then
+		install_virtme_ng
 		install_cargo_deb
 	else
 		say "make build, make peers and make install do without these; make demo, make test and make lint do not"
@@ -216,19 +217,25 @@ install_virtiofsd() {
 	fi
 }
 
-install_venv() {
-	if [ ! -d "$(echo "$venv"/lib/python3*/site-packages/virtme_ng-"$virtme_ng_version".dist-info)" ]; then
-		say "installing virtme-ng $virtme_ng_version into $venv: boots the lab"
-		/usr/bin/python3 -m venv "$venv"
-		"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "virtme-ng==$virtme_ng_version"
-	fi
-	if [ ! -x "$cuda/nvidia/cu$cuda_version/bin/nvcc" ]; then
-		say "installing nvcc $cuda_version into $cuda (350 MB): compiles the CUDA workload"
-		rm -rf "$cuda"
-		"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$cuda" \
-			"nvidia-cuda-nvcc==$cuda_version.*" "nvidia-cuda-runtime==$cuda_version.*" \
-			"nvidia-cuda-crt==$cuda_version.*" "nvidia-nvvm==$cuda_version.*" "nvidia-cuda-cccl==$cuda_version.*"
-	fi
+# into_venv WORDS...: pip's install, in a place of its own.
+into_venv() {
+	[ -x "$venv/bin/python" ] || /usr/bin/python3 -m venv "$venv"
+	"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+}
+
+install_virtme_ng() {
+	[ ! -d "$(echo "$venv"/lib/python3*/site-packages/virtme_ng-"$virtme_ng_version".dist-info)" ] || return 0
+	say "installing virtme-ng $virtme_ng_version into $venv: boots the lab"
+	into_venv "virtme-ng==$virtme_ng_version"
+}
+
+install_nvcc() {
+	[ ! -x "$cuda/nvidia/cu$cuda_version/bin/nvcc" ] || return 0
+	say "installing nvcc $cuda_version into $cuda (350 MB): compiles the CUDA workload"
+	rm -rf "$cuda"
+	into_venv --no-deps --target "$cuda" \
+		"nvidia-cuda-nvcc==$cuda_version.*" "nvidia-cuda-runtime==$cuda_version.*" \
+		"nvidia-cuda-crt==$cuda_version.*" "nvidia-nvvm==$cuda_version.*" "nvidia-cuda-cccl==$cuda_version.*"
 }
 
 # The package would start a server and is five times as large as the one program of it.
@@ -270,13 +277,14 @@ main() {
 		install_packages
 		install_qemu "$release"
 		install_virtiofsd "$release"
-		install_venv
+		install_virtme_ng
+		install_nvcc
 		install_promtool
 		install_cargo_deb
 		make_modules_folder
 	else
 		elsewhere
-		install_venv
+		install_nvcc
 	fi
 	say "ready (cache: $cache)"
 }
