@@ -46,6 +46,7 @@ name = "vllm"
 program = "vllm"
 model = "m"
 client = "vllm_bench"
+request_rate = 2
 input_tokens = 8
 output_tokens = 8
 "#;

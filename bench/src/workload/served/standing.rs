@@ -104,8 +104,9 @@ mod tests {
     use super::*;
     use crate::matrix::{Program, Workload};
 
-    fn served(text: &str) -> Served {
-        let workload: Workload = toml::from_str(&format!("name = \"x\"\n{text}")).unwrap();
+    fn served(text: &str, rate: u32) -> Served {
+        let workload: Workload =
+            toml::from_str(&format!("name = \"x\"\n{text}\nrequest_rate = {rate}")).unwrap();
         match workload.program {
             Program::Served(served) => served,
             _ => panic!("not a genuine server"),
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_server_stands_for_arms_that_would_start_the_same() {
-        let vllm = served("program = \"vllm\"\nmodel = \"m\"");
+        let vllm = served("program = \"vllm\"\nmodel = \"m\"", 4);
         let settings = WorkloadSettings::default();
         let mut sleep = std::process::Command::new("sleep");
         let standing = Standing {
@@ -124,9 +125,9 @@ mod tests {
             base_url: String::new(),
             _cgroup: None,
         };
-        let rarer = served("program = \"vllm\"\nmodel = \"m\"\nrequest_rate = 2");
+        let rarer = served("program = \"vllm\"\nmodel = \"m\"", 2);
         assert!(standing.serves(&vllm, &settings) && standing.serves(&rarer, &settings));
-        let other = served("program = \"vllm\"\nmodel = \"n\"");
+        let other = served("program = \"vllm\"\nmodel = \"n\"", 4);
         assert!(!standing.serves(&other, &settings));
         let nice = WorkloadSettings {
             prefix: ["nice", "-n", "-10"].map(str::to_owned).to_vec(),
