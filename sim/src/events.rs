@@ -95,6 +95,35 @@ impl Events {
     /// The next one and its time, noted in the hash.
     pub fn pop(&mut self) -> Option<(u64, Event)> {
         let Reverse((at_ns, _, event)) = self.queue.pop()?;
+        self.note_event(at_ns, event);
+        Some((at_ns, event))
+    }
+
+    /// The first one up to `limit_ns` that is wanted. Those before it stay.
+    pub fn take(
+        &mut self,
+        limit_ns: u64,
+        wants: impl Fn(u64, Event) -> bool,
+    ) -> Option<(u64, Event)> {
+        let (mut passed, mut found) = (Vec::new(), None);
+        while let Some(&Reverse(next)) = self.queue.peek() {
+            let (at_ns, _, event) = next;
+            if at_ns > limit_ns {
+                break;
+            }
+            self.queue.pop();
+            if wants(at_ns, event) {
+                self.note_event(at_ns, event);
+                found = Some((at_ns, event));
+                break;
+            }
+            passed.push(Reverse(next));
+        }
+        self.queue.extend(passed);
+        found
+    }
+
+    fn note_event(&mut self, at_ns: u64, event: Event) {
         self.count += 1;
         let [kind, a, b] = event.words();
         self.note(&[at_ns, kind, a, b]);
@@ -104,7 +133,6 @@ impl Events {
             }
             self.recent.push_back((at_ns, event));
         }
-        Some((at_ns, event))
     }
 
     /// Adds to the hash.
@@ -148,6 +176,20 @@ mod tests {
                 (20, Event::Tick(0))
             ]
         );
+    }
+
+    #[test]
+    fn one_is_taken_out_of_turn_and_the_others_stay() {
+        let mut events = Events::default();
+        for (at_ns, cpu) in [(10, 0), (10, 1), (20, 2)] {
+            events.push(at_ns, Event::Tick(cpu));
+        }
+        let is_of = |cpu| move |_, event| event == Event::Tick(cpu);
+        assert_eq!(events.take(19, is_of(2)), None);
+        assert_eq!(events.take(20, is_of(1)), Some((10, Event::Tick(1))));
+        let rest: Vec<_> = std::iter::from_fn(|| events.pop()).collect();
+        assert_eq!(rest, [(10, Event::Tick(0)), (20, Event::Tick(2))]);
+        assert_eq!(events.count(), 3);
     }
 
     #[test]
