@@ -17,10 +17,11 @@ pub enum Event {
     Done(usize, u64),
     /// The CPU looks for the next task.
     Resched(usize),
-    /// `scx_bpf_kick_cpu()` arrives.
+    /// `scx_bpf_kick_cpu()` arrives, which CPU `by` has called.
     Kick {
         cpu: usize,
         flags: u64,
+        by: usize,
     },
     Tick(usize),
     /// A timer of the scheduler fires, unless it was started anew since (the number).
@@ -47,7 +48,7 @@ impl Event {
             Self::Wake(task) => [2, task as u64, 0],
             Self::Done(cpu, run) => [3, cpu as u64, run],
             Self::Resched(cpu) => [4, cpu as u64, 0],
-            Self::Kick { cpu, flags } => [5, cpu as u64, flags],
+            Self::Kick { cpu, flags, .. } => [5, cpu as u64, flags],
             Self::Tick(cpu) => [6, cpu as u64, 0],
             Self::Timer(timer, start) => [7, timer as u64, start],
             Self::Change(at) => [11, at as u64, 0],
@@ -67,7 +68,18 @@ pub struct Events {
     seq: u64,
     hash: u64,
     count: u64,
-    recent: VecDeque<(u64, Event)>,
+    recent: VecDeque<Recent>,
+    /// Within so many callbacks the next one happens.
+    pub depth: usize,
+}
+
+/// One that has happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recent {
+    pub at_ns: u64,
+    pub event: Event,
+    /// Within so many callbacks of others.
+    pub depth: usize,
 }
 
 /// So many of the last events are kept, for those who look for a cause.
@@ -82,6 +94,7 @@ impl Default for Events {
             hash: 0xcbf2_9ce4_8422_2325,
             count: 0,
             recent: VecDeque::with_capacity(RECENT),
+            depth: 0,
         }
     }
 }
@@ -131,7 +144,11 @@ impl Events {
             if self.recent.len() == RECENT {
                 self.recent.pop_front();
             }
-            self.recent.push_back((at_ns, event));
+            self.recent.push_back(Recent {
+                at_ns,
+                event,
+                depth: self.depth,
+            });
         }
     }
 
@@ -144,7 +161,7 @@ impl Events {
     }
 
     /// The last ones, audits left out.
-    pub fn recent(&self) -> Vec<(u64, Event)> {
+    pub fn recent(&self) -> Vec<Recent> {
         self.recent.iter().copied().collect()
     }
 

@@ -29,7 +29,7 @@ impl Kernel {
                     self.schedule(cpu);
                 }
             }
-            Event::Kick { cpu, flags } => self.kicked(cpu, flags),
+            Event::Kick { cpu, flags, .. } => self.kicked(cpu, flags),
             Event::Tick(cpu) => self.tick(cpu),
             Event::InterruptEnds(cpu) => self.interrupt_ends(cpu),
             Event::AboveEnds(cpu) => self.above_ends(cpu),

@@ -152,12 +152,14 @@ impl Kernel {
         }
         let limit_ns = self.now_ns + mode.spec.window_ns;
         mode.frames.push(frame);
+        self.events.depth += 1;
         if let Some((at_ns, event)) = self.take_elsewhere(limit_ns) {
             let entered = self.entered();
             self.now_ns = self.now_ns.max(at_ns);
             self.happen(at_ns, event);
             self.enter_again(entered);
         }
+        self.events.depth -= 1;
         if let Some(mode) = &mut self.interleave {
             mode.frames.pop();
         }
@@ -168,7 +170,10 @@ impl Kernel {
         let mode = self.interleave.as_ref()?;
         let kernel = (&*self.cpus, &*self.tasks, &*self.memory.timers);
         self.events.take(limit_ns, |at_ns, event| {
-            cpu_of(kernel, at_ns, event).is_some_and(|cpu| !mode.is_in_callback(cpu))
+            // irq_work of a CPU runs when its callback is over.
+            let is_sent = !matches!(event, Event::Kick { by, .. } if mode.is_in_callback(by));
+            let cpu = cpu_of(kernel, at_ns, event).filter(|_| is_sent);
+            cpu.is_some_and(|cpu| !mode.is_in_callback(cpu))
         })
     }
 

@@ -210,8 +210,8 @@ kfuncs! {
         if flags & KICK_IDLE != 0 && is_busy && !kernel.is_locked(target) {
             return;
         }
-        let at = kernel.now_ns + kernel.costs.kick_ns;
-        kernel.events.push(at, Event::Kick { cpu: target, flags });
+        let (at, by) = (kernel.now_ns + kernel.costs.kick_ns, kernel.this_cpu());
+        kernel.events.push(at, Event::Kick { cpu: target, flags, by });
     }
 
     fn test_and_clear_cpu_idle(kernel, cpu: i32) -> bool {

@@ -10,7 +10,7 @@ use crate::audit::{self, Promises, Watch};
 use crate::cgroups::Cgroups;
 use crate::changes::Change;
 use crate::dsq::TaskId;
-use crate::events::Event;
+use crate::events::{Event, Recent};
 use crate::history::Recorded;
 use crate::kfuncs;
 use crate::meter::{Counts, Meter};
@@ -30,7 +30,7 @@ pub struct Outcome {
     pub length_ns: u64,
     pub failure: Option<Failure>,
     /// What happened last.
-    pub recent: Vec<(u64, Event)>,
+    pub recent: Vec<Recent>,
     /// Of tasks, if it was asked for.
     pub history: Vec<Recorded>,
     pub idle_ns: u64,
