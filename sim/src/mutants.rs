@@ -90,6 +90,36 @@ fn weights_that_leak() {
     is_found_in(&scenario, &[edit], "as runnable in it");
 }
 
+/// Handoff that may run on one CPU only starved behind a launcher there, as long as other handoff was served elsewhere.
+#[test]
+fn handoff_that_waits_behind_a_launcher() {
+    let marked = |name, program, class, cpu| TaskSpec {
+        class: Some(class),
+        cpus: Some(vec![cpu]),
+        ..task(name, program)
+    };
+    let io = Program::Periodic {
+        run_ns: 100_000,
+        sleep_ns: 1_000_000,
+        runs: 0,
+    };
+    let tasks = vec![
+        marked("launcher", Program::Loop, Class::Launch, 1),
+        marked("handoff", Program::Loop, Class::Handoff, 0),
+        marked("io", io, Class::Handoff, 1),
+        task("loop", Program::Loop),
+    ];
+    let mut scenario = of("2", Scheduler::Gpuaware, 2000, tasks);
+    scenario.policy.preferred = vec![1];
+    scenario.policy.max_share = 1.0;
+    let edit = (
+        "background.bpf.h",
+        "!first_handoff_is_overdue(cpu, llc, now)",
+        "true",
+    );
+    is_found_in(&scenario, &[edit], "io(1002) has waited for");
+}
+
 #[test]
 fn idle_cpus_that_nobody_wakes() {
     is_found(

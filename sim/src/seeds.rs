@@ -32,10 +32,12 @@ fn random_scenarios_with_changes_hold() {
 
 #[test]
 fn random_scenarios_with_callbacks_within_callbacks_hold() {
-    for seed in 0..15 {
+    // In the last ones handoff that may run on one CPU only waited behind a launcher that never sleeps, and other handoff
+    // was served elsewhere.
+    for seed in (0..15).chain([10_280, 12_233]) {
         held(&Scenario::random(seed).with_interleaving());
     }
-    for seed in 0..10 {
+    for seed in (0..10).chain([21_681]) {
         let scenario = Scenario::random(seed).with_real_time().with_changes();
         held(&scenario.with_interleaving());
     }
