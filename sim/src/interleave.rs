@@ -69,6 +69,8 @@ pub struct Interleave {
     rng: Pcg64Mcg,
     frames: Vec<Frame>,
     late: VecDeque<Late>,
+    /// Those go on, one after the other: else all that happens could happen within them, for ever.
+    catches_up: bool,
 }
 
 /// What [`Kernel::enter`] set for a callback.
@@ -123,6 +125,7 @@ impl Kernel {
             rng: Pcg64Mcg::seed_from_u64(seed ^ INTERLEAVE),
             frames: Vec::new(),
             late: VecDeque::new(),
+            catches_up: false,
         }));
         self.plan_point();
     }
@@ -147,7 +150,8 @@ impl Kernel {
         let Some(mode) = &mut self.interleave else {
             return;
         };
-        if self.context == Context::Audit || mode.frames.len() == DEPTH {
+        let is_alone = mode.catches_up || self.context == Context::Audit;
+        if is_alone || mode.frames.len() == DEPTH {
             return;
         }
         let limit_ns = self.now_ns + mode.spec.window_ns;
@@ -214,9 +218,13 @@ impl Kernel {
 
     /// An event is over, and whoever waited for its locks goes on.
     pub fn catch_up(&mut self) {
-        loop {
-            let mode = self.interleave.as_mut();
-            match mode.and_then(|mode| mode.late.pop_front()) {
+        while self.failure.is_none() {
+            let Some(mode) = &mut self.interleave else {
+                return;
+            };
+            let late = mode.late.pop_front();
+            mode.catches_up = late.is_some();
+            match late {
                 Some(Late::Wakeup { task, by, sync }) => self.wake(task, by, sync),
                 Some(Late::Enqueue(woken)) => self.enqueue_woken(woken),
                 None => return,

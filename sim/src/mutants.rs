@@ -114,7 +114,7 @@ fn handoff_that_waits_behind_a_launcher() {
     scenario.policy.max_share = 1.0;
     let edit = (
         "background.bpf.h",
-        "!first_handoff_is_overdue(cpu, llc, now)",
+        "!first_handoff_is_overdue(cpu, now)",
         "true",
     );
     is_found_in(&scenario, &[edit], "io(1002) has waited for");
