@@ -312,14 +312,43 @@ static __always_inline bool dispatch_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx
 	return false;
 }
 
-/* Handoff that launchers have shut out for the interval of the minimum share gets a CPU. */
-static __always_inline bool dispatch_overdue_handoff(u32 llc, struct llc_ctx *llcx, u64 now)
+/*
+ * May the first task in the handoff queue of @cpu's LLC run there, and has it waited for the
+ * interval of the minimum share? It may not run everywhere, and other CPUs serve who came later. A
+ * global function: see search_overdue().
+ */
+__noinline bool first_handoff_is_overdue(s32 cpu, u64 now)
 {
-	if (time_before(now, llcx->handoff_served_ns + tunables.turn_interval_ns) ||
-	    !dsq_waiting(handoff_dsq(llc)) || !scx_bpf_dsq_move_to_local(handoff_dsq(llc), 0))
+	struct task_struct *p;
+	bool overdue = false;
+
+	bpf_for_each (scx_dsq, p, handoff_dsq(llc_of(cpu)), 0) {
+		struct task_ctx *tctx = task_ctx(p);
+
+		overdue = tctx && tctx->waiting_since_ns &&
+			  time_after_eq(now, tctx->waiting_since_ns + tunables.turn_interval_ns) &&
+			  bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+		break;
+	}
+	return overdue;
+}
+
+/* Handoff that launchers have shut out for the interval of the minimum share gets a CPU. */
+static __always_inline bool dispatch_overdue_handoff(s32 cpu, struct llc_ctx *llcx, u64 now)
+{
+	u64 interval = tunables.turn_interval_ns, dsq = handoff_dsq(llc_of(cpu));
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
+
+	if (!cctx || !dsq_waiting(dsq))
+		return false;
+	if (time_before(now, llcx->handoff_served_ns + interval) &&
+	    (time_before(now, cctx->handoff_ns + interval) || !first_handoff_is_overdue(cpu, now)))
+		return false;
+	if (!scx_bpf_dsq_move_to_local(dsq, 0))
 		return false;
 	/* Not before: all that wait may be pinned to other CPUs. */
 	llcx->handoff_served_ns = now;
+	cctx->handoff_ns = now;
 	return true;
 }
 

@@ -289,7 +289,7 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 	sweep_overdue(cpu, cctx, now);
 	boosted = boosted_wait(llc, llcx, now);
 	if (dispatch_turn(cpu, llc, cctx, llcx, now) ||
-	    (boosted && (dispatch_overdue_handoff(llc, llcx, now) || dispatch_released(llc, now))))
+	    (boosted && (dispatch_overdue_handoff(cpu, llcx, now) || dispatch_released(llc, now))))
 		return;
 	/* A launcher yields to launchers only, of tenants that have had no more. */
 	if (tctx && tctx->run_as == GPUAWARE_CLASS_LAUNCH &&

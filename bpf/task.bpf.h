@@ -111,6 +111,7 @@ struct cpu_ctx {
 	u64 pull_their_clock;
 	u64 swept_ns;	   /* when the pinned queue was last searched for overdue tasks */
 	bool owes_overdue; /* to an overdue task that may not run everywhere */
+	u64 handoff_ns;	   /* when handoff that was shut out last got it */
 	/* CPU time of the pinned and of the shared queue here, each by its number of tasks. */
 	u64 pinned_share_ns;
 	u64 shared_share_ns;

@@ -31,6 +31,7 @@ const FLAGS: &[&str] = &[
 
 /// Each basic block that is left after optimization says that it is entered: `shim/meter.c` counts.
 const METERED: &[&str] = &[
+    "-DSIM_METERED",
     "-fsanitize-coverage=bb,no-prune,trace-pc-guard",
     "shim/meter.c",
 ];

@@ -25,13 +25,44 @@ s32 sim_mark(struct task_struct *p, u32 class, u32 node)
 	return 0;
 }
 
+/* What a cgroup counts for, as src/weights.rs has it. */
+struct sim_counted {
+	u64 parent;
+	s64 weight;
+	s64 counted_weight;
+	s64 runnable_weight;
+};
+
+/* False: cgroup @id has no context. */
+bool sim_counted_of(u64 id, struct sim_counted *counted)
+{
+	struct cgroup_ctx *cgc = cgroup_ctx(id);
+
+	if (!cgc)
+		return false;
+	*counted = (struct sim_counted){
+		.parent = cgc->parent,
+		.weight = cgc->weight,
+		.counted_weight = cgc->counted_weight,
+		.runnable_weight = cgc->runnable_weight,
+	};
+	return true;
+}
+
+/* The weight that @p counts for in cgroup @id; 0: it is not runnable. */
+u32 sim_counts_in(struct task_struct *p, u64 *id)
+{
+	struct task_ctx *tctx = task_ctx(p);
+
+	*id = tctx ? tctx->cpu_cgroup : 0;
+	return tctx ? tctx->counted_weight : 0;
+}
+
 /* In the order of src/setup.rs. */
 const u64 sim_gpuaware_layout[] = {
-	sizeof(struct gpuaware_tunables),
-	__builtin_offsetof(struct gpuaware_tunables, whole_core),
-	sizeof(struct gpuaware_preferred),
-	sizeof(struct gpuaware_stats),
-	0,
+	sizeof(struct gpuaware_tunables),  __builtin_offsetof(struct gpuaware_tunables, whole_core),
+	sizeof(struct gpuaware_preferred), sizeof(struct gpuaware_stats),
+	sizeof(struct sim_counted),	   0,
 };
 
 /* What the counters come to over all CPUs. */

@@ -248,6 +248,8 @@ pub struct Env {
     pub current: Cell<*const TaskStruct>,
     pub cpu: Cell<i32>,
     pub nr_words: Cell<u32>,
+    pub points: Cell<u32>,
+    pub nr_locks: Cell<u32>,
 }
 
 /// `struct sim_map`

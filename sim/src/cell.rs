@@ -254,6 +254,7 @@ impl CellSpec {
             above: Vec::new(),
             interrupts: Vec::new(),
             changes: Vec::new(),
+            interleaving: None,
         })
     }
 

@@ -119,6 +119,11 @@ impl Cgroups {
         }
     }
 
+    /// Their numbers, without the root's.
+    pub fn ids(&self) -> impl Iterator<Item = u64> {
+        self.nodes.iter().skip(1).map(|node| node.kernfs.id)
+    }
+
     /// Of the scenario's cgroup of that number.
     fn pointer(&self, cgroup: usize) -> *const Cgroup {
         &raw const self.nodes[cgroup + 1].cgroup

@@ -17,10 +17,11 @@ pub enum Event {
     Done(usize, u64),
     /// The CPU looks for the next task.
     Resched(usize),
-    /// `scx_bpf_kick_cpu()` arrives.
+    /// `scx_bpf_kick_cpu()` arrives, which CPU `by` has called.
     Kick {
         cpu: usize,
         flags: u64,
+        by: usize,
     },
     Tick(usize),
     /// A timer of the scheduler fires, unless it was started anew since (the number).
@@ -47,7 +48,7 @@ impl Event {
             Self::Wake(task) => [2, task as u64, 0],
             Self::Done(cpu, run) => [3, cpu as u64, run],
             Self::Resched(cpu) => [4, cpu as u64, 0],
-            Self::Kick { cpu, flags } => [5, cpu as u64, flags],
+            Self::Kick { cpu, flags, .. } => [5, cpu as u64, flags],
             Self::Tick(cpu) => [6, cpu as u64, 0],
             Self::Timer(timer, start) => [7, timer as u64, start],
             Self::Change(at) => [11, at as u64, 0],
@@ -67,7 +68,18 @@ pub struct Events {
     seq: u64,
     hash: u64,
     count: u64,
-    recent: VecDeque<(u64, Event)>,
+    recent: VecDeque<Recent>,
+    /// Within so many callbacks the next one happens.
+    pub depth: usize,
+}
+
+/// One that has happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recent {
+    pub at_ns: u64,
+    pub event: Event,
+    /// Within so many callbacks of others.
+    pub depth: usize,
 }
 
 /// So many of the last events are kept, for those who look for a cause.
@@ -82,6 +94,7 @@ impl Default for Events {
             hash: 0xcbf2_9ce4_8422_2325,
             count: 0,
             recent: VecDeque::with_capacity(RECENT),
+            depth: 0,
         }
     }
 }
@@ -95,6 +108,35 @@ impl Events {
     /// The next one and its time, noted in the hash.
     pub fn pop(&mut self) -> Option<(u64, Event)> {
         let Reverse((at_ns, _, event)) = self.queue.pop()?;
+        self.note_event(at_ns, event);
+        Some((at_ns, event))
+    }
+
+    /// The first one up to `limit_ns` that is wanted. Those before it stay.
+    pub fn take(
+        &mut self,
+        limit_ns: u64,
+        wants: impl Fn(u64, Event) -> bool,
+    ) -> Option<(u64, Event)> {
+        let (mut passed, mut found) = (Vec::new(), None);
+        while let Some(&Reverse(next)) = self.queue.peek() {
+            let (at_ns, _, event) = next;
+            if at_ns > limit_ns {
+                break;
+            }
+            self.queue.pop();
+            if wants(at_ns, event) {
+                self.note_event(at_ns, event);
+                found = Some((at_ns, event));
+                break;
+            }
+            passed.push(Reverse(next));
+        }
+        self.queue.extend(passed);
+        found
+    }
+
+    fn note_event(&mut self, at_ns: u64, event: Event) {
         self.count += 1;
         let [kind, a, b] = event.words();
         self.note(&[at_ns, kind, a, b]);
@@ -102,9 +144,12 @@ impl Events {
             if self.recent.len() == RECENT {
                 self.recent.pop_front();
             }
-            self.recent.push_back((at_ns, event));
+            self.recent.push_back(Recent {
+                at_ns,
+                event,
+                depth: self.depth,
+            });
         }
-        Some((at_ns, event))
     }
 
     /// Adds to the hash.
@@ -116,7 +161,7 @@ impl Events {
     }
 
     /// The last ones, audits left out.
-    pub fn recent(&self) -> Vec<(u64, Event)> {
+    pub fn recent(&self) -> Vec<Recent> {
         self.recent.iter().copied().collect()
     }
 
@@ -148,6 +193,20 @@ mod tests {
                 (20, Event::Tick(0))
             ]
         );
+    }
+
+    #[test]
+    fn one_is_taken_out_of_turn_and_the_others_stay() {
+        let mut events = Events::default();
+        for (at_ns, cpu) in [(10, 0), (10, 1), (20, 2)] {
+            events.push(at_ns, Event::Tick(cpu));
+        }
+        let is_of = |cpu| move |_, event| event == Event::Tick(cpu);
+        assert_eq!(events.take(19, is_of(2)), None);
+        assert_eq!(events.take(20, is_of(1)), Some((10, Event::Tick(1))));
+        let rest: Vec<_> = std::iter::from_fn(|| events.pop()).collect();
+        assert_eq!(rest, [(10, Event::Tick(0)), (20, Event::Tick(2))]);
+        assert_eq!(events.count(), 3);
     }
 
     #[test]

@@ -107,13 +107,17 @@ fn move_task(
     let Place::Queued(from, key) = kernel.tasks[id].place else {
         return false;
     };
-    if from != it.dsq {
+    // Or it was here before and is back, which whoever walks the queue does not see.
+    if from != it.dsq || key.seq >= it.limit {
         return false;
     }
     let to_local = dsq == DSQ_LOCAL && kernel.context == Context::Dispatch;
     if dsq & DSQ_BUILTIN != 0 && !to_local {
         kernel
             .fail("scx_bpf_dsq_move() to a built-in DSQ other than the CPU's own is not modelled");
+        return false;
+    }
+    if to_local && kernel.is_switching_from(id) {
         return false;
     }
     kernel.dsqs.remove(from, key);
@@ -201,13 +205,13 @@ kfuncs! {
         let Some(target) = usize::try_from(cpu).ok().filter(|&cpu| cpu < kernel.cpus.len()) else {
             return kernel.fail(format!("scx_bpf_kick_cpu() of CPU {cpu}"));
         };
-        // A CPU whose run queue is locked, which is the caller's at most, is looked at when the kick arrives.
+        // A CPU whose run queue is locked is looked at when the kick arrives.
         let is_busy = !kernel.cpus[target].is_idle() && target != kernel.this_cpu();
-        if flags & KICK_IDLE != 0 && is_busy {
+        if flags & KICK_IDLE != 0 && is_busy && !kernel.is_locked(target) {
             return;
         }
-        let at = kernel.now_ns + kernel.costs.kick_ns;
-        kernel.events.push(at, Event::Kick { cpu: target, flags });
+        let (at, by) = (kernel.now_ns + kernel.costs.kick_ns, kernel.this_cpu());
+        kernel.events.push(at, Event::Kick { cpu: target, flags, by });
     }
 
     fn test_and_clear_cpu_idle(kernel, cpu: i32) -> bool {
@@ -323,6 +327,10 @@ kfuncs! {
         let starts = entry.starts;
         kernel.events.push(at, Event::Timer(timer as usize, starts));
         0
+    }
+
+    fn interleave(kernel) {
+        kernel.let_others_go_on();
     }
 
     fn error(kernel, text: *const c_char) {

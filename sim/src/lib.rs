@@ -13,8 +13,10 @@ pub mod compare;
 pub mod costs;
 pub mod dsq;
 pub mod events;
+pub mod happen;
 pub mod history;
 pub mod idle;
+pub mod interleave;
 pub mod interrupts;
 pub mod kfuncs;
 pub mod machine;
@@ -33,8 +35,11 @@ pub mod switch;
 pub mod timeline;
 pub mod trace;
 pub mod wake;
+pub mod weights;
 
 #[cfg(test)]
 mod mutants;
+#[cfg(test)]
+mod seeds;
 #[cfg(test)]
 mod tests;

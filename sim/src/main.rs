@@ -122,6 +122,9 @@ struct Run {
     /// Ticks a second: 250 or 1000, say
     #[arg(long, default_value_t = NonZero::<u64>::new(250).expect("not zero"))]
     hz: NonZero<u64>,
+    /// Callbacks of other CPUs come in between, at kfuncs, helpers and atomic operations
+    #[arg(long)]
+    interleave: bool,
     #[command(flatten)]
     timeline: Timeline,
 }
@@ -154,6 +157,9 @@ struct Also {
     /// With changes of nice values, marks, cgroups, limits, affinities and policies while tasks run
     #[arg(long)]
     changes: bool,
+    /// With callbacks of other CPUs within callbacks, at kfuncs, helpers and atomic operations
+    #[arg(long)]
+    interleave: bool,
 }
 
 fn random(seed: u64, also: Also) -> Scenario {
@@ -163,6 +169,9 @@ fn random(seed: u64, also: Also) -> Scenario {
     }
     if also.changes {
         scenario = scenario.with_changes();
+    }
+    if also.interleave {
+        scenario = scenario.with_interleaving();
     }
     scenario
 }
@@ -287,6 +296,9 @@ fn run(run: &Run, gpuaware: &[u8]) -> Result<ExitCode> {
     if run.bind {
         scenario.bind_launchers();
     }
+    if run.interleave {
+        scenario = scenario.with_interleaving();
+    }
     scenario.costs.tick_ns = (1_000_000_000 / run.hz).max(1);
     let outcome = simulate(&scenario, gpuaware, &run.timeline)?;
     Ok(print(&scenario, &outcome))
@@ -390,9 +402,10 @@ fn shrunk(seed: u64, also: Also, object: &[u8]) -> Result<ExitCode> {
     );
     let flag = |on: bool, flag: &'static str| if on { flag } else { "" };
     println!(
-        "gpuaware-sim replay {seed}{}{} --parts {parts} --verbose",
+        "gpuaware-sim replay {seed}{}{}{} --parts {parts} --verbose",
         flag(also.real_time, " --real-time"),
-        flag(also.changes, " --changes")
+        flag(also.changes, " --changes"),
+        flag(also.interleave, " --interleave")
     );
     Ok(ExitCode::FAILURE)
 }

@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
+use crate::cgroups::CgroupSpec;
 use crate::changes::Change;
+use crate::interleave::Interleaving;
 use crate::native::{Scheduler, compile_gpuaware};
 use crate::program::Program;
 use crate::scenario::{Scenario, TaskSpec};
@@ -52,6 +54,70 @@ fn is_found(edits: &[Edit], reason: &str) {
     };
     let seed = (51..351).find(fails).expect("no seed finds it");
     assert_eq!(run(&Scenario::random(seed)).failure, None);
+}
+
+/// The last one of a cgroup went to sleep while the first one woke up, and its parent counted it twice from then on.
+#[test]
+fn weights_that_leak() {
+    let edit = (
+        "cgroup.bpf.h",
+        "\t\tweight = recount(cgc);\n",
+        "\t\tif (weight < 0) {\n\t\t\tweight = -cgc->counted_weight;\n\t\t\tcgc->counted_weight = 0;\n\t\t} else {\n\
+         \t\t\tweight = cgc->counted_weight = cgc->weight;\n\t\t}\n",
+    );
+    let cgroup = |parent| CgroupSpec {
+        parent,
+        weight: 300,
+        quota_us: None,
+    };
+    let io = Program::Periodic {
+        run_ns: 100_000,
+        sleep_ns: 200_000,
+        runs: 0,
+    };
+    let within = TaskSpec {
+        cgroup: Some(1),
+        ..task("io", io)
+    };
+    let mut scenario = of("4", Scheduler::Gpuaware, 2000, vec![within; 3]);
+    scenario.cgroups = vec![cgroup(None), cgroup(Some(0))];
+    let one_after_the_other = run_as(&mutant(&[edit]), &scenario);
+    assert_eq!(one_after_the_other.failure, None);
+    scenario.interleaving = Some(Interleaving {
+        points: 8,
+        window_ns: 50_000,
+    });
+    is_found_in(&scenario, &[edit], "as runnable in it");
+}
+
+/// Handoff that may run on one CPU only starved behind a launcher there, as long as other handoff was served elsewhere.
+#[test]
+fn handoff_that_waits_behind_a_launcher() {
+    let marked = |name, program, class, cpu| TaskSpec {
+        class: Some(class),
+        cpus: Some(vec![cpu]),
+        ..task(name, program)
+    };
+    let io = Program::Periodic {
+        run_ns: 100_000,
+        sleep_ns: 1_000_000,
+        runs: 0,
+    };
+    let tasks = vec![
+        marked("launcher", Program::Loop, Class::Launch, 1),
+        marked("handoff", Program::Loop, Class::Handoff, 0),
+        marked("io", io, Class::Handoff, 1),
+        task("loop", Program::Loop),
+    ];
+    let mut scenario = of("2", Scheduler::Gpuaware, 2000, tasks);
+    scenario.policy.preferred = vec![1];
+    scenario.policy.max_share = 1.0;
+    let edit = (
+        "background.bpf.h",
+        "!first_handoff_is_overdue(cpu, now)",
+        "true",
+    );
+    is_found_in(&scenario, &[edit], "io(1002) has waited for");
 }
 
 #[test]

@@ -50,7 +50,8 @@ impl Scheduler {
 }
 
 /// As in build.rs.
-const METERED_FLAGS: [&str; 2] = [
+const METERED_FLAGS: [&str; 3] = [
+    "-DSIM_METERED",
     "-fsanitize-coverage=bb,no-prune,trace-pc-guard",
     "shim/meter.c",
 ];

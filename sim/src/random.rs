@@ -7,6 +7,7 @@ use rand_pcg::Pcg64Mcg;
 use crate::above::Above;
 use crate::cgroups::CgroupSpec;
 use crate::changes::Change;
+use crate::interleave::Interleaving;
 use crate::machine::Machine;
 use crate::native::Scheduler;
 use crate::program::{Program, Sync};
@@ -14,9 +15,10 @@ use crate::scenario::{Scenario, TaskSpec, add_kthreads, add_pairs};
 use crate::setup::{Class, Policy};
 use crate::state::Costs;
 
-/// Tell what is drawn of real-time tasks and of changes from what is drawn of the others.
+/// Tell what is drawn of real-time tasks, changes and interleaving from what is drawn of the others.
 const REAL_TIME: u64 = 0x7274;
 const CHANGES: u64 = 0x6368;
+const INTERLEAVING: u64 = 0x696c;
 
 const HOLD_CAPS_US: [u64; 3] = [0, 500, 3_000];
 const MAX_SHARES: [f64; 3] = [0.2, 0.5, 1.0];
@@ -65,7 +67,18 @@ impl Scenario {
             above: Vec::new(),
             interrupts: Vec::new(),
             changes,
+            interleaving: None,
         }
+    }
+
+    /// With callbacks of other CPUs in between.
+    pub fn with_interleaving(mut self) -> Self {
+        let mut rng = Pcg64Mcg::seed_from_u64(self.seed ^ INTERLEAVING);
+        self.interleaving = Some(Interleaving {
+            points: one_of(&mut rng, [2, 8, 32]),
+            window_ns: one_of(&mut rng, [2_000, 10_000, 50_000]),
+        });
+        self
     }
 
     /// With real-time tasks that take CPUs, up to one on each.

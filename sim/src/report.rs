@@ -91,8 +91,10 @@ pub fn specs(scenario: &Scenario) -> String {
 /// What happened last, a line each.
 pub fn recent(outcome: &Outcome) -> String {
     let mut text = String::new();
-    for (at_ns, event) in &outcome.recent {
-        let _ = writeln!(text, "{:.6} s: {event:?}", (at_ns - START_NS) as f64 / 1e9);
+    for recent in &outcome.recent {
+        let at_s = (recent.at_ns - START_NS) as f64 / 1e9;
+        let within = "  ".repeat(recent.depth);
+        let _ = writeln!(text, "{at_s:.6} s: {within}{:?}", recent.event);
     }
     for (at, task) in outcome.tasks.iter().enumerate() {
         let (pid, name, place) = (at as i32 + FIRST_PID, task.name, task.place);

@@ -4,6 +4,7 @@
 use crate::above::Above;
 use crate::cgroups::CgroupSpec;
 use crate::changes::Change;
+use crate::interleave::Interleaving;
 use crate::interrupts::Interrupts;
 use crate::machine::Machine;
 use crate::meter::Group;
@@ -75,6 +76,8 @@ pub struct Scenario {
     pub interrupts: Vec<Interrupts>,
     /// What changes, and when.
     pub changes: Vec<(u64, Change)>,
+    /// Callbacks of several CPUs come in between each other; `None`: they run one after the other.
+    pub interleaving: Option<Interleaving>,
 }
 
 /// Tasks by name.
@@ -137,6 +140,7 @@ impl Scenario {
             above: Vec::new(),
             interrupts: Vec::new(),
             changes: Vec::new(),
+            interleaving: None,
         };
         match scheduler {
             Scheduler::Nice => scenario.weigh_launchers(NICE_MINUS_10),

@@ -12,6 +12,7 @@ use crate::abi::{
 };
 use crate::machine::{Machine, MachineCpu};
 use crate::native::{Handler, Native};
+use crate::weights::Counted;
 
 const MAX_CPUS: usize = 1024;
 const MAX_LLCS: usize = 128;
@@ -109,11 +110,12 @@ pub const STATS: [&str; 16] = [
 ];
 
 /// As `sim_gpuaware_layout` in `schedulers/gpuaware.bpf.c`.
-const LAYOUT: [u64; 4] = [
+const LAYOUT: [u64; 5] = [
     size_of::<Tunables>() as u64,
     offset_of!(Tunables, whole_core) as u64,
     size_of::<Preferred>() as u64,
     size_of::<[u64; STATS.len()]>() as u64,
+    size_of::<Counted>() as u64,
 ];
 
 fn tunables(policy: &Policy, nr_cpus: usize) -> Tunables {

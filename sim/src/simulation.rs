@@ -5,20 +5,21 @@ use anyhow::Result;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
-use crate::abi::{PF_KTHREAD, WAKE_SYNC};
+use crate::abi::PF_KTHREAD;
 use crate::audit::{self, Promises, Watch};
 use crate::cgroups::Cgroups;
 use crate::changes::Change;
 use crate::dsq::TaskId;
-use crate::events::Event;
+use crate::events::{Event, Recent};
 use crate::history::Recorded;
 use crate::kfuncs;
 use crate::meter::{Counts, Meter};
 use crate::native::{Handlers, Native, Scheduler};
-use crate::program::{Op, Progress};
+use crate::program::Progress;
 use crate::scenario::{FIRST_PID, Scenario, TaskSpec};
 use crate::setup::{self, Class, STATS};
 use crate::state::{Context, Failure, Kernel, Place, START_NS, Task, call};
+use crate::weights::Weights;
 
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub struct Outcome {
     pub length_ns: u64,
     pub failure: Option<Failure>,
     /// What happened last.
-    pub recent: Vec<(u64, Event)>,
+    pub recent: Vec<Recent>,
     /// Of tasks, if it was asked for.
     pub history: Vec<Recorded>,
     pub idle_ns: u64,
@@ -73,10 +74,10 @@ const MOST_EVENTS_AT_ONCE: u64 = 1_000_000;
 pub struct Simulation {
     // In this order they are dropped: the scheduler goes last.
     kernel: Box<Kernel>,
-    programs: Vec<Progress>,
     scenario: Scenario,
     /// For what the scheduler promises; a test may ask for more.
     pub watch: Watch,
+    weights: Option<Weights>,
     cgroups: Cgroups,
     native: Native,
 }
@@ -117,8 +118,8 @@ impl Simulation {
                 scenario.machine.nr_cpus(),
             ),
             kernel,
-            programs: Vec::new(),
             scenario,
+            weights: None,
             cgroups,
             native,
         };
@@ -126,6 +127,7 @@ impl Simulation {
         let scenario = &simulation.scenario;
         if scenario.scheduler == Scheduler::Gpuaware {
             simulation.kernel.handlers = Some(Handlers::of(&simulation.native)?);
+            simulation.weights = Some(Weights::of(&simulation.native)?);
         }
         simulation.kernel.meter = Meter::of(
             &simulation.native,
@@ -145,7 +147,7 @@ impl Simulation {
             self.kernel.tasks.push(task);
             let seed = self.scenario.seed ^ (id as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let rng = Pcg64Mcg::seed_from_u64(seed);
-            self.programs.push(Progress::new(spec.program, rng));
+            self.kernel.programs.push(Progress::new(spec.program, rng));
             self.kernel.init_task(id);
             if spec.class.is_some() {
                 self.mark(id, spec.class)?;
@@ -236,6 +238,9 @@ impl Simulation {
         let end_ns = START_NS + self.scenario.length_ns;
         let every = (self.kernel.tasks.len() / TASKS_AUDITED).max(1) as u64;
         let mut at_once = 0;
+        if let Some(spec) = self.scenario.interleaving {
+            self.kernel.interleave(spec, self.scenario.seed);
+        }
         while self.kernel.failure.is_none() {
             let Some((at_ns, event)) = self.kernel.events.pop() else {
                 break;
@@ -247,8 +252,10 @@ impl Simulation {
                 at_once = 0;
             }
             at_once += 1;
-            self.kernel.now_ns = at_ns;
-            self.happen(event);
+            // What was due earlier may have waited for a callback that took its time.
+            self.kernel.now_ns = at_ns.max(self.kernel.now_ns);
+            self.happen(at_ns, event);
+            self.kernel.catch_up();
             if at_once > MOST_EVENTS_AT_ONCE {
                 self.kernel
                     .fail("time stands still: events go round in a circle");
@@ -262,30 +269,9 @@ impl Simulation {
         self.outcome()
     }
 
-    fn happen(&mut self, event: Event) {
+    fn happen(&mut self, at_ns: u64, event: Event) {
         let now_ns = self.kernel.now_ns;
         match event {
-            Event::Start(task) => {
-                let by = task % self.kernel.cpus.len();
-                self.kernel.start(task, by);
-            }
-            Event::Wake(task) => {
-                let by = self.kernel.tasks[task].cpu();
-                self.kernel.wake(task, by, 0);
-            }
-            Event::Done(cpu, runs) => {
-                if self.kernel.cpus[cpu].runs == runs {
-                    self.kernel.settle(cpu);
-                    self.advance(cpu);
-                }
-            }
-            Event::Resched(cpu) => {
-                if self.kernel.cpus[cpu].resched_at == Some(now_ns) {
-                    self.kernel.schedule(cpu);
-                }
-            }
-            Event::Kick { cpu, flags } => self.kernel.kicked(cpu, flags),
-            Event::Tick(cpu) => self.kernel.tick(cpu),
             Event::Change(at) => {
                 if let Err(error) = self.change(at) {
                     self.kernel.fail(format!("{error:#}"));
@@ -301,58 +287,22 @@ impl Simulation {
                 self.kernel.events.push(now_ns + device.period_ns, event);
                 self.kernel.interrupt(device.cpu, device.lasts_ns);
             }
-            Event::InterruptEnds(cpu) => self.kernel.interrupt_ends(cpu),
-            Event::AboveEnds(cpu) => self.kernel.above_ends(cpu),
-            Event::Timer(timer, starts) => self.kernel.timer(timer, starts),
             Event::Audit => {
                 self.kernel.events.push(now_ns + AUDIT_NS, Event::Audit);
-                if let Err(text) = self.watch.look(&self.kernel) {
+                if let Err(text) = self.look() {
                     self.kernel.fail(text);
                 }
             }
+            _ => self.kernel.happen(at_ns, event),
         }
     }
 
-    /// Who runs on `cpu` is done with its work: its program goes on.
-    fn advance(&mut self, cpu: usize) {
-        let Some(task) = self.kernel.cpus[cpu].curr else {
-            return;
-        };
-        let mut spent_ns = 0;
-        loop {
-            let now_ns = self.kernel.now_ns;
-            match self.programs[task].next(now_ns) {
-                Op::Run(ns) => {
-                    self.kernel.tasks[task].work_ns = ns + spent_ns;
-                    return self.kernel.plan_done(cpu);
-                }
-                Op::Sleep(ns) => {
-                    self.kernel.events.push(now_ns + ns, Event::Wake(task));
-                    return self.sleep(cpu, Place::Sleeping);
-                }
-                Op::Wait if self.kernel.tasks[task].tokens > 0 => {
-                    self.kernel.tasks[task].tokens -= 1;
-                }
-                Op::Wait => return self.sleep(cpu, Place::Sleeping),
-                Op::Wake { task: other, sync } => {
-                    let flags = if sync { WAKE_SYNC } else { 0 };
-                    self.kernel.wake(other, cpu, flags);
-                    spent_ns += self.kernel.costs.wake_ns;
-                }
-                Op::Yield => {
-                    self.kernel.yield_cpu(cpu);
-                    if self.kernel.cpus[cpu].curr != Some(task) {
-                        return;
-                    }
-                }
-                Op::Exit => return self.sleep(cpu, Place::Dead),
-            }
+    fn look(&mut self) -> Result<(), String> {
+        self.watch.look(&self.kernel)?;
+        match &mut self.weights {
+            Some(weights) => weights.look(&mut self.kernel, &self.cgroups),
+            None => Ok(()),
         }
-    }
-
-    fn sleep(&mut self, cpu: usize, place: Place) {
-        self.kernel.deactivate(cpu, place);
-        self.kernel.schedule(cpu);
     }
 
     fn outcome(mut self) -> Result<Outcome> {
@@ -363,7 +313,7 @@ impl Simulation {
             .tasks
             .iter()
             .zip(&self.scenario.tasks)
-            .zip(&self.programs)
+            .zip(&self.kernel.programs)
         {
             tasks.push(TaskOutcome {
                 name: spec.name,
@@ -389,7 +339,7 @@ impl Simulation {
         let idle_by_cpu: Vec<u64> = idle.collect();
         let mut stats = Vec::new();
         if self.scenario.scheduler == Scheduler::Gpuaware {
-            self.kernel.enter(0, Context::Unlocked);
+            self.kernel.enter(0, Context::Audit);
             let counts = setup::stats(&self.native)?;
             self.kernel.leave();
             stats = STATS.into_iter().zip(counts).collect();

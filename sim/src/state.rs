@@ -13,10 +13,12 @@ use crate::dsq::{Dsqs, Key, TaskId};
 use crate::events::{Event, Events};
 use crate::history::{Recorded, SchedEvent};
 use crate::idle::IdleMasks;
+use crate::interleave::Interleave;
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::meter::Meter;
 use crate::native::{Handlers, Native};
+use crate::program::Progress;
 
 /// What things cost and how often the tick comes. Fixed figures, not measured ones: docs/simulator.md.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -187,12 +189,16 @@ pub enum Context {
     Insert(TaskId),
     /// dispatch, on the CPU.
     Dispatch,
-    /// Callbacks that hold a run queue's lock and may move no task.
+    /// Callbacks that hold the lock of their CPU's run queue and may move no task.
     Locked,
+    /// runnable, which holds the lock of the run queue that this task is for.
+    Runnable(TaskId),
     /// cpu_release, on the CPU that a class above takes.
     Release(usize),
     /// Timers, programs run by user space, init.
     Unlocked,
+    /// What the simulator looks up in the scheduler: nothing happens meanwhile.
+    Audit,
 }
 
 /// Why a simulation ended before its time.
@@ -226,7 +232,11 @@ pub struct Kernel {
     pub meter: Option<Box<Meter>>,
     /// Of a scheduler that times interrupts.
     pub handlers: Option<Handlers>,
-    env: *const Env,
+    /// What tasks do.
+    pub programs: Vec<Progress>,
+    /// If callbacks of several CPUs come in between each other.
+    pub interleave: Option<Box<Interleave>>,
+    pub(crate) env: *const Env,
     /// `rt.rt_queued` of each run queue.
     rt_queued: *const Cell<i32>,
 }
@@ -285,6 +295,8 @@ impl Kernel {
             history: None,
             meter: None,
             handlers: None,
+            programs: Vec::new(),
+            interleave: None,
             env: native.env()?,
             rt_queued: native.symbol("runqueues")?,
             machine,
@@ -338,7 +350,8 @@ impl Kernel {
     }
 
     /// Says to the scheduler on which CPU it is called. Whatever it calls back goes through the pointer that is set
-    /// here, so nobody may use a reference to the kernel before leave().
+    /// here, so nobody may use a reference to the kernel before leave(). A callback that comes in between has a pointer
+    /// of its own, made from the reference of the function where that happens: see interleave.rs.
     pub fn enter(&mut self, cpu: usize, context: Context) {
         self.context = context;
         let current = self.current(cpu);

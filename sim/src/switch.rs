@@ -156,15 +156,22 @@ impl Kernel {
         }
     }
 
+    /// Is `task` in a queue and the CPU that it ran on still on its way to another one? That has the lock of its run
+    /// queue, which nobody gets who wants to move the task.
+    pub fn is_switching_from(&self, task: TaskId) -> bool {
+        self.cpus[self.tasks[task].cpu()].curr == Some(task)
+    }
+
     /// The first task of `dsq` that may run on `cpu` goes to its local queue.
     pub fn move_to_local(&mut self, cpu: usize, dsq: u64) -> bool {
         let Some(queue) = self.dsqs.get(dsq) else {
             self.fail(format!("non-existent DSQ {dsq:#x}"));
             return false;
         };
-        let may_run = |task: TaskId| {
-            let task = &self.tasks[task];
-            task.cpu() == cpu || (task.mask.has(cpu) && task.body.migration_disabled.get() == 0)
+        let may_run = |id: TaskId| {
+            let task = &self.tasks[id];
+            let may_come = task.mask.has(cpu) && task.body.migration_disabled.get() == 0;
+            task.cpu() == cpu || (may_come && !self.is_switching_from(id))
         };
         let mut walked = 0;
         let found = queue.tasks().find(|&(_, task)| {
@@ -343,6 +350,8 @@ impl Kernel {
         };
         self.settle(cpu);
         self.update_curr(cpu);
+        // Who wakes it from now on waits until it sleeps.
+        self.tasks[curr].place = Place::Moving;
         let body = self.body(curr);
         call!(self, cpu, Context::Locked, stopping(body, false));
         call!(self, cpu, Context::Locked, quiescent(body, DEQ_SLEEP));

@@ -70,14 +70,6 @@ fn schedulers_beside_each_other_share_nothing() {
 }
 
 #[test]
-fn random_scenarios_hold() {
-    // The last ones had a task starve, a CPU sleep beside work, and a throttled task starve beside a spinning launcher.
-    for seed in (0..40).chain([50, 3335, 100_390]) {
-        held(&Scenario::random(seed));
-    }
-}
-
-#[test]
 fn a_launcher_gets_done_beside_noise_what_it_does_alone_and_not_under_fifo() {
     let tokens = |workload, scheduler| {
         let outcome = held(&named(workload, "8x2x1x1", scheduler, 400));
@@ -360,23 +352,6 @@ fn a_launcher_leaves_a_cpu_that_drowns_in_interrupts() {
     let pinned = tokens(Some(vec![0]), storm);
     assert!(free > 0.95 * calm, "{free} of {calm}");
     assert!(pinned < 0.6 * calm, "{pinned} of {calm}");
-}
-
-#[test]
-fn random_scenarios_with_real_time_tasks_hold() {
-    // In the last one a task waited beside an idle CPU, once.
-    for seed in (0..25).chain([2698]) {
-        held(&Scenario::random(seed).with_real_time());
-    }
-}
-
-#[test]
-fn random_scenarios_with_changes_hold() {
-    // The last ones failed once, each for a reason of its own: docs/simulator.md.
-    for seed in (0..60).chain([186, 477, 768, 849, 2191, 2534, 4010]) {
-        held(&Scenario::random(seed).with_changes());
-    }
-    held(&Scenario::random(101_448).with_real_time().with_changes());
 }
 
 #[test]

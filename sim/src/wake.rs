@@ -9,6 +9,7 @@ use crate::abi::{
 };
 use crate::dsq::TaskId;
 use crate::history::SchedEvent;
+use crate::interleave::{Late, Woken};
 use crate::state::{Context, Kernel, Place, call};
 
 impl Kernel {
@@ -36,26 +37,54 @@ impl Kernel {
     /// CPU `by` wakes `task`: try_to_wake_up(). One that does not sleep finds the wakeup when it wants to.
     pub fn wake(&mut self, task: TaskId, by: usize, sync: u64) {
         match self.tasks[task].place {
+            // Its CPU is not done with it yet: `p->on_cpu`.
+            Place::Sleeping
+                if self.is_switching_from(task) && self.is_locked(self.tasks[task].cpu()) =>
+            {
+                self.later(Late::Wakeup { task, by, sync });
+            }
             Place::Sleeping => {
                 self.tasks[task].woken_ns = self.now_ns;
                 self.activate(task, by, WAKE_TTWU | sync, ENQ_WAKEUP);
             }
             Place::Dead => {}
+            // On its way to sleep, or another wakeup was first: the lock says which.
+            Place::Moving => self.later(Late::Wakeup { task, by, sync }),
             _ => self.tasks[task].tokens += 1,
         }
     }
 
     fn activate(&mut self, task: TaskId, by: usize, wake_flags: u64, enq_flags: u64) {
         self.remember(by, task, SchedEvent::Wakeup);
+        self.tasks[task].place = Place::Moving;
         let (cpu, selected) = self.select_cpu(task, by, wake_flags);
+        let woken = Woken {
+            task,
+            by,
+            cpu,
+            flags: enq_flags | selected,
+        };
+        if self.is_locked(cpu) {
+            self.later(Late::Enqueue(woken));
+        } else {
+            self.enqueue_woken(woken);
+        }
+    }
+
+    /// The second half of a wakeup, with the lock of the CPU that was selected.
+    pub fn enqueue_woken(&mut self, woken: Woken) {
+        let Woken {
+            task,
+            by,
+            cpu,
+            flags,
+        } = woken;
         let entry = &mut self.tasks[task];
         entry.body.cpu.set(cpu as i32);
         entry.set_queued(true);
-        entry.place = Place::Moving;
         entry.waits_since_ns = self.now_ns;
-        let flags = enq_flags | selected;
         let body = self.body(task);
-        call!(self, by, Context::Locked, runnable(body, flags));
+        call!(self, by, Context::Runnable(task), runnable(body, flags));
         self.do_enqueue(task, flags, by);
         // wakeup_preempt(): any class is above that of the idle task.
         if self.cpus[cpu].curr.is_none() {

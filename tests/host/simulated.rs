@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `gpuaware-bench run --on sim`: the records and the report of any run, from cells that are simulated.
+//! `gpuaware-sim check` on thousands of random scenarios; and `gpuaware-bench run --on sim`: the records and the report
+//! of any run, from cells that are simulated.
 
 use std::fs;
 use std::path::Path;
@@ -31,6 +32,29 @@ fn measurement(output: &Path, arm: &str, neighbour: &str) -> Value {
     let text = cell(output, &name).unwrap_or_else(|| panic!("no cell {name}"));
     let cell: Value = serde_json::from_str(&text).unwrap();
     cell["measurement"].clone()
+}
+
+/// Each kind has seeds of its own. `sim/src/seeds.rs` repeats those that have failed.
+#[test]
+fn ten_thousand_random_scenarios_hold() {
+    for (from, flags) in [
+        ("0", &[][..]),
+        ("2500", &["--changes"]),
+        ("5000", &["--real-time"]),
+        ("7500", &["--interleave"]),
+    ] {
+        let program = repository().join("target/release/gpuaware-sim");
+        let checked = Command::new(program)
+            .args(["check", "2500", "--from", from])
+            .args(flags)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(checked.stdout).unwrap();
+        assert_eq!(checked.status.code(), Some(0), "{flags:?}: {said}");
+        assert!(said.starts_with("2500 scenarios, "), "{flags:?}: {said}");
+        assert!(said.ends_with(" 0 failed\n"), "{flags:?}: {said}");
+    }
 }
 
 #[test]

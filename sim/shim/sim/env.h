@@ -14,6 +14,8 @@ struct sim_env {
 	struct task_struct *current;
 	s32 cpu;
 	u32 nr_words; /* of a cpumask, that have bits of this machine */
+	u32 points;   /* until other CPUs may go on: see sim_point(); 0: they never do */
+	u32 nr_locks; /* that are held */
 };
 extern struct sim_env sim_env;
 
@@ -64,10 +66,38 @@ struct bpf_iter_scx_dsq {
 	X(u64, timer_init, void *, void *, void *)                                                 \
 	X(s32, timer_set_callback, void *, u64, void *)                                            \
 	X(s32, timer_start, void *, u64, u64)                                                      \
+	X(void, interleave, void *)                                                                \
 	X(void, error, void *, const char *)
 
 #define SIM_DECLARE(type, name, args...) extern type (*sim_##name)(args);
 SIM_KFUNCS(SIM_DECLARE)
+
+/*
+ * Other CPUs may run callbacks here, in the middle of this one: at kfuncs and helpers, and before
+ * and after atomic operations. Blocks of the variant that is metered are those of the scheduler.
+ */
+static inline void sim_point(void)
+{
+#ifndef SIM_METERED
+	if (__builtin_expect(sim_env.points && !sim_env.nr_locks, 0) && !--sim_env.points)
+		sim_interleave(sim_env.kernel);
+#endif
+}
+
+#define SIM_ATOMIC(operation)                \
+	({                                   \
+		typeof(operation) ___result; \
+		sim_point();                 \
+		___result = operation;       \
+		sim_point();                 \
+		___result;                   \
+	})
+#define __sync_fetch_and_add(at, value) SIM_ATOMIC(__sync_fetch_and_add(at, value))
+#define __sync_fetch_and_sub(at, value) SIM_ATOMIC(__sync_fetch_and_sub(at, value))
+#define __sync_fetch_and_or(at, value)	SIM_ATOMIC(__sync_fetch_and_or(at, value))
+#define __sync_fetch_and_and(at, value) SIM_ATOMIC(__sync_fetch_and_and(at, value))
+#define __sync_val_compare_and_swap(at, old, new) \
+	SIM_ATOMIC(__sync_val_compare_and_swap(at, old, new))
 
 void sim_report(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void *memcpy(void *to, const void *from, size_t size);

@@ -10,6 +10,7 @@
 
 static inline u64 scx_bpf_now(void)
 {
+	sim_point();
 	return sim_env.now_ns;
 }
 
@@ -30,6 +31,7 @@ static inline struct task_struct *bpf_get_current_task_btf(void)
 
 static inline s32 scx_bpf_task_cpu(const struct task_struct *p)
 {
+	sim_point();
 	return p->sim_cpu;
 }
 
@@ -40,27 +42,32 @@ static inline s32 scx_bpf_create_dsq(u64 dsq, s32 node)
 
 static inline s32 scx_bpf_dsq_nr_queued(u64 dsq)
 {
+	sim_point();
 	return sim_dsq_nr_queued(sim_env.kernel, dsq);
 }
 
 static inline void scx_bpf_dsq_insert(struct task_struct *p, u64 dsq, u64 slice, u64 enq_flags)
 {
+	sim_point();
 	sim_dsq_insert(sim_env.kernel, p, dsq, slice, 0, enq_flags, false);
 }
 
 static inline void scx_bpf_dsq_insert_vtime(struct task_struct *p, u64 dsq, u64 slice, u64 vtime,
 					    u64 enq_flags)
 {
+	sim_point();
 	sim_dsq_insert(sim_env.kernel, p, dsq, slice, vtime, enq_flags, true);
 }
 
 static inline bool scx_bpf_dsq_move_to_local(u64 dsq, u64 enq_flags)
 {
+	sim_point();
 	return sim_dsq_move_to_local(sim_env.kernel, dsq);
 }
 
 static inline int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 dsq, u64 flags)
 {
+	sim_point();
 	*it = (struct bpf_iter_scx_dsq){.dsq = dsq, .flags = flags};
 	sim_dsq_iter_new(sim_env.kernel, it);
 	return 0;
@@ -68,6 +75,7 @@ static inline int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 dsq, u64
 
 static inline struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it)
 {
+	sim_point();
 	return sim_dsq_iter_next(sim_env.kernel, it);
 }
 
@@ -84,43 +92,51 @@ static inline void scx_bpf_dsq_move_set_vtime(struct bpf_iter_scx_dsq *it, u64 v
 static inline bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p,
 					  u64 dsq, u64 enq_flags)
 {
+	sim_point();
 	return sim_dsq_move(sim_env.kernel, it, p, dsq, enq_flags, true);
 }
 
 static inline bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq,
 				    u64 enq_flags)
 {
+	sim_point();
 	return sim_dsq_move(sim_env.kernel, it, p, dsq, enq_flags, false);
 }
 
 static inline void scx_bpf_task_set_slice(struct task_struct *p, u64 slice)
 {
+	sim_point();
 	p->scx.slice = slice;
 }
 
 static inline void scx_bpf_task_set_dsq_vtime(struct task_struct *p, u64 vtime)
 {
+	sim_point();
 	p->scx.dsq_vtime = vtime;
 }
 
 static inline void scx_bpf_kick_cpu(s32 cpu, u64 flags)
 {
+	sim_point();
 	sim_kick_cpu(sim_env.kernel, cpu, flags);
 }
 
 static inline bool scx_bpf_test_and_clear_cpu_idle(s32 cpu)
 {
+	sim_point();
 	return sim_test_and_clear_cpu_idle(sim_env.kernel, cpu);
 }
 
 static inline s32 scx_bpf_pick_idle_cpu(const struct cpumask *allowed, u64 flags)
 {
+	sim_point();
 	return sim_pick_idle_cpu(sim_env.kernel, allowed, flags);
 }
 
 static inline s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u64 wake_flags,
 					 bool *is_idle)
 {
+	sim_point();
 	return sim_select_cpu_dfl(sim_env.kernel, p, prev_cpu, wake_flags, is_idle);
 }
 
@@ -135,6 +151,7 @@ static inline long bpf_kallsyms_lookup_name(const char *name, int size, int flag
 static inline s32 scx_bpf_select_cpu_and(struct task_struct *p, s32 prev_cpu, u64 wake_flags,
 					 const struct cpumask *allowed, u64 flags)
 {
+	sim_point();
 	if (flags)
 		sim_error(sim_env.kernel, "scx_bpf_select_cpu_and(): flags are not in this model");
 	return sim_select_cpu_and(sim_env.kernel, p, prev_cpu, wake_flags, allowed);
@@ -142,11 +159,13 @@ static inline s32 scx_bpf_select_cpu_and(struct task_struct *p, s32 prev_cpu, u6
 
 static inline const struct cpumask *scx_bpf_get_idle_cpumask(void)
 {
+	sim_point();
 	return sim_idle_cpumask(sim_env.kernel);
 }
 
 static inline const struct cpumask *scx_bpf_get_idle_smtmask(void)
 {
+	sim_point();
 	return sim_idle_smtmask(sim_env.kernel);
 }
 
@@ -156,6 +175,7 @@ static inline void scx_bpf_put_idle_cpumask(const struct cpumask *mask)
 
 static inline const struct cpumask *scx_bpf_get_online_cpumask(void)
 {
+	sim_point();
 	return sim_online_cpumask(sim_env.kernel);
 }
 
@@ -165,12 +185,14 @@ static inline void scx_bpf_put_cpumask(const struct cpumask *mask)
 
 static inline struct task_struct *__COMPAT_scx_bpf_cpu_curr(s32 cpu)
 {
+	sim_point();
 	return sim_cpu_curr(sim_env.kernel, cpu);
 }
 
 /* Before 6.19, only from ops.cpu_release(). */
 static inline u32 scx_bpf_reenqueue_local___v1(void)
 {
+	sim_point();
 	return sim_reenqueue_local(sim_env.kernel);
 }
 
@@ -207,16 +229,19 @@ static inline void bpf_cpumask_release(struct bpf_cpumask *mask)
 
 static inline void bpf_cpumask_set_cpu(u32 cpu, struct bpf_cpumask *mask)
 {
+	sim_point();
 	mask->cpumask.bits[cpu / 64] |= 1ULL << (cpu % 64);
 }
 
 static inline void bpf_cpumask_clear_cpu(u32 cpu, struct bpf_cpumask *mask)
 {
+	sim_point();
 	mask->cpumask.bits[cpu / 64] &= ~(1ULL << (cpu % 64));
 }
 
 static inline bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *mask)
 {
+	sim_point();
 	return cpu < SIM_MAX_CPUS && (mask->bits[cpu / 64] >> (cpu % 64) & 1);
 }
 
@@ -226,6 +251,7 @@ static inline bool bpf_cpumask_and(struct bpf_cpumask *to, const struct cpumask 
 	u64 any = 0;
 	u32 i;
 
+	sim_point();
 	for (i = 0; i < sim_env.nr_words; i++)
 		any |= to->cpumask.bits[i] = a->bits[i] & b->bits[i];
 	return any;
@@ -235,6 +261,7 @@ static inline bool bpf_cpumask_intersects(const struct cpumask *a, const struct 
 {
 	u32 i;
 
+	sim_point();
 	for (i = 0; i < sim_env.nr_words; i++) {
 		if (a->bits[i] & b->bits[i])
 			return true;
@@ -246,6 +273,7 @@ static inline bool bpf_cpumask_subset(const struct cpumask *a, const struct cpum
 {
 	u32 i;
 
+	sim_point();
 	for (i = 0; i < sim_env.nr_words; i++) {
 		if (a->bits[i] & ~b->bits[i])
 			return false;

@@ -67,23 +67,27 @@ static inline s32 sim_map_update(struct sim_map *map, u32 type, const void *key,
 }
 
 #define bpf_map_lookup_elem(map, key) \
-	sim_map_lookup(SIM_MAP(map), SIM_TYPE_OF(map), key, sim_env.cpu)
+	(sim_point(), sim_map_lookup(SIM_MAP(map), SIM_TYPE_OF(map), key, sim_env.cpu))
 #define bpf_map_lookup_percpu_elem(map, key, cpu) \
-	sim_map_lookup(SIM_MAP(map), SIM_TYPE_OF(map), key, cpu)
+	(sim_point(), sim_map_lookup(SIM_MAP(map), SIM_TYPE_OF(map), key, cpu))
 #define bpf_map_update_elem(map, at, from, flags) \
-	sim_map_update(SIM_MAP(map), SIM_TYPE_OF(map), at, from, sizeof(*(map)->value), flags)
+	(sim_point(),                             \
+	 sim_map_update(SIM_MAP(map), SIM_TYPE_OF(map), at, from, sizeof(*(map)->value), flags))
 
 /* Of hash maps only: else the kernel refuses. */
 #define bpf_map_delete_elem(map, key)                                                 \
 	({                                                                            \
 		_Static_assert(SIM_TYPE_OF(map) == BPF_MAP_TYPE_HASH, "no hash map"); \
+		sim_point();                                                          \
 		sim_hash_delete(sim_env.kernel, SIM_MAP(map), key);                   \
 	})
 
 static inline void *sim_storage_get(struct sim_map *map, struct task_struct *p, u32 size, u64 flags)
 {
-	void *found = p->sim_storage[map->index];
+	void *found;
 
+	sim_point();
+	found = p->sim_storage[map->index];
 	if (!found && (flags & BPF_LOCAL_STORAGE_GET_F_CREATE))
 		found = sim_storage_create(sim_env.kernel, p, map->index, size);
 	return found;
@@ -98,13 +102,17 @@ struct bpf_spin_lock {
 	u32 unused;
 };
 
-/* Callbacks run one after the other. */
+/* Nobody comes in between while one is held, so nobody ever waits for one. */
 static inline void bpf_spin_lock(struct bpf_spin_lock *lock)
 {
+	sim_point();
+	sim_env.nr_locks++;
 }
 
 static inline void bpf_spin_unlock(struct bpf_spin_lock *lock)
 {
+	sim_env.nr_locks--;
+	sim_point();
 }
 
 /* The first member of the value of element 0 of an array. */
@@ -116,6 +124,7 @@ struct bpf_timer {
 	((timer)->number = sim_timer_init(sim_env.kernel, (void *)(map), (void *)(timer)), 0)
 #define bpf_timer_set_callback(timer, callback) \
 	sim_timer_set_callback(sim_env.kernel, (timer)->number, (void *)(callback))
-#define bpf_timer_start(timer, ns, flags) sim_timer_start(sim_env.kernel, (timer)->number, ns)
+#define bpf_timer_start(timer, ns, flags) \
+	(sim_point(), sim_timer_start(sim_env.kernel, (timer)->number, ns))
 
 #endif /* __SIM_MAPS_H */

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What happens on CPUs, and what tasks do when they have one.
+
+use crate::abi::WAKE_SYNC;
+use crate::events::Event;
+use crate::program::Op;
+use crate::state::{Kernel, Place};
+
+impl Kernel {
+    /// `event` happens, which was due at `at_ns`. Those that a scenario says more about are not for here.
+    pub fn happen(&mut self, at_ns: u64, event: Event) {
+        match event {
+            Event::Start(task) => {
+                let by = task % self.cpus.len();
+                self.start(task, by);
+            }
+            Event::Wake(task) => {
+                let by = self.tasks[task].cpu();
+                self.wake(task, by, 0);
+            }
+            Event::Done(cpu, runs) => {
+                if self.cpus[cpu].runs == runs {
+                    self.settle(cpu);
+                    self.advance(cpu);
+                }
+            }
+            Event::Resched(cpu) => {
+                if self.cpus[cpu].resched_at == Some(at_ns) {
+                    self.schedule(cpu);
+                }
+            }
+            Event::Kick { cpu, flags, .. } => self.kicked(cpu, flags),
+            Event::Tick(cpu) => self.tick(cpu),
+            Event::InterruptEnds(cpu) => self.interrupt_ends(cpu),
+            Event::AboveEnds(cpu) => self.above_ends(cpu),
+            Event::Timer(timer, starts) => self.timer(timer, starts),
+            Event::Change(_) | Event::Above(_) | Event::Interrupt(_) | Event::Audit => {}
+        }
+    }
+
+    /// Who runs on `cpu` is done with its work: its program goes on.
+    fn advance(&mut self, cpu: usize) {
+        let Some(task) = self.cpus[cpu].curr else {
+            return;
+        };
+        let mut spent_ns = 0;
+        loop {
+            let now_ns = self.now_ns;
+            match self.programs[task].next(now_ns) {
+                Op::Run(ns) => return self.work(cpu, ns + spent_ns),
+                Op::Sleep(ns) => {
+                    self.events.push(now_ns + ns, Event::Wake(task));
+                    return self.sleep(cpu, Place::Sleeping);
+                }
+                Op::Wait if self.tasks[task].tokens > 0 => {
+                    self.tasks[task].tokens -= 1;
+                }
+                Op::Wait => return self.sleep(cpu, Place::Sleeping),
+                Op::Wake { task: other, sync } => {
+                    let flags = if sync { WAKE_SYNC } else { 0 };
+                    self.wake(other, cpu, flags);
+                    spent_ns += self.costs.wake_ns;
+                    // It goes on when it has the lock.
+                    if self.is_late(cpu) {
+                        return self.work(cpu, spent_ns);
+                    }
+                }
+                Op::Yield => {
+                    self.yield_cpu(cpu);
+                    if self.cpus[cpu].curr != Some(task) {
+                        return;
+                    }
+                }
+                Op::Exit => return self.sleep(cpu, Place::Dead),
+            }
+        }
+    }
+
+    /// Who runs on `cpu` has so much to do before its program goes on.
+    fn work(&mut self, cpu: usize, ns: u64) {
+        if let Some(task) = self.cpus[cpu].curr {
+            self.tasks[task].work_ns = ns;
+        }
+        self.plan_done(cpu);
+    }
+
+    fn sleep(&mut self, cpu: usize, place: Place) {
+        self.deactivate(cpu, place);
+        self.schedule(cpu);
+    }
+}
