@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A scenario, run: the loop over events, with what tasks do and what must hold.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
@@ -15,7 +17,7 @@ use crate::history::Recorded;
 use crate::kfuncs;
 use crate::meter::{Counts, Meter};
 use crate::native::{Handlers, Native, Scheduler};
-use crate::program::{Op, Progress};
+use crate::program::{Op, Program, Progress};
 use crate::scenario::{FIRST_PID, Scenario, TaskSpec};
 use crate::setup::{self, Class, STATS};
 use crate::state::{Context, Failure, Kernel, Place, START_NS, Task, call};
@@ -74,6 +76,8 @@ pub struct Simulation {
     // In this order they are dropped: the scheduler goes last.
     kernel: Box<Kernel>,
     programs: Vec<Progress>,
+    /// Which tasks sleep until another one wakes them.
+    awaits: Vec<bool>,
     scenario: Scenario,
     /// For what the scheduler promises; a test may ask for more.
     pub watch: Watch,
@@ -118,6 +122,7 @@ impl Simulation {
             ),
             kernel,
             programs: Vec::new(),
+            awaits: vec![false; scenario.tasks.len()],
             scenario,
             cgroups,
             native,
@@ -145,7 +150,11 @@ impl Simulation {
             self.kernel.tasks.push(task);
             let seed = self.scenario.seed ^ (id as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let rng = Pcg64Mcg::seed_from_u64(seed);
-            self.programs.push(Progress::new(spec.program, rng));
+            let mut progress = Progress::new(spec.program, rng);
+            if let Program::Recorded(at) = spec.program {
+                progress = progress.playing(Arc::clone(&self.scenario.recorded[at]));
+            }
+            self.programs.push(progress);
             self.kernel.init_task(id);
             if spec.class.is_some() {
                 self.mark(id, spec.class)?;
@@ -273,6 +282,13 @@ impl Simulation {
                 let by = self.kernel.tasks[task].cpu();
                 self.kernel.wake(task, by, 0);
             }
+            Event::GivesUp(task, switches) => {
+                let is_same = self.kernel.tasks[task].switches == switches;
+                if is_same && std::mem::take(&mut self.awaits[task]) {
+                    let by = self.kernel.tasks[task].cpu();
+                    self.kernel.wake(task, by, 0);
+                }
+            }
             Event::Done(cpu, runs) => {
                 if self.kernel.cpus[cpu].runs == runs {
                     self.kernel.settle(cpu);
@@ -338,6 +354,21 @@ impl Simulation {
                     let flags = if sync { WAKE_SYNC } else { 0 };
                     self.kernel.wake(other, cpu, flags);
                     spent_ns += self.kernel.costs.wake_ns;
+                }
+                Op::WakeOne { first, count, from } => {
+                    let mut tasks = (0..count).map(|at| first + (from + at) % count);
+                    // Nobody waits: it is found without being woken.
+                    if let Some(other) = tasks.find(|&task| self.awaits[task]) {
+                        self.awaits[other] = false;
+                        self.kernel.wake(other, cpu, 0);
+                        spent_ns += self.kernel.costs.wake_ns;
+                    }
+                }
+                Op::Await(ns) => {
+                    self.awaits[task] = true;
+                    let event = Event::GivesUp(task, self.kernel.tasks[task].switches);
+                    self.kernel.events.push(now_ns + ns, event);
+                    return self.sleep(cpu, Place::Sleeping);
                 }
                 Op::Yield => {
                     self.kernel.yield_cpu(cpu);
