@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Compiles the BPF objects and generates their skeletons and the bindings of `bpf/intf.h` and
-//! `bpf/trace_intf.h`.
+//! Compiles the BPF objects and generates their skeletons and the bindings of the headers that they share with user
+//! space.
 
 use scx_cargo::BpfBuilder;
 
@@ -26,5 +26,10 @@ fn main() {
         builder().enable_intf("bpf/trace_intf.h", "trace_intf.rs"),
         "bpf/trace.bpf.c",
         "trace",
+    );
+    skeleton(
+        builder().enable_intf("bpf/trace_profile_intf.h", "trace_profile_intf.rs"),
+        "bpf/trace_profile.bpf.c",
+        "trace_profile",
     );
 }

@@ -7,21 +7,10 @@
 #define __GPUAWARE_TRACE_SWITCH_BPF_H
 
 #include "trace_thread.bpf.h"
+#include "trace_yield.bpf.h"
 
 #define TASK_DEAD_STATE	   0x80
 #define TASK_REPORT_STATES 0xffff
-#define PF_KTHREAD_FLAG	   0x00200000
-
-#if defined(__TARGET_ARCH_x86)
-#define SCHED_YIELD_NR	 24
-#define SYSCALL_NR(regs) BPF_CORE_READ(regs, orig_ax)
-#elif defined(__TARGET_ARCH_arm64)
-#define SCHED_YIELD_NR	 124
-#define SYSCALL_NR(regs) BPF_CORE_READ((struct pt_regs___arm64 *)(regs), syscallno)
-struct pt_regs___arm64 {
-	s32 syscallno;
-} __attribute__((preserve_access_index));
-#endif
 
 /* Missing where the kernel does not list variables in kallsyms. */
 extern const void stop_sched_class __ksym __weak;
@@ -78,21 +67,6 @@ static __always_inline u64 slice_of(struct task_struct *p)
 	if (!bpf_core_field_exists(p->scx))
 		return 0;
 	return BPF_CORE_READ(p, scx.slice);
-}
-
-/*
- * Is @p inside sched_yield()? The registers of its last entry into the kernel say so: an interrupt
- * leaves no system call number there. A preemption between the end of the call and the return to
- * user space counts as one more yield.
- */
-static __always_inline bool yields(struct task_struct *p)
-{
-	struct pt_regs *regs;
-
-	if (p->flags & PF_KTHREAD_FLAG)
-		return false;
-	regs = (struct pt_regs *)bpf_task_pt_regs(p);
-	return (s32)SYSCALL_NR(regs) == SCHED_YIELD_NR;
 }
 
 static __always_inline u32 why_off(struct task_struct *prev, bool preempt, u32 prev_state)

@@ -11,6 +11,7 @@
 #define __GPUAWARE_TRACE_THREAD_BPF_H
 
 #include "pidns.bpf.h"
+#include "trace_hist.bpf.h"
 #include "trace_intf.h"
 
 #define TRACE_NO_DSQ	 (~0ULL)
@@ -185,35 +186,11 @@ static __always_inline void submit(struct trace_record *event)
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
 
-/* Bucket n counts values from 2^(n-1) to 2^n - 1, the first one 0, the last one all above. */
 static __always_inline void observe(struct trace_counters *counters, u32 hist, u64 ns)
 {
-	u32 bucket = 0;
+	u32 bucket = bucket_of(ns);
 
-	if (ns >> 32) {
-		bucket = 32;
-		ns >>= 32;
-	}
-	if (ns >> 16) {
-		bucket += 16;
-		ns >>= 16;
-	}
-	if (ns >> 8) {
-		bucket += 8;
-		ns >>= 8;
-	}
-	if (ns >> 4) {
-		bucket += 4;
-		ns >>= 4;
-	}
-	if (ns >> 2) {
-		bucket += 2;
-		ns >>= 2;
-	}
-	bucket += ns > 1 ? 2 : ns;
-	if (bucket >= TRACE_NR_BUCKETS)
-		bucket = TRACE_NR_BUCKETS - 1;
-	if (hist < TRACE_NR_HISTS)
+	if (hist < TRACE_NR_HISTS && bucket < TRACE_NR_BUCKETS)
 		counters->hists[hist][bucket]++;
 }
 

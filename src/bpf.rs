@@ -43,6 +43,23 @@ pub mod trace {
     include!(concat!(env!("OUT_DIR"), "/trace_skel.rs"));
 }
 
+/// `bpf/trace_profile_intf.h` as Rust.
+pub mod profile_intf {
+    #![allow(
+        dead_code,
+        non_camel_case_types,
+        non_snake_case,
+        non_upper_case_globals
+    )]
+    include!(concat!(env!("OUT_DIR"), "/trace_profile_intf.rs"));
+}
+
+/// The recorder of profiles, `bpf/trace_profile.bpf.c`.
+pub mod profile {
+    #![allow(clippy::unwrap_used, reason = "generated code")]
+    include!(concat!(env!("OUT_DIR"), "/trace_profile_skel.rs"));
+}
+
 /// What the kernel wrote: up to the first NUL. Bytes that are no UTF-8 become U+FFFD.
 pub fn text(bytes: &[u8]) -> Cow<'_, str> {
     let end = bytes.iter().position(|&byte| byte == 0);

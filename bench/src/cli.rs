@@ -11,6 +11,7 @@ use crate::exec::ExecOptions;
 use crate::folders::Folders;
 use crate::plan::Where;
 use crate::pool::PoolOptions;
+use crate::replay::ReplayOptions;
 use crate::results::ResultsOptions;
 use crate::tune::goal::{self, Latency, On, Prefer, share};
 use crate::{lab, matrix};
@@ -60,6 +61,8 @@ pub enum Command {
     Pool(PoolOptions),
     /// Write docs/results.md and the generated part of README.md anew, from the runs of bench/runs/index.toml.
     Results(ResultsOptions),
+    /// Try policies on a host that scx_gpuaware trace --record-profile has recorded, in the simulator.
+    Replay(ReplayOptions),
     /// Run a command in a virtual machine with a sched_ext kernel.
     Lab(lab::Options),
     /// Run a program with a slice of its own: what an arm puts before the workload.

@@ -36,6 +36,7 @@ mod process;
 mod procstat;
 mod program;
 mod record;
+mod replay;
 mod report;
 mod results;
 mod run;
@@ -64,6 +65,7 @@ pub fn main() -> ExitCode {
             .and_then(|_| keep::keep(&dir, &output))
             .map(|()| ExitCode::SUCCESS),
         Command::Compare(options) => compare::main(&options),
+        Command::Replay(options) => replay::main(&options).map(|()| ExitCode::SUCCESS),
         Command::Pool(options) => pool::main(&options).map(|()| ExitCode::SUCCESS),
         Command::Results(options) => results::main(&options).map(|()| ExitCode::SUCCESS),
         Command::Lab(options) => lab::main(&options),

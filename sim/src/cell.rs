@@ -41,9 +41,19 @@ pub enum CellScheduler {
     Fifo,
 }
 
+impl From<CellScheduler> for Scheduler {
+    fn from(of_cell: CellScheduler) -> Self {
+        match of_cell {
+            CellScheduler::Gpuaware => Self::Gpuaware,
+            CellScheduler::Eevdf => Self::Eevdf,
+            CellScheduler::Fifo => Self::Fifo,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct PolicySpec {
+pub(crate) struct PolicySpec {
     lend: Option<bool>,
     whole_core: Option<bool>,
     hold_us: Option<u64>,
@@ -170,12 +180,12 @@ fn add_streams(
 }
 
 /// `cpu.weight` of a nice level: a level is a quarter.
-fn weight(nice: i32) -> u32 {
+pub(crate) fn weight(nice: i32) -> u32 {
     (100.0 * 1.25_f64.powi(-nice)).round().clamp(1.0, 10_000.0) as u32
 }
 
 impl PolicySpec {
-    fn over(&self, mut policy: Policy) -> Policy {
+    pub(crate) fn over(&self, mut policy: Policy) -> Policy {
         let set = |value: &mut u64, own: Option<u64>| *value = own.unwrap_or(*value);
         set(&mut policy.launch_slice_us, self.launch_slice_us);
         set(&mut policy.handoff_slice_us, self.handoff_slice_us);
@@ -239,17 +249,14 @@ impl CellSpec {
             seed: self.seed,
             policy: self.policy.over(policy),
             machine,
-            scheduler: match self.scheduler {
-                CellScheduler::Gpuaware => Scheduler::Gpuaware,
-                CellScheduler::Eevdf => Scheduler::Eevdf,
-                CellScheduler::Fifo => Scheduler::Fifo,
-            },
+            scheduler: self.scheduler.into(),
             costs: Costs {
                 tick_ns: (1_000_000_000 / self.hz).max(1),
                 ..Costs::default()
             },
             length_ns: (self.seconds * 1e9) as u64,
             tasks,
+            recorded: Vec::new(),
             cgroups: Vec::new(),
             above: Vec::new(),
             interrupts: Vec::new(),

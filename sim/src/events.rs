@@ -13,6 +13,8 @@ pub enum Event {
     Start(TaskId),
     /// The task's own timer wakes it, in an interrupt on the CPU where it went to sleep.
     Wake(TaskId),
+    /// Nobody has woken the task, which awaits that, since it was on a CPU so many times.
+    GivesUp(TaskId, u64),
     /// What the task has to do on the CPU is done, unless another one runs there by now (the number).
     Done(usize, u64),
     /// The CPU looks for the next task.
@@ -46,6 +48,7 @@ impl Event {
         match self {
             Self::Start(task) => [1, task as u64, 0],
             Self::Wake(task) => [2, task as u64, 0],
+            Self::GivesUp(task, switches) => [17, task as u64, switches],
             Self::Done(cpu, run) => [3, cpu as u64, run],
             Self::Resched(cpu) => [4, cpu as u64, 0],
             Self::Kick { cpu, flags, .. } => [5, cpu as u64, flags],

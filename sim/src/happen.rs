@@ -18,6 +18,13 @@ impl Kernel {
                 let by = self.tasks[task].cpu();
                 self.wake(task, by, 0);
             }
+            Event::GivesUp(task, switches) => {
+                let is_same = self.tasks[task].switches == switches;
+                if is_same && std::mem::take(&mut self.awaits[task]) {
+                    let by = self.tasks[task].cpu();
+                    self.wake(task, by, 0);
+                }
+            }
             Event::Done(cpu, runs) => {
                 if self.cpus[cpu].runs == runs {
                     self.settle(cpu);
@@ -64,6 +71,24 @@ impl Kernel {
                     if self.is_late(cpu) {
                         return self.work(cpu, spent_ns);
                     }
+                }
+                Op::WakeOne { first, count, from } => {
+                    let mut tasks = (0..count).map(|at| first + (from + at) % count);
+                    // Nobody waits: it is found without being woken.
+                    if let Some(other) = tasks.find(|&task| self.awaits[task]) {
+                        self.awaits[other] = false;
+                        self.wake(other, cpu, 0);
+                        spent_ns += self.costs.wake_ns;
+                        if self.is_late(cpu) {
+                            return self.work(cpu, spent_ns);
+                        }
+                    }
+                }
+                Op::Await(ns) => {
+                    self.awaits[task] = true;
+                    let event = Event::GivesUp(task, self.tasks[task].switches);
+                    self.events.push(now_ns + ns, event);
+                    return self.sleep(cpu, Place::Sleeping);
                 }
                 Op::Yield => {
                     self.yield_cpu(cpu);

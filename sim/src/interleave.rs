@@ -102,7 +102,7 @@ fn cpu_of(
 ) -> Option<usize> {
     match event {
         Event::Start(task) => Some(task % cpus.len()),
-        Event::Wake(task) => tasks.get(task).map(Task::cpu),
+        Event::Wake(task) | Event::GivesUp(task, _) => tasks.get(task).map(Task::cpu),
         Event::Done(cpu, runs) => Some(cpu).filter(|&cpu| cpus[cpu].runs == runs),
         Event::Resched(cpu) => Some(cpu).filter(|&cpu| cpus[cpu].resched_at == Some(at_ns)),
         Event::Timer(timer, starts) => {

@@ -21,7 +21,8 @@ impl Kernel {
         self.settle(cpu);
         self.run_handler(cpu, |handlers| handlers.entry);
         let run = &mut self.cpus[cpu];
-        run.irq_until_ns = self.now_ns + lasts_ns;
+        // One that comes while another one is handled is handled after it.
+        run.irq_until_ns = run.irq_until_ns.max(self.now_ns) + lasts_ns;
         run.irq_ns += lasts_ns;
         run.worked_ns = run.worked_ns.max(self.now_ns) + lasts_ns;
         self.events

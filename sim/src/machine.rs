@@ -101,7 +101,7 @@ impl Machine {
         .checked()
     }
 
-    fn checked(self) -> Result<Self> {
+    pub(crate) fn checked(self) -> Result<Self> {
         let (cpus, llcs) = (self.cpus.len(), self.nr_llcs);
         ensure!(
             cpus <= MAX_CPUS && llcs <= MAX_LLCS,

@@ -1,43 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Flags and commands of gpuaware-sim, and its exit codes: 0 all held, 1 something did not, 2 bad input.
+//! What the commands of gpuaware-sim do, and its exit codes: 0 all held, 1 something did not, 2 bad input.
 
 #[macro_use]
 #[path = "../../bench/src/print.rs"]
 mod print;
+mod flags;
 
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::BufWriter;
 use std::num::NonZero;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use clap::{Args, Parser, Subcommand};
+use clap::Parser;
 use gpuaware_sim::cell::CellSpec;
 use gpuaware_sim::compare;
 use gpuaware_sim::costs::{self, Load, Names};
 use gpuaware_sim::machine::Machine;
 use gpuaware_sim::native::{self, METERED, Scheduler};
+use gpuaware_sim::profiled::{self, Profiled, Setting};
+use gpuaware_sim::replay::ReplaySpec;
 use gpuaware_sim::report;
-use gpuaware_sim::scenario::{Scenario, Workload};
-use gpuaware_sim::shrink::{self, Parts};
+use gpuaware_sim::scenario::Scenario;
+use gpuaware_sim::setup::Policy;
+use gpuaware_sim::shrink;
 use gpuaware_sim::simulation::{Outcome, Simulation};
 use gpuaware_sim::trace;
 use gpuaware_trace::export::Format;
+use gpuaware_trace::profile::Profile;
 
-/// Runs scx_gpuaware's own BPF source in a model of the kernel, on machines that nobody has at hand.
-#[derive(Parser)]
-#[command(version)]
-struct Cli {
-    /// Compile scx_gpuaware from this folder, another checkout's bpf/, in place of the one that was built in
-    #[arg(long, global = true, value_name = "DIR")]
-    bpf: Option<PathBuf>,
-    #[command(subcommand)]
-    command: Command,
-}
+use flags::{Also, Check, Cli, Command, Compare, Costs, Run, Timeline};
 
 impl Cli {
     /// scx_gpuaware's object.
@@ -57,111 +53,6 @@ impl Cli {
     }
 }
 
-#[derive(Subcommand)]
-enum Command {
-    /// Runs a workload on a machine and prints what came of it
-    Run(Run),
-    /// Runs random scenarios and looks at what must hold; prints the seeds of those where it does not, and what the first
-    /// of them needs to fail
-    Check(Check),
-    /// Runs launchers beside neighbours under each scheduler, and sets side by side what everybody got done
-    Compare(Compare),
-    /// Counts what a scheduling decision of scx_gpuaware costs on machines of 8 to 512 CPUs, and names what grows
-    Costs(Costs),
-    /// Runs a cell that gpuaware-bench describes as JSON on stdin, and prints its measurement as JSON
-    Cell,
-    /// Prints what a machine is, as JSON
-    Machine {
-        /// CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]], or a file that tests/data/sysfs/record.sh has written
-        machine: String,
-    },
-    /// Repeats the random scenario of a seed, the same to the last event, also on a timeline
-    Replay {
-        /// Seed, as `check` prints it
-        seed: u64,
-        #[command(flatten)]
-        also: Also,
-        /// Print each task and cgroup first, and at the end the last events before a failure
-        #[arg(long)]
-        verbose: bool,
-        /// Only these parts of it, as `shrink` prints them: tasks, then changes, real-time tasks and interrupts
-        #[arg(long, value_name = "LIST")]
-        parts: Option<Parts>,
-        #[command(flatten)]
-        timeline: Timeline,
-    },
-    /// Leaves out of a scenario that fails what the failure does not need, and prints how to replay the rest
-    Shrink {
-        /// Seed, as `check` prints it
-        seed: u64,
-        #[command(flatten)]
-        also: Also,
-    },
-}
-
-#[derive(Args)]
-struct Run {
-    /// What runs
-    #[arg(value_enum, default_value = "noisy")]
-    workload: Workload,
-    /// CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]], or a file that tests/data/sysfs/record.sh has written
-    #[arg(long, default_value = "8x2x1x2")]
-    machine: String,
-    /// Bind each launcher to the node of its GPU
-    #[arg(long)]
-    bind: bool,
-    /// Scheduler
-    #[arg(long, value_enum, default_value = "gpuaware")]
-    scheduler: Scheduler,
-    /// Length, in simulated seconds
-    #[arg(long, value_name = "SEC", default_value_t = 1.0)]
-    seconds: f64,
-    /// Seed of what varies: how long tasks run and sleep
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Ticks a second: 250 or 1000, say
-    #[arg(long, default_value_t = NonZero::<u64>::new(250).expect("not zero"))]
-    hz: NonZero<u64>,
-    /// Callbacks of other CPUs come in between, at kfuncs, helpers and atomic operations
-    #[arg(long)]
-    interleave: bool,
-    #[command(flatten)]
-    timeline: Timeline,
-}
-
-#[derive(Args, Default)]
-struct Timeline {
-    /// Write who ran, waited and slept when, for ui.perfetto.dev
-    #[arg(long, value_name = "FILE")]
-    perfetto: Option<PathBuf>,
-}
-
-#[derive(Args)]
-struct Check {
-    /// Number of scenarios
-    #[arg(default_value_t = 1000)]
-    count: u64,
-    /// First seed
-    #[arg(long, default_value_t = 0)]
-    from: u64,
-    #[command(flatten)]
-    also: Also,
-}
-
-/// What random scenarios have besides tasks.
-#[derive(Args, Clone, Copy)]
-struct Also {
-    /// With real-time tasks that take CPUs
-    #[arg(long)]
-    real_time: bool,
-    /// With changes of nice values, marks, cgroups, limits, affinities and policies while tasks run
-    #[arg(long)]
-    changes: bool,
-    /// With callbacks of other CPUs within callbacks, at kfuncs, helpers and atomic operations
-    #[arg(long)]
-    interleave: bool,
-}
-
 fn random(seed: u64, also: Also) -> Scenario {
     let mut scenario = Scenario::random(seed);
     if also.real_time {
@@ -174,29 +65,6 @@ fn random(seed: u64, also: Also) -> Scenario {
         scenario = scenario.with_interleaving();
     }
     scenario
-}
-
-#[derive(Args)]
-struct Compare {
-    /// CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]], or a file that tests/data/sysfs/record.sh has written
-    #[arg(long, default_value = "128x16x2x2x8")]
-    machine: String,
-    /// Length of each run, in simulated seconds
-    #[arg(long, value_name = "SEC", default_value_t = 1.0)]
-    seconds: f64,
-    /// Seed of what varies: how long tasks run and sleep
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-}
-
-#[derive(Args)]
-struct Costs {
-    /// CPUs that share a last-level cache
-    #[arg(long, default_value_t = 8)]
-    per_llc: usize,
-    /// Length, in simulated milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(10..=100_000))]
-    ms: u64,
 }
 
 fn costs(args: &Costs, object: &[u8]) -> Result<ExitCode> {
@@ -284,22 +152,55 @@ fn simulate(scenario: &Scenario, gpuaware: &[u8], timeline: &Timeline) -> Result
     Ok(outcome)
 }
 
-fn run(run: &Run, gpuaware: &[u8]) -> Result<ExitCode> {
+fn profile(path: &Path) -> Result<Profile> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    Profile::parse(&text).with_context(|| path.display().to_string())
+}
+
+fn profiled(run: &Run, path: &Path) -> Result<Scenario> {
+    let profile = profile(path)?;
+    let machine = match &run.machine {
+        Some(text) => machine(text)?,
+        None => profiled::machine(&profile.machine).with_context(|| path.display().to_string())?,
+    };
+    let setting = Setting {
+        policy: Policy::default_for(&machine),
+        machine,
+        scheduler: run.scheduler,
+        hz: run.hz.map(NonZero::get),
+        length_ns: length_ns(run.seconds)?,
+        seed: run.seed,
+    };
+    let made = Profiled::new(&profile, setting).with_context(|| path.display().to_string())?;
+    for note in &made.notes {
+        eprintln!("gpuaware-sim: {note}");
+    }
+    println!("{}", profiled::table(&profile));
+    Ok(made.scenario)
+}
+
+fn named(run: &Run) -> Result<Scenario> {
+    let machine = machine(run.machine.as_deref().unwrap_or("8x2x1x2"))?;
     let length_ns = length_ns(run.seconds)?;
-    let mut scenario = Scenario::named(
-        run.workload,
-        machine(&run.machine)?,
-        run.scheduler,
-        length_ns,
-        run.seed,
-    );
+    let mut scenario = Scenario::named(run.workload, machine, run.scheduler, length_ns, run.seed);
+    if let Some(hz) = run.hz {
+        scenario.costs.tick_ns = (1_000_000_000 / hz).max(1);
+    }
+    Ok(scenario)
+}
+
+fn run(run: &Run, gpuaware: &[u8]) -> Result<ExitCode> {
+    let mut scenario = match &run.profile {
+        Some(path) => profiled(run, path)?,
+        None => named(run)?,
+    };
     if run.bind {
         scenario.bind_launchers();
     }
     if run.interleave {
         scenario = scenario.with_interleaving();
     }
-    scenario.costs.tick_ns = (1_000_000_000 / run.hz).max(1);
     let outcome = simulate(&scenario, gpuaware, &run.timeline)?;
     Ok(print(&scenario, &outcome))
 }
@@ -360,6 +261,24 @@ fn cell(gpuaware: &[u8]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn replay_profile(gpuaware: &[u8]) -> Result<ExitCode> {
+    let text = std::io::read_to_string(std::io::stdin()).context("reading stdin")?;
+    let spec: ReplaySpec =
+        serde_json::from_str(&text).context("stdin: expected a replay as JSON")?;
+    let profile = profile(&spec.profile)?;
+    let machine = spec.machine.as_deref().map(machine).transpose()?;
+    let made = spec
+        .scenario(&profile, machine)
+        .with_context(|| spec.profile.display().to_string())?;
+    let outcome = simulate(&made.scenario, gpuaware, &Timeline::default())?;
+    if let Some(failure) = &outcome.failure {
+        eprintln!("FAILED {failure}");
+        return Ok(ExitCode::FAILURE);
+    }
+    println!("{}", spec.result(&profile, &made, &outcome));
+    Ok(ExitCode::SUCCESS)
+}
+
 fn describe(text: &str) -> Result<ExitCode> {
     let machine = machine(text)?;
     let says = serde_json::json!({
@@ -416,6 +335,7 @@ fn main() -> ExitCode {
         Command::Run(args) => cli.gpuaware().and_then(|object| run(args, &object)),
         Command::Check(args) => cli.gpuaware().and_then(|object| check(args, &object)),
         Command::Compare(args) => cli.gpuaware().and_then(|object| compare(args, &object)),
+        Command::Profile => cli.gpuaware().and_then(|object| replay_profile(&object)),
         Command::Cell => cli.gpuaware().and_then(|object| cell(&object)),
         Command::Machine { machine } => describe(machine),
         Command::Costs(args) => cli.metered().and_then(|object| costs(args, &object)),

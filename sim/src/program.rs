@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What tasks do: programs that say, step by step, what a task wants of the kernel.
 
+use std::sync::Arc;
+
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
 use crate::dsq::TaskId;
+use crate::recorded::{Player, Recorded, Step};
 use crate::timeline::{Next, Timeline};
 pub use crate::timeline::{Sync, Tokens};
 
@@ -22,6 +25,14 @@ pub enum Op {
         task: TaskId,
         sync: bool,
     },
+    /// Wakes one of these tasks that awaits that, from the one of that number on.
+    WakeOne {
+        first: TaskId,
+        count: usize,
+        from: usize,
+    },
+    /// Sleeps until another one does so, or for so long.
+    Await(u64),
     Yield,
     Exit,
 }
@@ -51,6 +62,8 @@ pub enum Program {
         work_ns: u64,
         ahead: u64,
     },
+    /// What the scenario has recorded under that number.
+    Recorded(usize),
 }
 
 /// How long a turn of a loop of sched_yield() takes.
@@ -66,6 +79,7 @@ pub struct Progress {
     step: u64,
     until_ns: u64,
     timeline: Timeline,
+    player: Option<Player>,
     /// Rounds, tokens or messages so far.
     pub done: u64,
     /// When tokens came to their ends, of those with a timeline.
@@ -80,9 +94,16 @@ impl Progress {
             step: 0,
             until_ns: 0,
             timeline: Timeline::default(),
+            player: None,
             done: 0,
             ends_ns: Vec::new(),
         }
+    }
+
+    /// One that was recorded, with what.
+    pub fn playing(mut self, recorded: Arc<Recorded>) -> Self {
+        self.player = Some(Player::new(recorded));
+        self
     }
 
     /// Give or take a tenth.
@@ -111,6 +132,19 @@ impl Progress {
                 ahead,
             } => self.pair(partner, work_ns, ahead),
             Program::Tokens(tokens) => self.tokens(tokens, now_ns),
+            Program::Recorded(_) => self.play(),
+        }
+    }
+
+    fn play(&mut self) -> Op {
+        let player = self.player.as_mut();
+        match player.map(|player| player.next(&mut self.rng, &mut self.done)) {
+            Some(Step::Run(ns)) => Op::Run(ns),
+            Some(Step::Yield) => Op::Yield,
+            Some(Step::Wake { first, count, from }) => Op::WakeOne { first, count, from },
+            Some(Step::Sleep(ns)) => Op::Sleep(ns),
+            Some(Step::Await(ns)) => Op::Await(ns),
+            None => Op::Exit,
         }
     }
 

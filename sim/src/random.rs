@@ -63,6 +63,7 @@ impl Scenario {
                 rng.random_range(100_000_000..=400_000_000)
             },
             tasks,
+            recorded: Vec::new(),
             cgroups,
             above: Vec::new(),
             interrupts: Vec::new(),

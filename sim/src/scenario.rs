@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What is simulated: a machine, a scheduler, tasks and cgroups. Made by name here, at random in `random.rs`.
 
+use std::sync::Arc;
+
 use crate::above::Above;
 use crate::cgroups::CgroupSpec;
 use crate::changes::Change;
@@ -10,6 +12,7 @@ use crate::machine::Machine;
 use crate::meter::Group;
 use crate::native::Scheduler;
 use crate::program::{Program, Sync};
+use crate::recorded::Recorded;
 use crate::setup::{Class, Policy};
 use crate::state::Costs;
 
@@ -70,6 +73,8 @@ pub struct Scenario {
     pub costs: Costs,
     pub length_ns: u64,
     pub tasks: Vec<TaskSpec>,
+    /// What those do whose program is [`Program::Recorded`].
+    pub recorded: Vec<Arc<Recorded>>,
     pub cgroups: Vec<CgroupSpec>,
     /// Real-time tasks.
     pub above: Vec<Above>,
@@ -128,7 +133,7 @@ impl Scenario {
             tasks.extend((0..nr_cpus.div_ceil(2)).map(|_| TaskSpec::new("io", io)));
             add_kthreads(&mut tasks, nr_cpus);
         }
-        let mut scenario = Self {
+        let scenario = Self {
             seed,
             policy: Policy::default_for(&machine),
             machine,
@@ -136,18 +141,24 @@ impl Scenario {
             costs: Costs::default(),
             length_ns,
             tasks,
+            recorded: Vec::new(),
             cgroups: Vec::new(),
             above: Vec::new(),
             interrupts: Vec::new(),
             changes: Vec::new(),
             interleaving: None,
         };
-        match scheduler {
-            Scheduler::Nice => scenario.weigh_launchers(NICE_MINUS_10),
-            Scheduler::Isolated => scenario.isolate_launchers(),
+        scenario.arranged()
+    }
+
+    /// With what comes with its scheduler.
+    pub(crate) fn arranged(mut self) -> Self {
+        match self.scheduler {
+            Scheduler::Nice => self.weigh_launchers(NICE_MINUS_10),
+            Scheduler::Isolated => self.isolate_launchers(),
             Scheduler::Gpuaware | Scheduler::Fifo | Scheduler::Eevdf => {}
         }
-        scenario
+        self
     }
 
     fn launchers(&mut self) -> impl Iterator<Item = &mut TaskSpec> {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A scenario, run: the loop over events, with what tasks do and what must hold.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
@@ -15,7 +17,7 @@ use crate::history::Recorded;
 use crate::kfuncs;
 use crate::meter::{Counts, Meter};
 use crate::native::{Handlers, Native, Scheduler};
-use crate::program::Progress;
+use crate::program::{Program, Progress};
 use crate::scenario::{FIRST_PID, Scenario, TaskSpec};
 use crate::setup::{self, Class, STATS};
 use crate::state::{Context, Failure, Kernel, Place, START_NS, Task, call};
@@ -147,7 +149,12 @@ impl Simulation {
             self.kernel.tasks.push(task);
             let seed = self.scenario.seed ^ (id as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let rng = Pcg64Mcg::seed_from_u64(seed);
-            self.kernel.programs.push(Progress::new(spec.program, rng));
+            let mut progress = Progress::new(spec.program, rng);
+            if let Program::Recorded(at) = spec.program {
+                progress = progress.playing(Arc::clone(&self.scenario.recorded[at]));
+            }
+            self.kernel.programs.push(progress);
+            self.kernel.awaits.push(false);
             self.kernel.init_task(id);
             if spec.class.is_some() {
                 self.mark(id, spec.class)?;

@@ -234,6 +234,8 @@ pub struct Kernel {
     pub handlers: Option<Handlers>,
     /// What tasks do.
     pub programs: Vec<Progress>,
+    /// Which tasks sleep until another one wakes them.
+    pub awaits: Vec<bool>,
     /// If callbacks of several CPUs come in between each other.
     pub interleave: Option<Box<Interleave>>,
     pub(crate) env: *const Env,
@@ -296,6 +298,7 @@ impl Kernel {
             meter: None,
             handlers: None,
             programs: Vec::new(),
+            awaits: Vec::new(),
             interleave: None,
             env: native.env()?,
             rt_queued: native.symbol("runqueues")?,

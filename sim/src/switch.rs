@@ -324,7 +324,8 @@ impl Kernel {
         self.tasks[next].last_cpu = Some(cpu);
         let run = &mut self.cpus[cpu];
         run.curr = Some(next);
-        run.worked_ns = self.now_ns + lost_ns;
+        // An interrupt may go on that a real-time task before was interrupted by.
+        run.worked_ns = self.now_ns.max(run.irq_until_ns) + lost_ns;
         if !run.ticks {
             run.ticks = true;
             let tick_ns = self.costs.tick_ns;

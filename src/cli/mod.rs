@@ -9,6 +9,7 @@ mod log;
 mod marks;
 mod output;
 mod policy;
+mod record;
 mod seconds;
 mod topology;
 mod trace;

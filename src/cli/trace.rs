@@ -23,6 +23,7 @@ use crate::trace::session::{self, Plan};
 use crate::trace::target::{Target, find_cgroup};
 
 use super::output::{Failure, say};
+use super::record;
 use super::seconds::seconds;
 
 /// What to trace and how.
@@ -40,6 +41,9 @@ pub struct Trace {
     /// Trace this cgroup and those below it: its folder, or its path below the hierarchy.
     #[arg(long, value_name = "PATH", conflicts_with = "pid")]
     cgroup: Option<PathBuf>,
+    /// Record all threads of this host for the simulator, without names, into this file: see docs/tracing.md.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "format", "pid", "cgroup", "all_launches", "max_size", "buffer", "command"])]
+    record_profile: Option<PathBuf>,
     /// Record every launch, not only those in windows. Costs microseconds a launch.
     #[arg(long)]
     all_launches: bool,
@@ -96,6 +100,9 @@ impl Output {
 /// Traces and writes what came of it.
 pub fn run(args: &Trace) -> Result<(), Failure> {
     let plan = plan(args).map_err(Failure::Input)?;
+    if let Some(path) = &args.record_profile {
+        return record::run(path, &plan);
+    }
     let shutdown = Shutdown::watch(|| {})?;
     // Before tracing: a file that cannot be written is no news for the end.
     let out = open(args, &shutdown).map_err(Failure::Input)?;
@@ -114,7 +121,7 @@ fn trace(args: &Trace, plan: &Plan, out: Box<dyn Write>, shutdown: &Shutdown) ->
             None => Ok(None),
         }
     };
-    let outcome = session::run(plan, begin_file, shutdown)?;
+    let outcome = session::run(plan, begin_file, &mut || Ok(()), shutdown)?;
     match (args.format, out) {
         (Output::Text, Some(mut out)) => finish(&mut out, &summary::text(&outcome))?,
         (Output::Json, Some(mut out)) => finish(&mut out, &(summary::json(&outcome)? + "\n"))?,
@@ -264,5 +271,10 @@ mod tests {
         assert!(!parses("scx_gpuaware trace --pid 1 -- sleep 1"));
         assert!(!parses("scx_gpuaware trace --all-launches --window-ms 5"));
         assert!(!parses("scx_gpuaware trace --format xml"));
+        assert!(parses("scx_gpuaware trace --record-profile f --duration 1"));
+        assert!(!parses(
+            "scx_gpuaware trace --record-profile f --format csv"
+        ));
+        assert!(!parses("scx_gpuaware trace --record-profile f -- sleep 1"));
     }
 }

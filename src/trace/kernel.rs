@@ -12,7 +12,7 @@ use gpuaware_trace::schema::Kind;
 use gpuaware_trace::thread::Thread;
 use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject, Program, ProgramInput, libbpf_sys};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject, Program, ProgramInput};
 use nix::errno::Errno;
 
 use crate::bpf::trace::{OpenTraceSkel, TraceSkel, TraceSkelBuilder};
@@ -21,6 +21,7 @@ use crate::identify::marks;
 
 use super::decode::{irq_name, name};
 use super::threads::settled;
+use super::wire::{entries, has_tracepoint, plain, read, write};
 
 /// Why events are passed over, in the order of `enum trace_miss`.
 const MISSES: [&str; intf::trace_miss_TRACE_NR_MISSES as usize] =
@@ -381,16 +382,6 @@ fn configure(open: &mut OpenTraceSkel<'_>, setup: Setup) -> Result<()> {
     Ok(())
 }
 
-/// Does this kernel have a tracepoint of that name?
-fn has_tracepoint(name: &str) -> Result<bool> {
-    let name = std::ffi::CString::new(name)?;
-    // SAFETY: a valid C string; the function only reads it.
-    let id = unsafe {
-        libbpf_sys::libbpf_find_vmlinux_btf_id(name.as_ptr(), libbpf_sys::BPF_TRACE_RAW_TP)
-    };
-    Ok(id > 0)
-}
-
 fn attach(skel: &TraceSkel<'_>) -> Result<Vec<Link>> {
     let progs = &skel.progs;
     // Exits before entries: an entry without its exit would put the stack out of step.
@@ -439,35 +430,4 @@ fn attach(skel: &TraceSkel<'_>) -> Result<Vec<Link>> {
                 .with_context(|| format!("attaching to tracepoint {tracepoint}"))
         })
         .collect()
-}
-
-fn entries(map: &impl MapCore) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut entries = Vec::new();
-    for key in map.keys() {
-        let value = map.lookup(&key, MapFlags::ANY).context("reading a table")?;
-        entries.extend(value.map(|value| (key, value)));
-    }
-    Ok(entries)
-}
-
-/// A struct of `bpf/trace_intf.h` from its bytes; what they lack is zero.
-fn plain<T: Copy>(bytes: &[u8]) -> T {
-    let mut value = MaybeUninit::<T>::zeroed();
-    let len = bytes.len().min(size_of::<T>());
-    // SAFETY: not more than the size of `T` is copied; `T` is one of bindgen's structs of plain
-    // integers, valid for any bytes.
-    unsafe {
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), value.as_mut_ptr().cast(), len);
-        value.assume_init()
-    }
-}
-
-fn read(counter: &u64) -> u64 {
-    // SAFETY: a valid, aligned reference; volatile because the kernel writes behind our back.
-    unsafe { std::ptr::read_volatile(counter) }
-}
-
-fn write<T: Copy>(flag: &mut T, value: T) {
-    // SAFETY: a valid, aligned reference; volatile because the kernel reads behind our back.
-    unsafe { std::ptr::write_volatile(flag, value) }
 }

@@ -57,7 +57,8 @@ pub struct Plan {
     pub scheduler: Option<String>,
 }
 
-/// Traces until the target has ended, the time or the size is up, or `shutdown` is asked for.
+/// Traces until the target has ended, the time or the size is up, or `shutdown` is asked for. `each_look` is what the
+/// caller has to do meanwhile, ten times a second or more.
 ///
 /// # Errors
 /// Not enough rights, a kernel without the BPF features, no such target, a file that cannot be
@@ -65,6 +66,7 @@ pub struct Plan {
 pub fn run(
     plan: &Plan,
     begin_file: impl FnOnce(&Header) -> Result<Option<Box<dyn Sink>>>,
+    each_look: &mut dyn FnMut() -> Result<()>,
     shutdown: &Shutdown,
 ) -> Result<Outcome> {
     // Before the programs are loaded, which takes a while: who ends meanwhile is seen to.
@@ -80,7 +82,7 @@ pub fn run(
     let header = session.header()?;
     session.sink = begin_file(&header)?;
     session.begin(&header)?;
-    let ended_by = session.follow(shutdown)?;
+    let ended_by = session.follow(each_look, shutdown)?;
     session.finish(header, ended_by)
 }
 
@@ -203,8 +205,13 @@ impl<'a> Session<'a> {
     }
 
     /// Moves events until there is a reason to end.
-    fn follow(&mut self, shutdown: &Shutdown) -> Result<EndedBy> {
+    fn follow(
+        &mut self,
+        each_look: &mut dyn FnMut() -> Result<()>,
+        shutdown: &Shutdown,
+    ) -> Result<EndedBy> {
         loop {
+            each_look()?;
             let more = self.take_batch()?;
             self.write_ready()?;
             let finished = self.kernel.take_finished()?;

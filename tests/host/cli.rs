@@ -219,6 +219,10 @@ fn bad_trace_flags_are_usage_errors() {
             "longer than --every-ms",
         ),
         (&["trace", "--max-size", "1M"], "--format csv"),
+        (
+            &["trace", "--record-profile", "/no/such/folder/profile"],
+            "creating /no/such/folder/profile",
+        ),
         (&["trace", "--format", "legacy-csv"], "--all-launches"),
         (&["trace", "--format", "csv", "--", "true"], "-o"),
         (

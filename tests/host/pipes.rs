@@ -61,6 +61,7 @@ fn commands() -> Vec<(Command, i32)> {
         (bench(&["report", "/no/such/run"]), 2),
         (bench(&["pool", &run]), 2),
         (bench(&["tune", "--no-such-flag"]), 2),
+        (bench(&["replay", "/no/such/profile"]), 2),
         (
             bench(&["keep", "/no/such/run", "--output", "/no/such/kept"]),
             2,
@@ -77,6 +78,7 @@ fn commands() -> Vec<(Command, i32)> {
         (simulator(&["compare", "--no-such-flag"]), 2),
         (simulator(&["costs", "--no-such-flag"]), 2),
         (simulator(&["cell", "--no-such-flag"]), 2),
+        (simulator(&["profile", "--no-such-flag"]), 2),
         (simulator(&["help"]), 0),
     ]
 }

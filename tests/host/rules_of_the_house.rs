@@ -89,7 +89,13 @@ fn pure_parts_of_the_tracer_read_no_file_and_no_clock() {
         "clock_gettime",
         "Command::new",
     ];
-    for file in ["decode.rs", "order.rs", "threads.rs", "window.rs"] {
+    for file in [
+        "decode.rs",
+        "observed.rs",
+        "order.rs",
+        "threads.rs",
+        "window.rs",
+    ] {
         let found = uses(&repository().join("src/trace").join(file), &words);
         assert!(found.is_empty(), "{found:#?}");
     }

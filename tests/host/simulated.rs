@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::bench::{cell, end_of};
-use crate::process::repository;
+use crate::process::{code, repository};
 
 const MATRIX: &str = "description = \"a small one\"\nrounds = 2\nseconds = 0.5\nneighbours = [\"none\", \"cpu\"]\n\
     arms = [\"eevdf\", \"taskset-nice\", \"isolcpus\", \"gpuaware\", \"gpuaware-hold0\"]\n\
@@ -122,5 +122,104 @@ fn what_cannot_be_simulated_is_refused_before_the_first_cell() {
             !output.join("cells").exists()
                 || fs::read_dir(output.join("cells")).unwrap().count() == 0
         );
+    }
+}
+
+/// A host of two CPUs with a launcher beside busy loops, as it was recorded.
+fn profile() -> String {
+    let file = repository().join("tests/data/profiles/launcher-beside-loops.json");
+    file.to_str().unwrap().to_owned()
+}
+
+fn replay(words: &[&str]) -> (i32, String, String) {
+    let program = repository().join("target/release/gpuaware-bench");
+    let output = Command::new(program)
+        .arg("replay")
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (
+        code(output.status),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+#[test]
+fn a_recorded_host_is_replayed_under_each_policy() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = folder.path().join("no-hold.toml");
+    fs::write(&policy, "version = 1\n[preferred]\nhold_us = 0\n").unwrap();
+    let policy = policy.to_str().unwrap();
+    let profile = profile();
+    let words = ["--repeats", "3", "--seconds", "0.5", "--policy", policy];
+    let words = [&[profile.as_str()][..], &words].concat();
+    let (code, table, log) = replay(&words);
+    assert_eq!(code, 0, "{log}");
+    let cells = |row: &str| -> Vec<f64> {
+        let line = table.lines().find(|line| line.starts_with(row)).unwrap();
+        let figures = line[row.len()..].split("  ").filter(|it| !it.is_empty());
+        let value = |it: &str| it.split_whitespace().next().unwrap().parse().unwrap();
+        figures.map(value).collect()
+    };
+    let (eevdf, default) = (cells("eevdf"), cells("default"));
+    assert!(default[1] < eevdf[1], "p99: {table}");
+    assert!(default[2] > eevdf[2], "the launcher's CPU time: {table}");
+    assert_eq!(eevdf[4], 100.0, "{table}");
+    assert_eq!(cells(policy).len(), 5, "{table}");
+    assert_eq!(replay(&words).1, table, "the same seeds say the same");
+    let (code, table, log) = replay(&[&profile, "--repeats", "1", "--machine", "1"]);
+    assert_eq!(code, 0, "{log}");
+    assert!(
+        log.contains("interrupts of CPUs 1 to 1 are left out"),
+        "{log}"
+    );
+    assert!(table.contains("on a machine of 1 CPUs"), "{table}");
+}
+
+#[test]
+fn what_cannot_be_replayed_is_refused_by_file_and_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let good = profile();
+    let text = fs::read_to_string(&good).unwrap();
+    let newer = write("newer.json", &text.replace("\"schema\":1", "\"schema\":2"));
+    let named = text.replacen("\"nice\":", "\"comm\":\"x\",\"nice\":", 1);
+    let named = write("named.json", &named);
+    let cut = write("cut.json", &text[..text.len() / 2]);
+    let negative = write(
+        "negative.json",
+        &text.replacen("\"hz\":250", "\"hz\":-1", 1),
+    );
+    let policy = write("policy.toml", "[identify]\nprobes = \"always\"\n");
+    for (words, reason) in [
+        (&["/no/such/profile"][..], "reading /no/such/profile"),
+        (&[&newer], "newer.json: schema: expected 1, got 2"),
+        (&[&named], "unknown field `comm`"),
+        (&[&cut], "cut.json: expected a profile"),
+        (&[&negative], "at line 1 column "),
+        (
+            &[&good, "--policy", &policy],
+            "identify.probes = \"always\"",
+        ),
+        (
+            &[&good, "--policy", "/no/such/policy"],
+            "/no/such/policy: cannot read",
+        ),
+        (&[&good, "--machine", "3x2"], "3x2"),
+        (&[&good, "--repeats", "0"], "--repeats"),
+        (&[&good, "--seconds", "0"], "--seconds"),
+        (&[], "<PROFILE>"),
+    ] {
+        let (code, table, log) = replay(words);
+        assert_eq!(code, 2, "{words:?}: {log}");
+        assert!(log.contains(reason), "{words:?}: {log}");
+        assert!(table.is_empty(), "{words:?}: {table}");
     }
 }

@@ -94,7 +94,7 @@ fn policy_of(arm: &Arm, scheduler: &Scheduler) -> Result<Map<String, Value>, Ref
 
 /// The keys of a policy that mean something in the simulator; others are refused, unless they only say who launches,
 /// which it is told.
-fn tunables(text: &str) -> Result<Map<String, Value>, Refusal> {
+pub fn tunables(text: &str) -> Result<Map<String, Value>, Refusal> {
     let table: toml::Table = text.parse().map_err(|error| format!("policy: {error}"))?;
     let mut found = Map::new();
     let sections = table.iter().filter(|(name, _)| *name != "version");

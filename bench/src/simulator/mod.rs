@@ -11,6 +11,7 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::arm::Arm;
 use crate::datafile::DataError;
@@ -20,6 +21,9 @@ use crate::plan::Plan;
 use crate::record::facts::Facts;
 use crate::record::neighbour::Neighbour;
 use crate::record::{CellKey, Measurement};
+
+/// Its exit code for what nobody can simulate.
+const BAD_INPUT: i32 = 2;
 
 /// What the program says of a machine.
 #[derive(Debug, Deserialize)]
@@ -37,7 +41,7 @@ fn program(target: &Path) -> PathBuf {
 }
 
 /// A name is that of a recorded machine, a shape stands for itself.
-fn place(machine: &str) -> PathBuf {
+pub fn place(machine: &str) -> PathBuf {
     let recorded = folders::repository().unwrap_or_default();
     let recorded = recorded.join(format!("tests/data/sysfs/{machine}.txt"));
     if recorded.is_file() {
@@ -124,23 +128,46 @@ pub fn check(plan: &Plan, target: &Path) -> Result<(), DataError> {
 pub fn measure(plan: &Plan, key: &CellKey, target: &Path) -> Result<Measurement> {
     let machine = plan.machine.as_deref().unwrap_or_default();
     let cell = describe::cell(plan, key, &place(machine), target)?;
-    let mut child = Command::new(program(target))
-        .arg("cell")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("cannot start gpuaware-sim")?;
-    if let Some(mut stdin) = child.stdin.take() {
-        let text = serde_json::to_vec(&cell).context("cannot write the cell")?;
-        // One that has ended already says why below.
-        let _ = stdin.write_all(&text);
-    }
-    let output = child
-        .wait_with_output()
-        .context("cannot wait for gpuaware-sim")?;
+    let output = ask("cell", &cell, target)?;
     if !output.status.success() {
         bail!("gpuaware-sim ended ({}): {}", output.status, why(&output));
     }
     serde_json::from_slice(&output.stdout).context("gpuaware-sim printed no measurement")
+}
+
+/// What a policy's text changes of the default, in the simulator's terms, or why that cannot be simulated.
+pub fn policy(text: &str) -> Result<Map<String, Value>, String> {
+    arm::tunables(text)
+}
+
+/// Replays a recorded profile; what the simulator calls bad input is the user's to mend.
+pub fn replay(spec: &Value, target: &Path) -> Result<Value> {
+    let output = ask("profile", spec, target)?;
+    if output.status.code() == Some(BAD_INPUT) {
+        return Err(DataError::Usage(why(&output)).into());
+    }
+    if !output.status.success() {
+        bail!("gpuaware-sim ended ({}): {}", output.status, why(&output));
+    }
+    serde_json::from_slice(&output.stdout).context("gpuaware-sim printed no result")
+}
+
+/// Has a command of the simulator do what `spec` says.
+fn ask(command: &str, spec: &Value, target: &Path) -> Result<Output> {
+    let program = program(target);
+    let mut child = Command::new(&program)
+        .arg(command)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start {}: run make build", program.display()))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        let text = serde_json::to_vec(spec).context("cannot write what to simulate")?;
+        // One that has ended already says why.
+        let _ = stdin.write_all(&text);
+    }
+    child
+        .wait_with_output()
+        .context("cannot wait for gpuaware-sim")
 }

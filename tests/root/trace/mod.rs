@@ -5,6 +5,7 @@ mod ends;
 mod irqs;
 mod known;
 mod perfetto;
+mod profile;
 mod scheduling;
 mod summaries;
 mod targets;
