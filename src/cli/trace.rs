@@ -121,7 +121,7 @@ fn trace(args: &Trace, plan: &Plan, out: Box<dyn Write>, shutdown: &Shutdown) ->
             None => Ok(None),
         }
     };
-    let outcome = session::run(plan, begin_file, &mut || Ok(()), shutdown)?;
+    let outcome = session::run(plan, begin_file, &mut |_| Ok(()), shutdown)?;
     match (args.format, out) {
         (Output::Text, Some(mut out)) => finish(&mut out, &summary::text(&outcome))?,
         (Output::Json, Some(mut out)) => finish(&mut out, &(summary::json(&outcome)? + "\n"))?,

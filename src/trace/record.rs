@@ -41,19 +41,24 @@ pub fn run(
         recorder: Recorder::load(&mut object)?,
         online: topology.cpus.iter().map(|cpu| cpu.id).collect(),
         start_ns: None,
+        length_ns: 0,
         threads: Vec::new(),
     };
     let no_file = |_: &_| Ok(None);
-    let outcome = session::run(plan, no_file, &mut || recording.look(), shutdown)?;
-    let end_ns = now_ns()?;
-    recording.recorder.end();
-    recording.look()?;
-    let nr_unseen = recording.add_live(end_ns)?;
+    let mut nr_unseen = 0;
+    let mut each_look = |is_last| -> Result<()> {
+        match is_last {
+            true => nr_unseen = recording.end()?,
+            false => recording.look()?,
+        }
+        Ok(())
+    };
+    let outcome = session::run(plan, no_file, &mut each_look, shutdown)?;
     let threads = recording.judged(&classes()?, &outcome);
     let (groups, nr_quiet) = group::groups(&threads);
     Ok(Profile {
         schema: VERSION,
-        length_ns: end_ns - recording.start_ns.unwrap_or(end_ns - 1),
+        length_ns: recording.length_ns.max(1),
         hz,
         machine: machine(&topology, &devices),
         interrupts: recording.interrupts()?,
@@ -72,6 +77,7 @@ struct Recording<'a> {
     /// The CPUs of the profile, by their numbers on the host.
     online: Vec<u32>,
     start_ns: Option<u64>,
+    length_ns: u64,
     /// Those that have ended, at last all, with their numbers; 0 for those that are put together.
     threads: Vec<(i32, Observed)>,
 }
@@ -84,6 +90,10 @@ impl Recording<'_> {
             self.recorder.begin(now_ns);
             self.start_ns = Some(now_ns);
         }
+        self.take_ended()
+    }
+
+    fn take_ended(&mut self) -> Result<()> {
         let records = self.recorder.take_ended()?;
         self.add(&records, 0);
         if self.threads.len() > MOST_KEPT {
@@ -101,8 +111,12 @@ impl Recording<'_> {
         }
     }
 
-    /// Adds those that live, and says how many more there are of which nothing was seen.
-    fn add_live(&mut self, end_ns: u64) -> Result<u64> {
+    /// Ends, adds the threads that live, and says how many more there are of which nothing was seen.
+    fn end(&mut self) -> Result<u64> {
+        self.recorder.end();
+        let end_ns = now_ns()?;
+        self.length_ns = end_ns - self.start_ns.unwrap_or(end_ns);
+        self.take_ended()?;
         let (live, nr_unseen) = self.recorder.live_threads()?;
         self.add(&live, end_ns);
         Ok(nr_unseen)
@@ -121,6 +135,9 @@ impl Recording<'_> {
                 thread.class = Class::Launch;
             }
             thread.class = classes.get(&tid).copied().unwrap_or(thread.class);
+            // A program that was under way as recording ended may have looked at the clock after that.
+            let most_ns = self.length_ns * thread.pids.len() as u64;
+            thread.alive_ns = thread.alive_ns.min(most_ns);
             thread
         });
         judged.collect()

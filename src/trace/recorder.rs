@@ -19,7 +19,7 @@ use super::wire::{has_tracepoint, plain, read, write};
 /// The loaded programs. Detached when dropped.
 pub struct Recorder<'obj> {
     // Dropped in this order: links before the programs that they attach.
-    observers: Vec<Link>,
+    _observers: Vec<Link>,
     list_threads: Link,
     skel: TraceProfileSkel<'obj>,
 }
@@ -43,7 +43,7 @@ impl<'obj> Recorder<'obj> {
             .attach()
             .context("attaching the task iterator")?;
         Ok(Self {
-            observers,
+            _observers: observers,
             list_threads,
             skel,
         })
@@ -62,7 +62,6 @@ impl<'obj> Recorder<'obj> {
         if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
             write(&mut bss.running, 0);
         }
-        self.observers.clear();
     }
 
     /// Takes the threads that ended since the last call.

@@ -58,7 +58,7 @@ pub struct Plan {
 }
 
 /// Traces until the target has ended, the time or the size is up, or `shutdown` is asked for. `each_look` is what the
-/// caller has to do meanwhile, ten times a second or more.
+/// caller has to do meanwhile, ten times a second or more; it is told whether tracing is over.
 ///
 /// # Errors
 /// Not enough rights, a kernel without the BPF features, no such target, a file that cannot be
@@ -66,7 +66,7 @@ pub struct Plan {
 pub fn run(
     plan: &Plan,
     begin_file: impl FnOnce(&Header) -> Result<Option<Box<dyn Sink>>>,
-    each_look: &mut dyn FnMut() -> Result<()>,
+    each_look: &mut dyn FnMut(bool) -> Result<()>,
     shutdown: &Shutdown,
 ) -> Result<Outcome> {
     // Before the programs are loaded, which takes a while: who ends meanwhile is seen to.
@@ -83,6 +83,7 @@ pub fn run(
     session.sink = begin_file(&header)?;
     session.begin(&header)?;
     let ended_by = session.follow(each_look, shutdown)?;
+    each_look(true)?;
     session.finish(header, ended_by)
 }
 
@@ -207,11 +208,11 @@ impl<'a> Session<'a> {
     /// Moves events until there is a reason to end.
     fn follow(
         &mut self,
-        each_look: &mut dyn FnMut() -> Result<()>,
+        each_look: &mut dyn FnMut(bool) -> Result<()>,
         shutdown: &Shutdown,
     ) -> Result<EndedBy> {
         loop {
-            each_look()?;
+            each_look(false)?;
             let more = self.take_batch()?;
             self.write_ready()?;
             let finished = self.kernel.take_finished()?;
