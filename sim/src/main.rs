@@ -25,6 +25,7 @@ use gpuaware_sim::report;
 use gpuaware_sim::scenario::{Scenario, Workload};
 use gpuaware_sim::shrink::{self, Parts};
 use gpuaware_sim::simulation::{Outcome, Simulation};
+use gpuaware_sim::situation::{self, Situation};
 use gpuaware_sim::trace;
 use gpuaware_trace::export::Format;
 
@@ -70,6 +71,9 @@ enum Command {
     Costs(Costs),
     /// Runs a cell that gpuaware-bench describes as JSON on stdin, and prints its measurement as JSON
     Cell,
+    /// Runs situations that a test describes as JSON on stdin, and prints each call of a callback: its name, when it was
+    /// in microseconds, the CPU, the task or -1, and the flags
+    Callbacks,
     /// Prints what a machine is, as JSON
     Machine {
         /// CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]], or a file that tests/data/sysfs/record.sh has written
@@ -348,6 +352,25 @@ fn cell(gpuaware: &[u8]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The calls of each situation, with an empty line after each.
+fn callbacks(object: &[u8]) -> Result<ExitCode> {
+    let text = std::io::read_to_string(std::io::stdin()).context("reading stdin")?;
+    let situations: Vec<Situation> =
+        serde_json::from_str(&text).context("stdin: expected situations as JSON")?;
+    for situation in situations {
+        let scenario = situation.scenario(machine(&situation.machine)?)?;
+        let mut simulation = Simulation::with_object(scenario, object)?;
+        simulation.keep_calls();
+        let outcome = simulation.run()?;
+        if let Some(failure) = &outcome.failure {
+            eprintln!("FAILED {failure}");
+            return Ok(ExitCode::FAILURE);
+        }
+        println!("{}", situation::lines(&outcome.calls));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 fn describe(text: &str) -> Result<ExitCode> {
     let machine = machine(text)?;
     let says = serde_json::json!({
@@ -404,6 +427,7 @@ fn main() -> ExitCode {
         Command::Check(args) => cli.gpuaware().and_then(|object| check(args, &object)),
         Command::Compare(args) => cli.gpuaware().and_then(|object| compare(args, &object)),
         Command::Cell => cli.gpuaware().and_then(|object| cell(&object)),
+        Command::Callbacks => cli.gpuaware().and_then(|object| callbacks(&object)),
         Command::Machine { machine } => describe(machine),
         Command::Costs(args) => cli.metered().and_then(|object| costs(args, &object)),
         Command::Replay {

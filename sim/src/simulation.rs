@@ -7,6 +7,7 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::abi::{PF_KTHREAD, WAKE_SYNC};
 use crate::audit::{self, Promises, Watch};
+use crate::callbacks::Call;
 use crate::cgroups::Cgroups;
 use crate::changes::Change;
 use crate::dsq::TaskId;
@@ -32,6 +33,8 @@ pub struct Outcome {
     pub recent: Vec<(u64, Event)>,
     /// Of tasks, if it was asked for.
     pub history: Vec<Recorded>,
+    /// Of callbacks, if it was asked for.
+    pub calls: Vec<Call>,
     pub idle_ns: u64,
     pub idle_by_cpu: Vec<u64>,
     pub tasks: Vec<TaskOutcome>,
@@ -231,6 +234,11 @@ impl Simulation {
         self.kernel.history = Some(Vec::new());
     }
 
+    /// Which callbacks were called from now on will be in the outcome.
+    pub fn keep_calls(&mut self) {
+        self.kernel.calls = Some(Vec::new());
+    }
+
     /// Until its end, or until something does not hold.
     pub fn run(mut self) -> Result<Outcome> {
         let end_ns = START_NS + self.scenario.length_ns;
@@ -404,6 +412,7 @@ impl Simulation {
             failure: self.kernel.failure.take(),
             recent: self.kernel.events.recent(),
             history: self.kernel.history.take().unwrap_or_default(),
+            calls: self.kernel.calls.take().unwrap_or_default(),
             idle_ns: idle_by_cpu.iter().sum(),
             idle_by_cpu,
             tasks,
