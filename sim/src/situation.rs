@@ -114,20 +114,21 @@ impl Situation {
     /// On the machine that it names, beside the kernel's own threads.
     pub fn scenario(&self, machine: Machine) -> Result<Scenario> {
         let nr_cpus = machine.nr_cpus();
-        let is_task = |task: &TaskOf| match task.program {
-            ProgramOf::Pair { partner, .. } => partner < self.tasks.len(),
-            _ => true,
+        let is_right = |task: &TaskOf| match task.program {
+            ProgramOf::Pair { partner, .. } => partner < self.tasks.len() && !task.real_time,
+            _ => !task.real_time || task.above().is_some(),
         };
         let named = self.tasks.iter().filter_map(|task| task.cpus.as_ref());
         ensure!(
             named
                 .into_iter()
                 .all(|cpus| !cpus.is_empty() && cpus.iter().all(|&cpu| cpu < nr_cpus))
-                && self.tasks.iter().all(is_task)
+                && self.tasks.iter().all(is_right)
                 && (1..=100_000).contains(&self.ms)
                 && (1..=100_000).contains(&self.reach_us)
                 && self.hz > 0,
-            "expected CPUs of the machine's {nr_cpus}, partners of {} tasks, hz, ms and reach_us",
+            "expected CPUs of the machine's {nr_cpus}, partners of {} tasks, hz, ms, reach_us, and real-time tasks that are \
+             periodic and have a CPU",
             self.tasks.len()
         );
         let (above, tasks): (Vec<_>, Vec<_>) = self.tasks.iter().partition(|task| task.real_time);
@@ -216,6 +217,10 @@ mod tests {
         for (right, wrong) in [
             (r#""cpus": [0]"#, r#""cpus": [2]"#),
             (r#""hz": 250"#, r#""hz": 0"#),
+            (
+                r#"{"program": "loop"}"#,
+                r#"{"real_time": true, "program": "loop"}"#,
+            ),
             (r#""reach_us": 2"#, r#""reach_us": 0"#),
         ] {
             let text = LAUNCHER_BESIDE_LOOPS.replace(right, wrong);
