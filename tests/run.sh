@@ -33,8 +33,8 @@ lab() {
 # What judges no time: in two guests side by side.
 with_package=(vm::package:: vm::cgroups::cgroups_that_sleep vm::lifecycle::loads vm::lifecycle::of_two
 	vm::lifecycle::second vm::reload::a_reload_forgets)
-untimed=(vm::doctor:: vm::irq:: vm::killed:: vm::metrics::sightings vm::observed:: vm::policy:: vm::top::
-	vm::trace:: vm::verifier::)
+untimed=(vm::callbacks:: vm::doctor:: vm::irq:: vm::killed:: vm::metrics::sightings vm::observed:: vm::policy::
+	vm::top:: vm::trace:: vm::verifier::)
 timed_ones=(vm::)
 for other in vm::large:: "${with_package[@]}" "${untimed[@]}"; do timed_ones+=(--skip "$other"); done
 

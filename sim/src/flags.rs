@@ -33,6 +33,9 @@ pub enum Command {
     Costs(Costs),
     /// Runs a cell that gpuaware-bench describes as JSON on stdin, and prints its measurement as JSON
     Cell,
+    /// Runs situations that a test describes as JSON on stdin, and prints each call of a callback: its name, when it was
+    /// in microseconds, the CPU, the task or -1, and the flags
+    Callbacks,
     /// Runs a recorded profile that gpuaware-bench describes as JSON on stdin, and prints what came of it as JSON
     Profile,
     /// Prints what a machine is, as JSON

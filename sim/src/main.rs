@@ -29,6 +29,7 @@ use gpuaware_sim::scenario::Scenario;
 use gpuaware_sim::setup::Policy;
 use gpuaware_sim::shrink;
 use gpuaware_sim::simulation::{Outcome, Simulation};
+use gpuaware_sim::situation::{self, Situation};
 use gpuaware_sim::trace;
 use gpuaware_trace::export::Format;
 use gpuaware_trace::profile::Profile;
@@ -337,6 +338,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => cli.gpuaware().and_then(|object| compare(args, &object)),
         Command::Profile => cli.gpuaware().and_then(|object| replay_profile(&object)),
         Command::Cell => cli.gpuaware().and_then(|object| cell(&object)),
+        Command::Callbacks => cli.gpuaware().and_then(|object| callbacks(&object)),
         Command::Machine { machine } => describe(machine),
         Command::Costs(args) => cli.metered().and_then(|object| costs(args, &object)),
         Command::Replay {

@@ -9,6 +9,7 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::abi::PF_KTHREAD;
 use crate::audit::{self, Promises, Watch};
+use crate::callbacks::Call;
 use crate::cgroups::Cgroups;
 use crate::changes::Change;
 use crate::dsq::TaskId;
@@ -35,6 +36,8 @@ pub struct Outcome {
     pub recent: Vec<Recent>,
     /// Of tasks, if it was asked for.
     pub history: Vec<Recorded>,
+    /// Of callbacks, if it was asked for.
+    pub calls: Vec<Call>,
     pub idle_ns: u64,
     pub idle_by_cpu: Vec<u64>,
     pub tasks: Vec<TaskOutcome>,
@@ -240,6 +243,11 @@ impl Simulation {
         self.kernel.history = Some(Vec::new());
     }
 
+    /// Which callbacks were called from now on will be in the outcome.
+    pub fn keep_calls(&mut self) {
+        self.kernel.calls = Some(Vec::new());
+    }
+
     /// Until its end, or until something does not hold.
     pub fn run(mut self) -> Result<Outcome> {
         let end_ns = START_NS + self.scenario.length_ns;
@@ -361,6 +369,7 @@ impl Simulation {
             failure: self.kernel.failure.take(),
             recent: self.kernel.events.recent(),
             history: self.kernel.history.take().unwrap_or_default(),
+            calls: self.kernel.calls.take().unwrap_or_default(),
             idle_ns: idle_by_cpu.iter().sum(),
             idle_by_cpu,
             tasks,

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use anyhow::Result;
 
 use crate::abi::{CpuMask, Css, CssSet, Env, Ops, PF_IDLE, TASK_QUEUED, TaskStruct};
+use crate::callbacks::Call;
 use crate::dsq::{Dsqs, Key, TaskId};
 use crate::events::{Event, Events};
 use crate::history::{Recorded, SchedEvent};
@@ -228,6 +229,8 @@ pub struct Kernel {
     pub ops: Ops,
     /// What became of tasks, if somebody asks for it.
     pub history: Option<Vec<Recorded>>,
+    /// What the scheduler was called for, if somebody asks for it.
+    pub calls: Option<Vec<Call>>,
     /// Of a scheduler whose basic blocks are counted.
     pub meter: Option<Box<Meter>>,
     /// Of a scheduler that times interrupts.
@@ -295,6 +298,7 @@ impl Kernel {
             waits: Vec::new(),
             ops,
             history: None,
+            calls: None,
             meter: None,
             handlers: None,
             programs: Vec::new(),
@@ -401,6 +405,12 @@ macro_rules! call {
         op.map(|op| {
             if let Some(meter) = &mut $kernel.meter {
                 meter.begin(None $(.or($crate::meter::Subject::task(&$first)))?);
+            }
+            if let Some(calls) = &mut $kernel.calls {
+                let arguments = [$($crate::callbacks::Passed::argument(&$first)
+                    $(, $crate::callbacks::Passed::argument(&$rest))*)?];
+                let (name, at_ns) = (stringify!($op), $kernel.now_ns);
+                calls.push($crate::callbacks::Call::new(name, at_ns, $cpu, &arguments));
             }
             $kernel.enter($cpu, $context);
             // SAFETY: a callback of the loaded scheduler, with arguments that live in the kernel.

@@ -191,7 +191,16 @@ pub fn mark_launch(pid: i32) {
 
 /// Marks a process by hand.
 pub fn mark(pid: i32, class: &str) {
-    let status = scx_gpuaware(&["mark", "--class", class, "--pid", &pid.to_string()])
+    mark_by("--pid", pid.into(), class);
+}
+
+/// Marks a thread by hand.
+pub fn mark_thread(tid: i64, class: &str) {
+    mark_by("--tid", tid, class);
+}
+
+fn mark_by(flag: &str, id: i64, class: &str) {
+    let status = scx_gpuaware(&["mark", "--class", class, flag, &id.to_string()])
         .stdout(Stdio::null())
         .status()
         .expect("mark");

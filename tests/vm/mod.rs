@@ -4,6 +4,7 @@
 
 mod background;
 mod bench;
+mod callbacks;
 mod cgroups;
 mod clocks;
 mod doctor;

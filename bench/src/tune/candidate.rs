@@ -9,6 +9,9 @@ use toml::{Table, Value};
 /// Whose keys are those of no policy at all.
 pub const DEFAULT: &str = "default";
 
+/// Candidates that are not tried, and why.
+pub type Dropped = Vec<(String, String)>;
+
 /// A policy that may be better than the default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {

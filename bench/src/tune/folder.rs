@@ -14,10 +14,13 @@ use super::candidate::{Candidate, DEFAULT};
 use super::goal::{On, Prefer};
 use super::look::Seen;
 use super::schedule::Schedule;
+use crate::arm::Arm;
+use crate::cpus;
 use crate::datafile::DataError;
 use crate::folders::Folders;
 use crate::matrix::Matrix;
 use crate::record;
+use crate::simulator;
 
 pub const BASELINE: &str = "eevdf";
 const STATE: &str = "tune.json";
@@ -125,6 +128,14 @@ impl TuneDir {
         let args = format!("[\"--policy\", \"{{file:{name}.policy}}\"]");
         self.write_arm(name, &candidate.why, &args, on)?;
         Ok(file)
+    }
+
+    /// Why the simulator cannot try a candidate that is written here; `None`: it can.
+    pub fn not_simulated(&self, candidate: &Candidate, seen: &Seen) -> Result<Option<String>> {
+        let file = self.arms().join(format!("{}.toml", candidate.name));
+        let others = cpus::others(&seen.preferred, seen.cpus);
+        let arm = Arm::read(&file, &seen.preferred, &others)?;
+        Ok(simulator::refusal(&arm, seen.cpus))
     }
 
     /// As on a host: the scheduler chooses the preferred CPUs. A simulated one has to be told.

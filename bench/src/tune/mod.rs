@@ -23,7 +23,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::arm::Arm;
 use crate::cli::{LiveOptions, TuneOptions};
 use crate::datafile::{self, DataError};
 use crate::lab::Lab;
@@ -33,7 +32,7 @@ use crate::run;
 use crate::simulator::{self, Machine};
 use crate::words::in_words;
 use crate::{cpus, interrupt, record, watchdog};
-use candidate::{Candidate, DEFAULT, file_name};
+use candidate::{Candidate, DEFAULT, Dropped, file_name};
 use folder::{BASELINE, State, TuneDir, is_default, refusal};
 use goal::On;
 use live::Live;
@@ -392,8 +391,6 @@ fn proposals(options: &TuneOptions, matrix: &Matrix, seen: &Seen) -> Result<Vec<
     Ok(all)
 }
 
-type Dropped = Vec<(String, String)>;
-
 /// Writes the candidates. Returns those that this machine's scheduler takes, and those that it refuses with the reason.
 fn checked(
     mut candidates: Vec<Candidate>,
@@ -415,7 +412,7 @@ fn checked(
                     "it comes to the same as the default".to_owned(),
                 ));
             }
-            None if on == On::Sim => match not_simulated(&candidate, dir, seen)? {
+            None if on == On::Sim => match dir.not_simulated(&candidate, seen)? {
                 Some(why) => dropped.push((candidate.name, why)),
                 None => kept.push(candidate),
             },
@@ -423,14 +420,6 @@ fn checked(
         }
     }
     Ok((kept, dropped))
-}
-
-/// Why the simulator cannot try it.
-fn not_simulated(candidate: &Candidate, dir: &TuneDir, seen: &Seen) -> Result<Option<String>> {
-    let file = dir.arms().join(format!("{}.toml", candidate.name));
-    let others = cpus::others(&seen.preferred, seen.cpus);
-    let arm = Arm::read(&file, &seen.preferred, &others)?;
-    Ok(simulator::refusal(&arm, seen.cpus))
 }
 
 fn first_error(said: &str) -> String {

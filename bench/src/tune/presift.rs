@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::candidate::{Candidate, DEFAULT};
+use super::candidate::{Candidate, DEFAULT, Dropped};
 use super::folder::{Step, TuneDir};
 use super::goal::{On, Prefer};
 use super::look::Seen;
 use super::schedule::Rung;
 use super::score::ranked;
-use super::{Dropped, not_simulated, steps};
+use super::steps;
 use crate::cli::RunOptions;
 use crate::folders::Folders;
 use crate::matrix::Matrix;
@@ -74,7 +74,7 @@ impl Presift<'_> {
         let mut names = Vec::new();
         for candidate in candidates {
             dir.write_candidate(candidate, On::Sim)?;
-            if not_simulated(candidate, &dir, self.seen)?.is_none() {
+            if dir.not_simulated(candidate, self.seen)?.is_none() {
                 names.push(candidate.name.clone());
             }
         }
