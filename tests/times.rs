@@ -11,7 +11,7 @@ const LIMIT_S: f64 = 20.0;
 const SHOWN: usize = 10;
 
 /// Tests of the gate that are above it on two quiet cores, and why.
-const REASONS: [(&str, &str); 8] = [
+const REASONS: [(&str, &str); 9] = [
     (
         "host::lab::ends_the_machine_at_the_time_limit",
         "the limit is twenty seconds, so that a busy machine boots within it",
@@ -19,6 +19,10 @@ const REASONS: [(&str, &str); 8] = [
     (
         "host::lab::starts_again_where_the_emulation_made_the_guest_panic",
         "four guests boot, one after the other",
+    ),
+    (
+        "host::simulated::ten_thousand_random_scenarios_hold",
+        "a minute on two cores: what is seldom is found in many scenarios only",
     ),
     (
         "root::crash::a_disk_that_is_full_under_the_lab_is_the_reason_of_a_cell",

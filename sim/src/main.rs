@@ -262,6 +262,25 @@ fn cell(gpuaware: &[u8]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The calls of each situation, with an empty line after each.
+fn callbacks(object: &[u8]) -> Result<ExitCode> {
+    let text = std::io::read_to_string(std::io::stdin()).context("reading stdin")?;
+    let situations: Vec<Situation> =
+        serde_json::from_str(&text).context("stdin: expected situations as JSON")?;
+    for situation in situations {
+        let scenario = situation.scenario(machine(&situation.machine)?)?;
+        let mut simulation = Simulation::with_object(scenario, object)?;
+        simulation.keep_calls();
+        let outcome = simulation.run()?;
+        if let Some(failure) = &outcome.failure {
+            eprintln!("FAILED {failure}");
+            return Ok(ExitCode::FAILURE);
+        }
+        println!("{}", situation::lines(&outcome.calls));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 fn replay_profile(gpuaware: &[u8]) -> Result<ExitCode> {
     let text = std::io::read_to_string(std::io::stdin()).context("reading stdin")?;
     let spec: ReplaySpec =

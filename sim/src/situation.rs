@@ -151,6 +151,8 @@ impl Situation {
             cgroups: Vec::new(),
             above: above.into_iter().filter_map(TaskOf::above).collect(),
             interrupts: Vec::new(),
+            recorded: Vec::new(),
+            interleaving: None,
             changes: Vec::new(),
         })
     }
