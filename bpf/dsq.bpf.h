@@ -129,6 +129,15 @@ static __always_inline s32 next_queued(s32 after, u32 own)
 	return -1;
 }
 
+/*
+ * May somebody wait in an LLC other than @own? A global function, or the verifier would follow
+ * every answer through its caller.
+ */
+__noinline bool others_queued(u32 own)
+{
+	return next_queued(-1, own) >= 0;
+}
+
 /* A task is about to be put into the launch, handoff or throttled queue of @llc. */
 static __always_inline void note_boosted_queued(u32 llc, u64 now)
 {

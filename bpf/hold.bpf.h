@@ -124,7 +124,7 @@ static __always_inline void give_up_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
 	u32 llc = llc_of(cpu);
 
 	end_hold(cpu, cctx, now);
-	if (declined_wait(llc) || next_queued(-1, llc) >= 0)
+	if (declined_wait(llc) || others_queued(llc))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 

@@ -43,12 +43,22 @@ fn a_scheduler_that_is_thrown_out_fails_its_cell_and_the_next_one_starts_it_agai
 
 #[test]
 #[ignore = "runs in the lab: make test"]
-fn an_arm_for_the_kernels_own_scheduler_fails_under_another() {
+fn a_run_is_refused_under_another_scheduler_and_a_cell_fails_under_one() {
     tier::in_lab(|| {
-        let scheduler = Scheduler::start(&[]);
-        let bench = Bench::new(&script_that(":"), "[\"none\"]", "");
+        let bench = Bench::new(&script_that("exit 1"), "[\"none\"]", "");
         let output = bench.path("out");
+        fs::write(bench.path("target/lab/bad"), "").unwrap();
+        let scheduler = Scheduler::start(&[]);
         let (code, log) = end_of(bench.run(&output, ON_HOST));
+        assert_eq!(code, 2, "{log}");
+        let expected = "scheduler: expected the kernel's own, gpuaware is loaded";
+        assert!(log.contains(expected) && !output.exists(), "{log}");
+        scheduler.stop();
+        let (code, log) = end_of(bench.run(&output, ON_HOST));
+        assert_eq!(code, 1, "{log}");
+
+        let scheduler = Scheduler::start(&[]);
+        let (code, log) = end_of(bench.resume(&output));
         assert_eq!(code, 1, "{log}");
         let reason = failure(&output, "r01-plain-none-w");
         assert!(

@@ -210,7 +210,8 @@ fn program(kind: Kind) -> &'static str {
 fn is_there(program: &Path) -> bool {
     match program.to_str() {
         Some(name) if !name.contains('/') => folders::on_path(name).is_some(),
-        _ => folders::is_program(program),
+        // Through a prefix, a script need not be executable.
+        _ => program.is_file(),
     }
 }
 
