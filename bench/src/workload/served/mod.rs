@@ -3,17 +3,15 @@
 //! already; asked by our client, `vllm bench serve` or aiperf.
 
 mod command;
+mod health;
 mod local;
 mod results;
 mod standing;
 mod vllm;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
@@ -22,20 +20,16 @@ use super::child::Child;
 use super::llm_server;
 use super::place::Place;
 use crate::arm::WorkloadSettings;
-use crate::interrupt;
 use crate::matrix::{Client, Requests, Served, Server};
 use crate::procstat::{self, Tree};
 use crate::record::{LlmClient, LlmServer, LlmServing};
+use health::{START_TIMEOUT, address_of, wait_until_ready};
 pub use standing::{Standing, may_stand};
 
-/// Loading a model takes minutes.
-const START_TIMEOUT: Duration = Duration::from_secs(900);
 /// For requests that hang: clients that are not ours wait for all answers, however long that takes.
 const DRAIN_S_OF_OTHERS: f64 = 120.0;
-const POLL: Duration = Duration::from_millis(250);
 /// Of such servers, where nobody chooses one.
 const USUAL_PORT: u16 = 8000;
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// What the clients say just before their first measured request.
 const VLLM_BENCH_MEASURING: &str = "Starting main benchmark run";
 const AIPERF_MEASURING: &str = "AIPerf System is PROFILING";
@@ -194,103 +188,11 @@ fn account(served: Served, client: Child, folder: &TempDir) -> Result<LlmClient>
     }
 }
 
-fn wait_until_ready(mut server: Option<&mut Child>, base_url: &str, path: &str) -> Result<()> {
-    let deadline = Instant::now() + START_TIMEOUT;
-    while !answers(base_url, path)? {
-        interrupt::check()?;
-        if let Some(server) = &mut server {
-            server.must_live()?;
-        }
-        if Instant::now() >= deadline {
-            bail!(
-                "{base_url}{path} did not answer within {} s",
-                START_TIMEOUT.as_secs()
-            );
-        }
-        std::thread::sleep(POLL);
-    }
-    Ok(())
-}
-
-/// Whether a GET is answered with 200: a server that still loads its model refuses or says 503.
-fn answers(base_url: &str, path: &str) -> Result<bool> {
-    let (authority, address) = address_of(base_url)?;
-    let ask = || -> std::io::Result<String> {
-        let mut socket = TcpStream::connect_timeout(&address, ANSWER_TIMEOUT)?;
-        socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-        // In one write: a server that answers early and closes would reset what comes after.
-        let request = format!("GET {path} HTTP/1.0\r\nHost: {authority}\r\n\r\n");
-        socket.write_all(request.as_bytes())?;
-        // The answer may come in pieces.
-        let mut head = String::new();
-        BufReader::new(socket.take(256)).read_line(&mut head)?;
-        Ok(head)
-    };
-    Ok(ask().is_ok_and(|head| head.split(' ').nth(1) == Some("200")))
-}
-
-/// HOST:PORT of a URL, as written and as found.
-fn address_of(base_url: &str) -> Result<(&str, SocketAddr)> {
-    let authority = base_url
-        .strip_prefix("http://")
-        .with_context(|| format!("base_url: expected http://HOST:PORT, got {base_url:?}"))?
-        .trim_end_matches('/');
-    let with_port = if authority.contains(':') {
-        authority.to_owned()
-    } else {
-        format!("{authority}:80")
-    };
-    let address = with_port
-        .to_socket_addrs()
-        .ok()
-        .and_then(|mut addresses| addresses.next())
-        .with_context(|| format!("base_url: nobody knows {authority:?}"))?;
-    Ok((authority, address))
-}
-
 /// The processes of a server that runs already, if it runs on this machine.
 pub fn running_already(served: &Served) -> Vec<u32> {
     match &served.server {
         Server::Endpoint { base_url } => address_of(base_url)
             .map_or_else(|_| Vec::new(), |(_, address)| local::listeners(address)),
         Server::Vllm { .. } | Server::LlamaCpp => Vec::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::TcpListener;
-
-    use super::*;
-
-    /// Answers one request after the other with these states.
-    fn server(states: &'static [&'static str]) -> String {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        std::thread::spawn(move || {
-            for state in states {
-                let (mut socket, _) = listener.accept().unwrap();
-                let mut request = [0; 256];
-                let _ = socket.read(&mut request);
-                let _ = write!(socket, "HTTP/1.1 {state}\r\nContent-Length: 0\r\n\r\n");
-            }
-        });
-        url
-    }
-
-    #[test]
-    fn a_server_that_loads_is_waited_for() {
-        let url = server(&["503 Service Unavailable", "200 OK"]);
-        let began = Instant::now();
-        wait_until_ready(None, &url, "/health").unwrap();
-        assert!(began.elapsed() >= POLL);
-    }
-
-    #[test]
-    fn nobody_there_is_no_answer_and_no_url_is_a_mistake() {
-        let port = standing::free_port().unwrap();
-        assert!(!answers(&format!("http://127.0.0.1:{port}"), "/health").unwrap());
-        let error = answers("127.0.0.1:1", "/health").unwrap_err().to_string();
-        assert!(error.starts_with("base_url: expected http://"), "{error}");
     }
 }

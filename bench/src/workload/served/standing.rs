@@ -5,7 +5,8 @@ use std::net::TcpListener;
 
 use anyhow::{Context, Result};
 
-use super::{command, wait_until_ready};
+use super::command;
+use super::health::wait_until_ready;
 use crate::arm::WorkloadSettings;
 use crate::cgroup::Cgroup;
 use crate::matrix::{Served, Server};
