@@ -10,68 +10,15 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::abi::TaskStruct;
-use crate::dsq::TaskId;
 use crate::events::Event;
 use crate::memory::Timer;
+use crate::nested::{Frame, Interleave, Interleaving, Late};
 use crate::state::{Context, Cpu, Kernel, Task};
-
-/// How often, and what.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Interleaving {
-    /// One of so many points, on average.
-    pub points: u32,
-    /// What is due within this time: so long may a callback take.
-    pub window_ns: u64,
-}
 
 /// Callbacks within each other, at most: the outermost one and so many more.
 const DEPTH: usize = 2;
 /// Tells what is drawn here from what is drawn for tasks.
 const INTERLEAVE: u64 = 0x7074;
-
-/// A wakeup whose CPU is selected.
-#[derive(Debug, Clone, Copy)]
-pub struct Woken {
-    pub task: TaskId,
-    pub by: usize,
-    pub cpu: usize,
-    pub flags: u64,
-}
-
-/// What waits for a lock, with the CPU that waits.
-#[derive(Debug, Clone, Copy)]
-pub enum Late {
-    Wakeup { task: TaskId, by: usize, sync: u64 },
-    Enqueue(Woken),
-}
-
-impl Late {
-    fn by(self) -> usize {
-        match self {
-            Self::Wakeup { by, .. } => by,
-            Self::Enqueue(woken) => woken.by,
-        }
-    }
-}
-
-/// A callback that others have come in between.
-#[derive(Debug)]
-struct Frame {
-    cpu: usize,
-    /// Whose run queue it has locked.
-    locked: Option<usize>,
-}
-
-/// The state of it.
-#[derive(Debug)]
-pub struct Interleave {
-    spec: Interleaving,
-    rng: Pcg64Mcg,
-    frames: Vec<Frame>,
-    late: VecDeque<Late>,
-    /// Those go on, one after the other: else all that happens could happen within them, for ever.
-    catches_up: bool,
-}
 
 /// What [`Kernel::enter`] set for a callback.
 struct Entered {
@@ -80,18 +27,6 @@ struct Entered {
     now_ns: u64,
     current: *const TaskStruct,
     cpu: i32,
-}
-
-impl Interleave {
-    /// Does `cpu` run a callback, or wait for the lock of one?
-    fn is_in_callback(&self, cpu: usize) -> bool {
-        let is_it = |frame: &Frame| frame.cpu == cpu || frame.locked == Some(cpu);
-        self.frames.iter().any(is_it) || self.is_late(cpu)
-    }
-
-    fn is_late(&self, cpu: usize) -> bool {
-        self.late.iter().any(|late| late.by() == cpu)
-    }
 }
 
 /// On which CPU `event` happens, if it may come in between and is not void.

@@ -24,6 +24,7 @@ pub mod machine;
 pub mod memory;
 pub mod meter;
 pub mod native;
+pub mod nested;
 pub mod profiled;
 pub mod program;
 pub mod random;

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use crate::cgroups::CgroupSpec;
 use crate::changes::Change;
-use crate::interleave::Interleaving;
 use crate::native::{Scheduler, compile_gpuaware};
+use crate::nested::Interleaving;
 use crate::program::Program;
 use crate::scenario::{Scenario, TaskSpec};
 use crate::setup::Class;

@@ -14,11 +14,11 @@ use crate::dsq::{Dsqs, Key, TaskId};
 use crate::events::{Event, Events};
 use crate::history::{Recorded, SchedEvent};
 use crate::idle::IdleMasks;
-use crate::interleave::Interleave;
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::meter::Meter;
 use crate::native::{Handlers, Native};
+use crate::nested::Interleave;
 use crate::program::Progress;
 
 /// What things cost and how often the tick comes. Fixed figures, not measured ones: docs/simulator.md.

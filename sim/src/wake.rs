@@ -9,7 +9,7 @@ use crate::abi::{
 };
 use crate::dsq::TaskId;
 use crate::history::SchedEvent;
-use crate::interleave::{Late, Woken};
+use crate::nested::{Late, Woken};
 use crate::state::{Context, Kernel, Place, call};
 
 impl Kernel {
