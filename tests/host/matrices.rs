@@ -71,14 +71,14 @@ fn a_dry_run_of_a_host_prints_every_command() {
         "\ngpuaware: ",
         "  scheduler: ",
         "/release/scx_gpuaware ",
-        "  qwen3: nice -n -10 ",
+        " nice -n -10 /",
         "/lab/gpu_launch --profile eager ",
         "  heavy: fio --name=neighbour ",
         " --filename=/dev/nullb0 ",
         "  heavy: iperf3 --client 127.0.0.1 ",
         "  heavy: stress-ng --cpu ",
         "  workload: in the cgroup ",
-        "  neighbours: in a cgroup of their own, cpu.idle = 1",
+        "  cpu: chrt --idle 0 stress-ng ",
     ] {
         assert!(text.contains(words), "{words:?} in {text}");
     }

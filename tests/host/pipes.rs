@@ -79,6 +79,7 @@ fn commands() -> Vec<(Command, i32)> {
         (simulator(&["costs", "--no-such-flag"]), 2),
         (simulator(&["cell", "--no-such-flag"]), 2),
         (simulator(&["profile", "--no-such-flag"]), 2),
+        (simulator(&["callbacks", "--no-such-flag"]), 2),
         (simulator(&["help"]), 0),
     ]
 }
