@@ -25,6 +25,28 @@ pub fn script_that(what: &str) -> String {
     )
 }
 
+/// Runs the matrix `name` of `folder` on this machine into `output`, changed by `change`, and expects a good end. Its log.
+pub fn run_here(
+    name: &str,
+    folder: &Path,
+    output: &Path,
+    change: impl FnOnce(&mut Command),
+) -> String {
+    let mut command = Command::new(repository().join("target/release/gpuaware-bench"));
+    command
+        .args(["run", name, "--on", "host", "--matrices"])
+        .arg(folder)
+        .arg("-o")
+        .arg(output)
+        .current_dir(repository())
+        .stdout(Stdio::null());
+    change(&mut command);
+    let run = command.output().unwrap();
+    let log = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert_eq!(code(run.status), 0, "{log}");
+    log
+}
+
 /// A matrix, an arm and a workload, each of the test's own.
 pub struct Bench {
     folder: TempDir,

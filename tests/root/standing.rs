@@ -5,9 +5,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
-use crate::process::{code, repository};
+use crate::bench::run_here;
+use crate::process::repository;
 use crate::tier;
 
 /// `vllm serve` notes that it has started, with its number; `vllm bench serve` writes what the real one once wrote.
@@ -58,20 +58,12 @@ fn servers_for(folder: &Path, arms: &str) -> Vec<i32> {
     write("starts", "");
     let output = folder.join(arms.replace('"', ""));
     let path = std::env::var("PATH").unwrap();
-    let run = Command::new(repository().join("target/release/gpuaware-bench"))
-        .args(["run", "standing", "--on", "host", "--matrices"])
-        .arg(folder)
-        .arg("--arms-dir")
-        .arg(folder.join("arms"))
-        .arg("-o")
-        .arg(&output)
-        .env("PATH", format!("{}:{path}", folder.display()))
-        .current_dir(repository())
-        .stdout(Stdio::null())
-        .output()
-        .unwrap();
-    let log = String::from_utf8_lossy(&run.stderr);
-    assert_eq!(code(run.status), 0, "{log}");
+    let log = run_here("standing", folder, &output, |command| {
+        command
+            .arg("--arms-dir")
+            .arg(folder.join("arms"))
+            .env("PATH", format!("{}:{path}", folder.display()));
+    });
     let cells = fs::read_dir(output.join("cells")).unwrap().count();
     assert_eq!(cells, 4, "{log}");
     let starts = fs::read_to_string(folder.join("starts")).unwrap();

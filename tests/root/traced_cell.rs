@@ -2,9 +2,9 @@
 //! A cell of a comparison with `trace = "summary"`, from the matrix to the report.
 
 use std::fs;
-use std::process::{Command, Stdio};
 
-use crate::process::{alone_with_cuda, code, repository};
+use crate::bench::run_here;
+use crate::process::alone_with_cuda;
 use crate::tier;
 
 const MATRIX: &str = r#"
@@ -34,17 +34,7 @@ fn a_traced_cell_has_the_launchers_split_in_its_report() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("out");
     fs::write(folder.path().join("traced.toml"), MATRIX).unwrap();
-    let run = Command::new(repository().join("target/release/gpuaware-bench"))
-        .args(["run", "traced", "--on", "host", "--matrices"])
-        .arg(folder.path())
-        .arg("-o")
-        .arg(&output)
-        .current_dir(repository())
-        .stdout(Stdio::null())
-        .output()
-        .unwrap();
-    let log = String::from_utf8_lossy(&run.stderr);
-    assert_eq!(code(run.status), 0, "{log}");
+    let log = run_here("traced", folder.path(), &output, |_| {});
     let cell = fs::read_to_string(output.join("cells/r01-eevdf-none-qwen3.json")).expect(&log);
     let cell: serde_json::Value = serde_json::from_str(&cell).unwrap();
     let measured = &cell["measurement"];

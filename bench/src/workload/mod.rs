@@ -35,7 +35,7 @@ pub fn running_already(workload: &Workload) -> Vec<u32> {
 }
 
 /// The server that the workload's next cell is to find: the one that stands if it is that, else a new one; none where
-/// the workload is a program of each cell. The tracer starts what it traces, and ends with it.
+/// each cell starts its own. Whoever else stands is ended, not to be felt in the cell. The tracer starts what it traces.
 pub fn stand(
     workload: &Workload,
     settings: &WorkloadSettings,
@@ -43,20 +43,17 @@ pub fn stand(
     standing: Option<Standing>,
 ) -> Result<Option<Standing>> {
     let wanted = match &workload.program {
-        Program::Served(served) if served::may_stand(&served.server) => served,
-        _ => return Ok(standing),
+        Program::Served(served) if workload.trace.is_none() => Some(served),
+        _ => None,
     };
-    let (fits, other) = match standing {
-        Some(server) if server.serves(wanted, settings) => (Some(server), None),
-        other => (None, other),
-    };
-    if let Some(other) = other {
-        other.end();
+    let wanted = wanted.filter(|served| served::may_stand(&served.server));
+    if let Some(server) = standing {
+        if wanted.is_some_and(|served| server.serves(served, settings)) {
+            return Ok(Some(server));
+        }
+        server.end();
     }
-    if fits.is_some() || workload.trace.is_some() {
-        return Ok(fits);
-    }
-    Standing::start(wanted, settings, place)
+    wanted.map_or(Ok(None), |served| Standing::start(served, settings, place))
 }
 
 /// The commands of the workload's programs, to be read: ports and folders are others in a run.

@@ -104,29 +104,39 @@ pub fn free_port() -> Result<u16> {
 mod tests {
     use super::*;
     use crate::matrix::{Program, Workload};
+    use crate::workload::stand;
+
+    fn workload(text: &str, rate: u32) -> Workload {
+        toml::from_str(&format!("name = \"x\"\n{text}\nrequest_rate = {rate}")).unwrap()
+    }
 
     fn served(text: &str, rate: u32) -> Served {
-        let workload: Workload =
-            toml::from_str(&format!("name = \"x\"\n{text}\nrequest_rate = {rate}")).unwrap();
-        match workload.program {
+        match workload(text, rate).program {
             Program::Served(served) => served,
             _ => panic!("not a genuine server"),
         }
     }
 
-    #[test]
-    fn a_server_stands_for_arms_that_would_start_the_same() {
-        let vllm = served("program = \"vllm\"\nmodel = \"m\"", 4);
-        let settings = WorkloadSettings::default();
+    /// A server of that, which is another program.
+    fn standing(served: Served) -> Standing {
         let mut sleep = std::process::Command::new("sleep");
-        let standing = Standing {
-            served: vllm.clone(),
-            settings: settings.clone(),
+        Standing {
+            served,
+            settings: WorkloadSettings::default(),
             server: Child::start("sleep", sleep.arg("60")).unwrap(),
             base_url: String::new(),
             _cgroup: None,
-        };
-        let rarer = served("program = \"vllm\"\nmodel = \"m\"", 2);
+        }
+    }
+
+    const VLLM: &str = "program = \"vllm\"\nmodel = \"m\"";
+
+    #[test]
+    fn a_server_stands_for_arms_that_would_start_the_same() {
+        let vllm = served(VLLM, 4);
+        let settings = WorkloadSettings::default();
+        let standing = standing(vllm.clone());
+        let rarer = served(VLLM, 2);
         assert!(standing.serves(&vllm, &settings) && standing.serves(&rarer, &settings));
         let other = served("program = \"vllm\"\nmodel = \"n\"", 4);
         assert!(!standing.serves(&other, &settings));
@@ -136,5 +146,27 @@ mod tests {
         };
         assert!(!standing.serves(&vllm, &nice));
         assert!(may_stand(&vllm.server));
+    }
+
+    #[test]
+    fn a_server_stands_on_for_its_own_cells_and_is_gone_before_others() {
+        let place = Place {
+            target: std::path::Path::new("/nowhere"),
+            preferred: "1",
+        };
+        let finds = |next: &Workload| {
+            let found = standing(served(VLLM, 4));
+            let settings = WorkloadSettings::default();
+            let found = stand(next, &settings, place, Some(found)).unwrap();
+            found.is_some()
+        };
+        assert!(finds(&workload(VLLM, 2)));
+        // Who is traced is started by the tracer.
+        assert!(!finds(&workload(
+            &format!("{VLLM}\ntrace = \"summary\""),
+            4
+        )));
+        let launcher = toml::from_str("name = \"q\"\nprofile = \"qwen3\"").unwrap();
+        assert!(!finds(&launcher));
     }
 }
