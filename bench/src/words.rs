@@ -12,6 +12,11 @@ pub fn in_words(duration: Duration) -> String {
     }
 }
 
+/// A word for sh.
+pub fn quote(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 /// A line or more, broken at blanks; later lines begin with `indent`.
 pub fn wrap(text: &str, columns: usize, indent: &str) -> String {
     let mut wrapped = String::new();

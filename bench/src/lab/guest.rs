@@ -4,11 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use super::kernel::Kernel;
-use super::machine::{Port, quote};
+use super::machine::Port;
 use super::spec::DiskDriver;
+use crate::words::quote;
 
 /// Environment variables of this process that the command sees.
-const PASSED_ON: [&str; 12] = [
+const PASSED_ON: [&str; 13] = [
     "HOME",
     "PATH",
     "CI",
@@ -21,6 +22,8 @@ const PASSED_ON: [&str; 12] = [
     "RUST_BACKTRACE",
     "XDG_CACHE_HOME",
     "XDG_CONFIG_HOME",
+    // Whose programs sudo's caller has: folders.rs.
+    "SUDO_UID",
 ];
 
 /// What the script is made of.
@@ -267,6 +270,8 @@ mod tests {
     #[test]
     fn passes_on_the_harness_variables_but_not_the_labs_own() {
         assert!(passes_on("HOME") && passes_on("CI") && passes_on("GPUAWARE_REQUIRE"));
+        // Else peers and vLLM of who calls sudo are found here and not there.
+        assert!(passes_on("SUDO_UID"));
         assert!(
             !passes_on("GPUAWARE_LAB") && !passes_on("GPUAWARE_LAB_DISK") && !passes_on("TMPDIR")
         );

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 
 use super::spec::Lab;
+use crate::words::quote;
 
 /// How the guest's CPUs run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,11 +139,6 @@ fn gpu(node: usize) -> Vec<String> {
          -device ati-vga,bus=gpu-port,romfile="
     );
     options.split(' ').map(str::to_owned).collect()
-}
-
-/// A word for sh.
-pub fn quote(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 fn text(path: &Path) -> String {

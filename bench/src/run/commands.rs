@@ -11,6 +11,7 @@ use crate::arm::{Arm, NeighbourSettings, WorkloadSettings};
 use crate::neighbour;
 use crate::plan::{Plan, Where};
 use crate::record::neighbour::Neighbour;
+use crate::words::quote;
 use crate::workload;
 
 /// The commands of all arms. In the lab and in a simulation nobody types them.
@@ -142,7 +143,7 @@ fn quoted(word: &str) -> String {
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();
     }
-    format!("'{}'", word.replace('\'', "'\\''"))
+    quote(word)
 }
 
 #[cfg(test)]

@@ -31,10 +31,7 @@ pub fn of_this_machine() -> Facts {
     put("clocksource", clocksource());
     put("virtualisation", virtualisation());
     put("memory", memory());
-    put(
-        "governor",
-        read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-    );
+    put("governor", governor());
     put("turbo", turbo());
     put("smt", read("/sys/devices/system/cpu/smt/control"));
     put("mitigations", mitigations());
@@ -48,6 +45,11 @@ pub fn of_this_machine() -> Facts {
         put(tool, program::version(tool));
     }
     facts
+}
+
+/// Of the first CPU's frequency; `None`: nobody governs it here.
+pub fn governor() -> Option<String> {
+    read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 }
 
 /// Facts that only the machine outside the lab has.

@@ -8,8 +8,9 @@ use std::process::Command;
 
 use nix::unistd::geteuid;
 
+use super::facts;
 use super::scheduler::current_ops;
-use crate::arm::Arm;
+use crate::arm::{Arm, WorkloadSettings};
 use crate::cgroup;
 use crate::datafile::DataError;
 use crate::folders;
@@ -102,7 +103,7 @@ impl Wants<'_> {
             target: self.target,
             preferred: &self.plan.preferred,
         };
-        let settings = crate::arm::WorkloadSettings::default();
+        let settings = WorkloadSettings::default();
         let mut problems = Vec::new();
         for workload in &self.plan.matrix.workloads {
             let name = &workload.name;
@@ -217,10 +218,9 @@ fn is_there(program: &Path) -> bool {
 
 /// What makes figures worse and keeps nobody from measuring.
 fn warnings() -> Vec<String> {
-    let governor = fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-    let governor = governor.unwrap_or_default();
-    let slow = (!["", "performance"].contains(&governor.trim())).then(|| {
-        let governor = governor.trim();
+    let slow =
+        facts::governor().filter(|governor| !["", "performance"].contains(&governor.as_str()));
+    let slow = slow.map(|governor| {
         format!("the frequency governor is {governor}: cpupower frequency-set --governor performance makes clocks steady")
     });
     let moves = runs("irqbalance").then(|| {

@@ -12,6 +12,7 @@ use crate::cpus;
 use crate::datafile::DataError;
 use crate::plan::Where;
 use crate::simulator::Machine;
+use crate::words::quote;
 
 /// What proposals depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -81,7 +82,7 @@ pub fn look(place: &Place) -> Result<Seen> {
     let program = place.target.join("release/scx_gpuaware");
     let both = format!(
         "{0} topology --json && {{ {0} doctor --json || true; }}",
-        quoted(&program)
+        quote(&program.to_string_lossy())
     );
     let mut command = match place.on {
         Where::Host | Where::Sim => Command::new("sh"),
@@ -133,10 +134,6 @@ pub fn simulated(machine: &Machine) -> Result<Seen, DataError> {
         problems: Vec::new(),
         shape: None,
     })
-}
-
-fn quoted(path: &Path) -> String {
-    format!("'{}'", path.to_string_lossy().replace('\'', "'\\''"))
 }
 
 /// From what `topology --json` and `doctor --json` print, one after the other.
