@@ -245,23 +245,15 @@ impl CellSpec {
             preferred: self.preferred.clone(),
             ..Policy::default_for(&machine)
         };
+        let length_ns = (self.seconds * 1e9) as u64;
         Ok(Scenario {
-            seed: self.seed,
             policy: self.policy.over(policy),
-            machine,
-            scheduler: self.scheduler.into(),
             costs: Costs {
                 tick_ns: (1_000_000_000 / self.hz).max(1),
                 ..Costs::default()
             },
-            length_ns: (self.seconds * 1e9) as u64,
             tasks,
-            recorded: Vec::new(),
-            cgroups: Vec::new(),
-            above: Vec::new(),
-            interrupts: Vec::new(),
-            changes: Vec::new(),
-            interleaving: None,
+            ..Scenario::new(machine, self.scheduler.into(), length_ns, self.seed)
         })
     }
 

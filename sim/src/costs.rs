@@ -353,5 +353,10 @@ mod tests {
         let blocks = names.per_turn(&measured[0].counts, Group::Launch);
         let [outer, inner] = ["gpuaware_select_cpu", "try_cpu"].map(|name| blocks[name]);
         assert!(outer > inner && inner > 0.0, "{blocks:?}");
+        // Audits look into the scheduler, and are no part of it.
+        assert!(
+            !blocks.keys().any(|name| name.starts_with("sim_count")),
+            "{blocks:?}"
+        );
     }
 }

@@ -99,28 +99,25 @@ impl Profiled {
         let hz = setting
             .hz
             .unwrap_or(profile.hz.unwrap_or(DEFAULT_HZ).into());
+        let Setting {
+            machine,
+            scheduler,
+            length_ns,
+            seed,
+            ..
+        } = setting;
         let scenario = Scenario {
-            seed: setting.seed,
-            machine: setting.machine,
-            scheduler: setting.scheduler,
             policy: setting.policy,
             costs: Costs {
                 tick_ns: (1_000_000_000 / hz).max(1),
                 ..Costs::default()
             },
-            length_ns: setting.length_ns,
-            tasks: Vec::new(),
-            recorded: Vec::new(),
-            cgroups: Vec::new(),
-            above: Vec::new(),
-            interrupts: Vec::new(),
-            changes: Vec::new(),
-            interleaving: None,
+            ..Scenario::new(machine, scheduler, length_ns, seed)
         };
         let mut making = Making {
             profile,
             scenario,
-            rng: Pcg64Mcg::seed_from_u64(setting.seed ^ STARTS),
+            rng: Pcg64Mcg::seed_from_u64(seed ^ STARTS),
             unpinned: 0,
         };
         let tasks = making.add_tasks();

@@ -50,25 +50,19 @@ impl Scenario {
             node_ns: 0,
             ..Costs::default()
         };
+        // Long enough for somebody to starve, now and then.
+        let length_ns = if rng.random_range(0..8_u64) == 0 {
+            3_000_000_000
+        } else {
+            rng.random_range(100_000_000..=400_000_000)
+        };
         Self {
-            seed,
-            machine,
-            scheduler: Scheduler::Gpuaware,
             policy,
             costs,
-            // Long enough for somebody to starve, now and then.
-            length_ns: if rng.random_range(0..8_u64) == 0 {
-                3_000_000_000
-            } else {
-                rng.random_range(100_000_000..=400_000_000)
-            },
             tasks,
-            recorded: Vec::new(),
             cgroups,
-            above: Vec::new(),
-            interrupts: Vec::new(),
             changes,
-            interleaving: None,
+            ..Self::new(machine, Scheduler::Gpuaware, length_ns, seed)
         }
     }
 

@@ -108,6 +108,25 @@ const TOKEN: Program = Program::Launcher {
 };
 
 impl Scenario {
+    /// Nobody and nothing on `machine`, with the default policy.
+    pub fn new(machine: Machine, scheduler: Scheduler, length_ns: u64, seed: u64) -> Self {
+        Self {
+            seed,
+            policy: Policy::default_for(&machine),
+            machine,
+            scheduler,
+            costs: Costs::default(),
+            length_ns,
+            tasks: Vec::new(),
+            recorded: Vec::new(),
+            cgroups: Vec::new(),
+            above: Vec::new(),
+            interrupts: Vec::new(),
+            changes: Vec::new(),
+            interleaving: None,
+        }
+    }
+
     /// `workload` on `machine`, for `length_ns`.
     pub fn named(
         workload: Workload,
@@ -134,19 +153,8 @@ impl Scenario {
             add_kthreads(&mut tasks, nr_cpus);
         }
         let scenario = Self {
-            seed,
-            policy: Policy::default_for(&machine),
-            machine,
-            scheduler,
-            costs: Costs::default(),
-            length_ns,
             tasks,
-            recorded: Vec::new(),
-            cgroups: Vec::new(),
-            above: Vec::new(),
-            interrupts: Vec::new(),
-            changes: Vec::new(),
-            interleaving: None,
+            ..Self::new(machine, scheduler, length_ns, seed)
         };
         scenario.arranged()
     }

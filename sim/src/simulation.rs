@@ -132,13 +132,17 @@ impl Simulation {
         let scenario = &simulation.scenario;
         if scenario.scheduler == Scheduler::Gpuaware {
             simulation.kernel.handlers = Some(Handlers::of(&simulation.native)?);
-            simulation.weights = Some(Weights::of(&simulation.native)?);
         }
         simulation.kernel.meter = Meter::of(
             &simulation.native,
             scenario.tasks.iter().map(TaskSpec::group).collect(),
             scenario.machine.nr_cpus(),
         )?;
+        // What a look enters would be counted with the scheduler's own.
+        let is_metered = simulation.kernel.meter.is_some();
+        if scenario.scheduler == Scheduler::Gpuaware && !is_metered {
+            simulation.weights = Some(Weights::of(&simulation.native)?);
+        }
         Ok(simulation)
     }
 

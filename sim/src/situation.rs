@@ -14,7 +14,7 @@ use crate::machine::Machine;
 use crate::native::Scheduler;
 use crate::program::Program;
 use crate::scenario::{Scenario, TaskSpec, add_kthreads};
-use crate::setup::{Class, Policy};
+use crate::setup::Class;
 use crate::state::{Costs, START_NS};
 
 /// Tasks on a machine, under scx_gpuaware with the policy's defaults.
@@ -134,11 +134,8 @@ impl Situation {
         let (above, tasks): (Vec<_>, Vec<_>) = self.tasks.iter().partition(|task| task.real_time);
         let mut tasks: Vec<TaskSpec> = tasks.into_iter().map(TaskOf::spec).collect();
         add_kthreads(&mut tasks, nr_cpus);
+        let length_ns = self.ms * 1_000_000;
         Ok(Scenario {
-            seed: self.seed,
-            policy: Policy::default_for(&machine),
-            machine,
-            scheduler: Scheduler::Gpuaware,
             costs: Costs {
                 tick_ns: (1_000_000_000 / self.hz).max(1),
                 kick_ns: self.reach_us * 1000,
@@ -146,14 +143,9 @@ impl Situation {
                 idle_exit_ns: self.reach_us * 1000,
                 ..Costs::default()
             },
-            length_ns: self.ms * 1_000_000,
             tasks,
-            cgroups: Vec::new(),
             above: above.into_iter().filter_map(TaskOf::above).collect(),
-            interrupts: Vec::new(),
-            recorded: Vec::new(),
-            interleaving: None,
-            changes: Vec::new(),
+            ..Scenario::new(machine, Scheduler::Gpuaware, length_ns, self.seed)
         })
     }
 }
