@@ -192,23 +192,55 @@ fn under_eevdf_who_sleeps_much_waits_less_than_a_slice_of_who_does_not() {
     assert!(late * 20 < waits.len(), "{late} of {}", waits.len());
 }
 
-#[test]
-fn weights_of_cgroups_share_a_cpu_whatever_is_in_them() {
-    let group = |weight| CgroupSpec {
-        parent: None,
+fn group(parent: Option<usize>, weight: u32) -> CgroupSpec {
+    CgroupSpec {
+        parent,
         weight,
         quota_us: None,
-    };
-    let within = |cgroup| TaskSpec {
+    }
+}
+
+/// A busy loop in that cgroup.
+fn within(cgroup: usize) -> TaskSpec {
+    TaskSpec {
         cgroup: Some(cgroup),
         ..task("loop", Program::Loop)
-    };
+    }
+}
+
+#[test]
+fn weights_of_cgroups_share_a_cpu_whatever_is_in_them() {
     let tasks = vec![within(0), within(1), within(1), within(1)];
     let mut scenario = of("1", Scheduler::Gpuaware, 4000, tasks);
-    scenario.cgroups = vec![group(100), group(100)];
+    scenario.cgroups = vec![group(None, 100), group(None, 100)];
     let outcome = held(&scenario);
     let share = outcome.tasks[0].cpu_ns as f64 / 4e9;
     assert!((0.46..0.54).contains(&share), "{share}");
+}
+
+/// As in the lab (tests/vm/sharing.rs), whose host disturbs it.
+#[test]
+fn weights_of_cgroups_are_hierarchical() {
+    for shape in ["2", "4x2", "8"] {
+        let tasks = [0, 2, 3].map(|cgroup| vec![within(cgroup); 8]).concat();
+        let mut scenario = of(shape, Scheduler::Gpuaware, 10_000, tasks);
+        let right = Some(1);
+        scenario.cgroups = vec![
+            group(None, 100),
+            group(None, 100),
+            group(right, 1000),
+            group(right, 100),
+        ];
+        let outcome = held(&scenario);
+        let [left, first, second] = [0, 8, 16].map(|at| {
+            let ran = outcome.tasks[at..at + 8].iter().map(|task| task.cpu_ns);
+            ran.sum::<u64>() as f64
+        });
+        let (across, within) = (left / (first + second), first / second);
+        println!("{shape}: {across:.3} {within:.3}");
+        assert!((0.95..1.05).contains(&across), "{shape}: {across:.3}");
+        assert!((9.0..11.0).contains(&within), "{shape}: {within:.3}");
+    }
 }
 
 #[test]

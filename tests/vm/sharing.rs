@@ -38,6 +38,11 @@ pub(super) fn shares<const N: usize>(groups: [&[Process]; N]) -> [f64; N] {
     shares_of_busy(groups).0
 }
 
+fn median(mut three: [f64; 3]) -> f64 {
+    three.sort_by(f64::total_cmp);
+    three[1]
+}
+
 /// CPU seconds since boot that no CPU was idle in.
 fn busy_time() -> f64 {
     let stat = std::fs::read_to_string("/proc/stat").expect("/proc/stat");
@@ -185,14 +190,18 @@ fn cgroup_weights_are_hierarchical() {
                 cgroup.add(process);
             }
         }
-        // left : right is 1 : 1, and within right first : second is 10 : 1.
-        let [left_share, first_share, second_share] = shares([&groups[0], &groups[1], &groups[2]]);
-        let across = left_share / (first_share + second_share);
-        let within = first_share / second_share;
-        println!("1:1 became {across:.3}, 10:1 became {within:.3}");
+        // left : right is 1 : 1, and within right first : second is 10 : 1. Of three windows, as the host of the lab now
+        // and then stops a CPU for 90 ms: that is a quarter of what second gets in one.
+        let ratios = [(); 3].map(|()| {
+            let [left, first, second] = shares([&groups[0], &groups[1], &groups[2]]);
+            (left / (first + second), first / second)
+        });
+        println!("1:1 and 10:1 became {ratios:.3?}");
+        let across = median(ratios.map(|(across, _)| across));
+        let within = median(ratios.map(|(_, within)| within));
         assert!(
             (0.9..1.1).contains(&across) && (8.5..11.5).contains(&within),
-            "1:1 became {across:.3}, 10:1 became {within:.3}"
+            "1:1 and 10:1 became {ratios:.3?}"
         );
         drop(groups);
         drop((first, second));
