@@ -3,11 +3,11 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Duration, Instant};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::signal::{Signal, kill};
 use nix::time::{clock_getcpuclockid, clock_gettime};
@@ -28,7 +28,8 @@ pub fn beside_labs() -> RwLockReadGuard<'static, ()> {
 
 /// The repository.
 pub fn repository() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().expect("tests/").to_owned()
 }
 
 /// The emulated driver and the CUDA workload, from `make build`.
@@ -42,9 +43,29 @@ pub fn lab_folder() -> PathBuf {
     folder
 }
 
+/// The scheduler, as it is shipped: cargo does not build it for these tests.
+pub fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let program = repository().join("target/release/scx_gpuaware");
+        let built = modified(&program);
+        assert!(built.is_some(), "no {}: make build", program.display());
+        // What it is made of, as cargo says.
+        let parts = std::fs::read_to_string(program.with_extension("d")).expect("cargo's list");
+        let mut parts = parts.split_whitespace().skip(1);
+        let newer = parts.find(|part| modified(Path::new(part)) > built);
+        assert_eq!(newer, None, "is newer than the program: make build");
+        program
+    })
+}
+
+fn modified(file: &Path) -> Option<SystemTime> {
+    file.metadata().ok()?.modified().ok()
+}
+
 /// `scx_gpuaware` with arguments.
 pub fn scx_gpuaware(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_scx_gpuaware"));
+    let mut command = Command::new(program());
     command.args(args).stdin(Stdio::null());
     command
 }

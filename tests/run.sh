@@ -26,7 +26,7 @@ timed() {
 lab() {
 	local flags=$1
 	shift
-	timed "target/release/gpuaware-bench lab --env RUSTC_BOOTSTRAP=1 --restarts 2 $flags --" \
+	timed "$PWD/target/release/gpuaware-bench lab --env RUSTC_BOOTSTRAP=1 --restarts 2 $flags --" \
 		--test integration -- --ignored --test-threads=1 "$@"
 }
 
@@ -52,7 +52,8 @@ on() {
 
 rm -f "$GPUAWARE_TIMES"
 here="env RUSTC_BOOTSTRAP=1"
-timed "$here" --lib --bins --
+# The scheduler's library is compiled once more for them, quickly.
+timed "$here" --config 'profile.release.package.scx_gpuaware.opt-level=0' --exclude gpuaware-tests --tests --
 timed "$here" --test integration -- --skip root::
 # They take turns anyway, and who waits for its turn is not slow.
 timed "$here" --test integration -- --test-threads=1 root::

@@ -42,7 +42,6 @@ mod results;
 mod run;
 mod sched_attr;
 mod simulator;
-mod stats;
 mod study;
 mod tracer;
 mod tune;

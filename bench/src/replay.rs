@@ -16,7 +16,7 @@ use crate::matrix;
 use crate::report::format::{figure, percent};
 use crate::report::table::{Align, Table};
 use crate::simulator;
-use crate::stats::{Estimate, Scale, over_boots};
+use gpuaware_stats::{Estimate, Scale, over_boots};
 
 /// What was recorded, and what is tried with it.
 #[derive(Debug, clap::Args)]

@@ -69,7 +69,7 @@ fn loading_without_root_is_refused() {
         // The binary may lie where only root can read it: run a copy.
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join("scx_gpuaware");
-        std::fs::copy(env!("CARGO_BIN_EXE_scx_gpuaware"), &copy).unwrap();
+        std::fs::copy(crate::process::program(), &copy).unwrap();
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(folder.path(), open).unwrap();
         command = std::process::Command::new(copy);

@@ -13,10 +13,10 @@ use nix::unistd::Pid;
 use scx_gpuaware::identify::libcuda::{INIT_SYMBOL, LAUNCH_SYMBOLS, SYNC_SYMBOLS};
 use serde_json::Value;
 
-use crate::process::alone_with_cuda;
+use crate::process::{alone_with_cuda, repository};
 
 fn make(folder: &str, target: &str, out: &Path) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let folder = repository().join(folder);
     let made = Command::new("make")
         .arg("-C")
         .arg(&folder)

@@ -205,6 +205,7 @@ fn no_file_of_a_crate_is_part_of_a_circle() {
     for folder in [
         "src",
         "bench/src",
+        "bench/stats/src",
         "bench/workloads/busy/src",
         "bench/workloads/llm_client/src",
         "bench/workloads/llm_server/src",

@@ -161,6 +161,12 @@ fn bench_never_links_the_scheduler() {
 }
 
 #[test]
+fn statistics_read_no_file_and_no_clock() {
+    let words = ["std::fs", "std::env", "Instant", "SystemTime"];
+    assert_unused("bench/stats/src", &words);
+}
+
+#[test]
 fn the_simulator_links_neither_scheduler_nor_bench_and_neither_links_it() {
     for (folder, strangers) in [
         ("sim", &["scx_gpuaware", "gpuaware-bench", "scx_utils"][..]),
@@ -195,6 +201,7 @@ fn files_stay_short() {
     for (folder, extension, limit) in [
         ("src", "rs", 500),
         ("bench/src", "rs", 500),
+        ("bench/stats", "rs", 500),
         ("bench/workloads", "rs", 500),
         ("tests", "rs", 500),
         ("bpf", "c", 700),
@@ -221,6 +228,7 @@ fn every_source_file_names_its_licence() {
     for (folder, extension) in [
         ("src", "rs"),
         ("bench/src", "rs"),
+        ("bench/stats", "rs"),
         ("bench/workloads", "rs"),
         ("tests", "rs"),
         ("fuzz/fuzz_targets", "rs"),

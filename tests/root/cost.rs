@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What identification costs a launcher, and itself: counted in the gate, measured by hand, alone on the machine.
 //!
-//! `cargo test --release --test integration root::cost -- --ignored --nocapture --test-threads=1`
+//! `cargo integration root::cost -- --ignored --nocapture --test-threads=1`
 
 use std::mem::MaybeUninit;
 use std::process::{Command, Stdio};

@@ -20,7 +20,7 @@ fn inside(script: &str) -> String {
     let output = Command::new("unshare")
         .args(["--mount", "--propagation", "private", "bash", "-c"])
         .arg(format!("{setup}{script}"))
-        .env("SCX", env!("CARGO_BIN_EXE_scx_gpuaware"))
+        .env("SCX", crate::process::program())
         .env("MAP", &map)
         .current_dir(folder.path())
         .stdin(Stdio::null())

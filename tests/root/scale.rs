@@ -2,7 +2,7 @@
 //! Identification among many processes and beside a hot launcher: what it promises holds in the gate for a few starts, and
 //! is measured in minutes by hand, alone on the machine:
 //!
-//! `cargo test --release --test integration root::scale -- --ignored --nocapture --test-threads=1`
+//! `cargo integration root::scale -- --ignored --nocapture --test-threads=1`
 //!
 //! The measurements are no matrices of `gpuaware-bench`: they look at identification itself, which is in this process, on
 //! a kernel without sched_ext, and what they count is not tokens a second.

@@ -18,7 +18,7 @@ fn a_scheduler_that_is_thrown_out_fails_its_cell_and_the_next_one_starts_it_agai
         let arm = format!(
             "needs = [\"sched_ext\"]\n[scheduler]\ncommand = [{:?}]\nops = \"gpuaware\"\n\
          attached_line = \"scx_gpuaware: attached\"\n",
-            env!("CARGO_BIN_EXE_scx_gpuaware")
+            crate::process::program()
         );
         // The kernel's own emergency exit from sched_ext.
         let bench = Bench::new(

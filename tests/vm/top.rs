@@ -21,9 +21,10 @@ struct Terminal {
 
 impl Terminal {
     fn open(server: &'static str, columns: u32, rows: u32, environment: &str) -> Self {
-        let binary = env!("CARGO_BIN_EXE_scx_gpuaware");
+        let binary = crate::process::program();
         let command = format!(
-            "{environment} {binary} top --interval 0.5; echo ended with $?; stty -a; sleep 600"
+            "{environment} {} top --interval 0.5; echo ended with $?; stty -a; sleep 600",
+            binary.display()
         );
         let (columns, rows) = (columns.to_string(), rows.to_string());
         let size = ["-x", &columns, "-y", &rows];

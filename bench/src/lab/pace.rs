@@ -3,27 +3,16 @@
 //!
 //! Another tenant of its host slows this machine down and takes none of its time: on a core's other thread, by what
 //! makes the clock fall, or by what it fetches from memory and throws out of a cache that all share. No counter tells.
-//! One piece works in registers, one waits for memory.
+//! One piece works in registers, one waits for memory: they are compiled with the workloads, whose speed it is.
 
-use std::hint::black_box;
 use std::time::Duration;
 
+use busy::pieces::{Memory, work};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg64Mcg;
 
 use crate::cpus;
 
-/// Some 25 us: a thread that waits for the CPU meanwhile does not notice.
-const STEPS: u32 = 20_000;
-/// As short. One after the other, from lines that no one finds in a cache of his own.
-const LOADS: usize = 128;
-/// Of 64 bytes: 32 MiB, more than a core's own caches hold and as much as many a cache that cores share.
-const LINES: usize = 512 * 1024;
-const WORDS_A_LINE: usize = 16;
-/// The same order in every run.
-const SEED: u64 = 0x9ACE;
 /// A machine with many CPUs gets to all of them in time.
 const PIECES: usize = 4;
 
@@ -81,48 +70,6 @@ impl Pace {
     }
 }
 
-/// Four independent chains in registers: slows down when another thread shares the core.
-fn work() {
-    let mut chains = black_box([1_u64, 2, 3, 4]);
-    for _ in 0..STEPS {
-        for chain in &mut chains {
-            *chain ^= *chain << 13;
-            *chain ^= *chain >> 7;
-        }
-    }
-    black_box(chains);
-}
-
-/// Lines in one ring, each with the number of the next: nobody knows where it is before the load before it is done.
-#[derive(Debug)]
-struct Memory {
-    words: Vec<u32>,
-    at: usize,
-}
-
-impl Memory {
-    fn new() -> Self {
-        // One ring through all of them, by Sattolo. Any order does that no prefetcher guesses.
-        let mut next: Vec<u32> = (0..LINES as u32).collect();
-        let mut rng = Pcg64Mcg::seed_from_u64(SEED);
-        for line in (1..LINES).rev() {
-            next.swap(line, rng.random_range(0..line));
-        }
-        let mut words = vec![0; LINES * WORDS_A_LINE];
-        for (line, next) in next.into_iter().enumerate() {
-            words[line * WORDS_A_LINE] = next;
-        }
-        Self { words, at: 0 }
-    }
-
-    fn load(&mut self) {
-        for _ in 0..LOADS {
-            self.at = self.words[self.at * WORDS_A_LINE] as usize;
-        }
-        self.at = black_box(self.at);
-    }
-}
-
 /// CPU time of `work`, in ns.
 fn time_of(work: impl FnOnce()) -> Option<u64> {
     let before = thread_time()?;
@@ -140,6 +87,7 @@ fn thread_time() -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use busy::pieces::{LOADS, STEPS};
 
     #[test]
     fn works_on_one_cpu_after_the_other() {
@@ -161,16 +109,5 @@ mod tests {
         })
         .join()
         .unwrap();
-    }
-
-    #[test]
-    fn the_loads_come_to_every_line() {
-        let mut memory = Memory::new();
-        let mut lines = 0;
-        while lines == 0 || memory.at != 0 {
-            memory.at = memory.words[memory.at * WORDS_A_LINE] as usize;
-            lines += 1;
-        }
-        assert_eq!(lines, LINES);
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::labels::{LABEL_STEP, LETTER};
 use super::table::escape;
-use crate::stats::Estimate;
+use gpuaware_stats::Estimate;
 
 const WIDTH: f64 = 520.0;
 const HEIGHT: f64 = 300.0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! How figures are written, the same in all tables and sentences.
 
-use crate::stats::Estimate;
+use gpuaware_stats::Estimate;
 
 /// How wide the forms are: a terminal gets intervals only where they decide something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use super::look::colour;
 use super::model::Report;
 use crate::matrix::Sweep;
 use crate::record::neighbour::Neighbour;
-use crate::stats::Estimate;
 use crate::study::Row;
+use gpuaware_stats::Estimate;
 
 /// A picture, and what it shows.
 #[derive(Debug, Clone)]

@@ -6,8 +6,8 @@ use super::columns::{Column, Shown, by_arm};
 use super::format::{Detail, figure, latency, percent};
 use super::model::Report;
 use super::table::Table;
-use crate::stats::Estimate;
 use crate::study::{PartTimes, Parts, StageTimes};
+use gpuaware_stats::Estimate;
 
 fn rows_of<'a>(report: &'a Report, workload: &str) -> Vec<&'a Parts> {
     let rows = report.summary.pipelines.iter();

@@ -11,8 +11,8 @@ use super::section::Section;
 use super::table::{Align, Table};
 use crate::matrix::{Figure, Measure, Published, PublishedRow, Value};
 use crate::record::neighbour::Neighbour;
-use crate::stats::Estimate;
 use crate::study::{Parts, Row};
+use gpuaware_stats::Estimate;
 
 use Align::{Left, Right};
 

@@ -6,8 +6,8 @@ use super::model::Report;
 use super::table::{Align, Table};
 use crate::matrix::{Reference, ReferenceRow};
 use crate::record::neighbour::Neighbour;
-use crate::stats::Estimate;
 use crate::study::{Row, Serving, TracedRow, TracerCost};
+use gpuaware_stats::Estimate;
 
 use Align::{Left, Right};
 

@@ -8,8 +8,8 @@ use super::labels::{Frame, LABEL_STEP, LETTER, Taken, place};
 use super::model::Report;
 use super::table::escape;
 use crate::record::neighbour::{Kind, Neighbour};
-use crate::stats::Estimate;
 use crate::study::Row;
+use gpuaware_stats::Estimate;
 
 const WIDTH: f64 = 520.0;
 const HEIGHT: f64 = 360.0;

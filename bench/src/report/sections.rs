@@ -6,8 +6,8 @@ use super::model::Report;
 use crate::record::facts::Facts;
 use crate::record::neighbour::Neighbour;
 use crate::report::table::{Align, Table};
-use crate::stats::{Difference, SPEED_MARGIN};
 use crate::study::{Row, Summary};
+use gpuaware_stats::{Difference, SPEED_MARGIN};
 
 use Align::Left;
 

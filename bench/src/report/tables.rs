@@ -7,8 +7,8 @@ use super::format::{Detail, figure, latency, percent, times};
 use super::model::Report;
 use super::table::{Align, Table};
 use crate::record::neighbour::{Kind, Neighbour};
-use crate::stats::{Estimate, P99_MIN_SAMPLES};
 use crate::study::{Latency, Row, Serving, Versus};
+use gpuaware_stats::{Estimate, P99_MIN_SAMPLES};
 
 use Align::{Left, Right};
 

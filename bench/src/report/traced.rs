@@ -4,8 +4,8 @@
 use super::format::{Detail, figure};
 use super::model::Report;
 use super::table::{Align, Table};
-use crate::stats::Estimate;
 use crate::study::TracedRow;
+use gpuaware_stats::Estimate;
 
 use Align::{Left, Right};
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::record::neighbour::Neighbour;
 use crate::record::{Cell, Load, Surroundings};
-use crate::stats::median;
+use gpuaware_stats::median;
 
 /// Other processes may keep this many CPUs busy, or this share of all where there are many.
 const OUTSIDE_CPUS: f64 = 0.1;

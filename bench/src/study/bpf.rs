@@ -9,7 +9,7 @@ use super::cells::Cells;
 use crate::bpf::Runs;
 use crate::record::BpfCost;
 use crate::record::neighbour::Neighbour;
-use crate::stats::{Estimate, Scale};
+use gpuaware_stats::{Estimate, Scale};
 
 /// The operations that every wakeup and switch goes through.
 pub const OPS: [&str; 3] = ["select_cpu", "enqueue", "dispatch"];

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::plan::{Plan, SHARED};
 use crate::record::neighbour::{Kind, Neighbour};
 use crate::record::{Cell, Measurement};
-use crate::stats::{self, Estimate, P99_MIN_SAMPLES, Scale};
+use gpuaware_stats::{self as stats, Estimate, P99_MIN_SAMPLES, Scale};
 
 /// The measured cells of a row by round, and those of two rows.
 pub type Rounds<'a> = BTreeMap<u32, &'a Measurement>;

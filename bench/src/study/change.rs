@@ -2,7 +2,7 @@
 //! What became of one figure of one row from a run to another.
 
 use crate::record::neighbour::Neighbour;
-use crate::stats::{Difference, Estimate, SPEED_MARGIN, TAIL_MARGIN};
+use gpuaware_stats::{Difference, Estimate, SPEED_MARGIN, TAIL_MARGIN};
 
 /// Which figure is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use crate::plan::{Plan, Where};
 use crate::record::Cell;
 use crate::record::Measurement;
 use crate::record::neighbour::Neighbour;
-use crate::stats::{self, Estimate, P99_MIN_SAMPLES};
+use gpuaware_stats::{self as stats, Estimate, P99_MIN_SAMPLES};
 
 /// The chance that any of all verdicts is wrong when nothing has changed, unless another is asked for. Not 5 %: a
 /// gate that runs with every change would cry wolf once in twenty.
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
     use crate::plan::samples::plan;
     use crate::record::samples;
-    use crate::stats::Difference;
+    use gpuaware_stats::Difference;
 
     /// Five rounds with a spread of about 3 %; the subject beside noise is `factor` as fast.
     fn run(seed: u64, factor: f64) -> Vec<Cell> {

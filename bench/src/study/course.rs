@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cells::{Cells, Rounds};
 use crate::record::Pipeline;
-use crate::stats::Estimate;
+use gpuaware_stats::Estimate;
 
 /// Points that a run is shown in.
 const MOMENTS: u64 = 24;

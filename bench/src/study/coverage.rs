@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::simulated::{BASE_US, BOOT_TAIL_SPREAD, Dice, HELD_UP, MEAN_DELAY, plan_of, run};
 use super::study;
-use crate::stats::{self, Estimate};
+use gpuaware_stats::{self as stats, Estimate};
 
 const RUNS: u64 = 400;
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::versus::Versus;
 use crate::record::neighbour::Neighbour;
-use crate::stats::{self, Estimate};
+use gpuaware_stats::{self as stats, Estimate};
 
 /// Ratios nearer to 1 than this are equal: two digits are what a report shows.
 const RATIO_RESOLUTION: f64 = 0.005;

@@ -30,9 +30,9 @@ mod tests {
     use crate::record::neighbour::Neighbour;
     use crate::record::samples::cell;
     use crate::record::{Cell, WorkloadReport};
-    use crate::stats::Estimate;
     use crate::study::samples::{with_launcher_cpus, with_work};
     use crate::study::study;
+    use gpuaware_stats::Estimate;
 
     /// Three rounds of 2 CPUs beside cpu noise: CPUs that the launcher uses and the neighbours' rate under the
     /// baseline and under the subject.

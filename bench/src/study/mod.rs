@@ -25,11 +25,11 @@ use std::collections::BTreeMap;
 use crate::plan::{Plan, SHARED};
 use crate::record::neighbour::Neighbour;
 use crate::record::{Cell, Measurement};
-use crate::stats::{self, Estimate, Scale};
 pub use bpf::{Bpf, OPS};
 use cells::{Cells, measured, token_ms, work_ratios};
 pub use distribution::Distribution;
 pub use dominance::{Dominance, FALSE_RATE, Figure};
+use gpuaware_stats::{self as stats, Estimate, Scale};
 pub use model::{DisturbedCell, FailedCell, Impossible, Marks, Overhead, Row, Summary};
 use over::Yardsticks;
 #[cfg(test)]

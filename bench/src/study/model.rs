@@ -14,7 +14,7 @@ use super::ticks::Ticks;
 use super::traced::{TracedRow, TracerCost};
 use super::versus::Versus;
 use crate::record::neighbour::{Kind, Neighbour};
-use crate::stats::Estimate;
+use gpuaware_stats::Estimate;
 
 /// Everything that the report shows.
 #[derive(Debug, Clone, Serialize, Deserialize)]

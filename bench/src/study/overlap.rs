@@ -4,7 +4,7 @@
 use super::model::{Row, Summary};
 use super::serving::Serving;
 use crate::record::neighbour::Neighbour;
-use crate::stats::Estimate;
+use gpuaware_stats::Estimate;
 
 /// Figures that both runs have an interval of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

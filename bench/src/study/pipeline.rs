@@ -9,7 +9,7 @@ use super::cells::{Cells, Rounds};
 use super::course::{self, Moment};
 use crate::record::neighbour::Neighbour;
 use crate::record::{Measurement, Pipeline, Times};
-use crate::stats::{Estimate, Scale};
+use gpuaware_stats::{Estimate, Scale};
 
 /// One arm beside one neighbour, all rounds together.
 #[derive(Debug, Clone, Serialize, Deserialize)]

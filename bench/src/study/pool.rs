@@ -10,7 +10,7 @@ use super::cells::measured;
 use super::compare::Run;
 use crate::record::Measurement;
 use crate::record::neighbour::Neighbour;
-use crate::stats::{self, Estimate, P99_MIN_SAMPLES, Scale};
+use gpuaware_stats::{self as stats, Estimate, P99_MIN_SAMPLES, Scale};
 
 /// The arm's quiet cells over the baseline's, in one workload of one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -9,7 +9,7 @@ use super::cells::{Cells, Rounds};
 use super::over::Yardsticks;
 use crate::record::neighbour::Neighbour;
 use crate::record::{LlmClient, Measurement};
-use crate::stats::{Estimate, Scale};
+use gpuaware_stats::{Estimate, Scale};
 
 /// One arm beside one neighbour, all rounds together. Ratios are over the quiet cells that the arm's
 /// shares of clean refer to, paired by round; below 1 is faster than clean.

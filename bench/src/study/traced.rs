@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::cells::Cells;
 use crate::record::neighbour::Neighbour;
 use crate::record::{Launchers, Measurement, TraceSeen};
-use crate::stats::{self, Estimate, Scale};
+use gpuaware_stats::{self as stats, Estimate, Scale};
 
 /// The launching threads of one row, from the program's start to its end.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

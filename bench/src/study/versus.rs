@@ -11,7 +11,7 @@ use super::over;
 use super::possible::Possible;
 use crate::record::neighbour::Neighbour;
 use crate::record::{LlmClient, Measurement};
-use crate::stats::{Estimate, Scale};
+use gpuaware_stats::{Estimate, Scale};
 
 /// Ratios of the subject over another arm; above 1 the subject has more.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -10,8 +10,8 @@ use super::candidate::DEFAULT;
 use super::goal::Prefer;
 use super::schedule::MIN_ROUNDS;
 use crate::record::neighbour::Neighbour;
-use crate::stats::{Estimate, discoveries};
 use crate::study::{FALSE_RATE, Figure, Summary, Versus};
+use gpuaware_stats::{Estimate, discoveries};
 
 /// Ratios nearer to 1 than this are equal: two digits are what a report shows.
 const RESOLUTION: f64 = 0.005;

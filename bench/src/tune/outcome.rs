@@ -14,9 +14,9 @@ use crate::report::format::{percent, times};
 use crate::report::look::STYLE;
 use crate::report::table::{Align, Table, escape};
 use crate::report::{Report, scatter};
-use crate::stats::{Difference, SPEED_MARGIN, TAIL_MARGIN};
 use crate::study::{Figure, Row};
 use crate::words::wrap;
+use gpuaware_stats::{Difference, SPEED_MARGIN, TAIL_MARGIN};
 
 const COLUMNS: usize = 116;
 const EXPLAINED: usize = 10;

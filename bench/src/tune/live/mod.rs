@@ -18,10 +18,10 @@ use serde::Serialize;
 use super::candidate::Candidate;
 use crate::datafile::DataError;
 use crate::procstat::ProcessStat;
-use crate::stats::{self, Difference, Estimate, Scale, TAIL_MARGIN, discoveries};
 use crate::study::FALSE_RATE;
 use crate::words::in_words;
 use crate::{interrupt, record};
+use gpuaware_stats::{self as stats, Difference, Estimate, Scale, TAIL_MARGIN, discoveries};
 use scheduler::Scheduler;
 use slo::{Metric, Rail};
 

@@ -3,6 +3,7 @@
 
 mod clock;
 mod driver;
+pub mod pieces;
 mod sync;
 
 pub use clock::{CpuSeconds, Switches, Usage, burn, burn_cpu, monotonic_ns, spin};

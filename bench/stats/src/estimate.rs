@@ -11,7 +11,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::percentile::percentile;
+use crate::percentile::percentile;
 
 /// What an interval covers of all that could be measured.
 const LEVEL: f64 = 0.95;
@@ -162,7 +162,6 @@ impl Estimate {
     }
 
     /// Whether the interval lies wholly on one side of `point`.
-    #[cfg(test)]
     pub fn excludes(&self, point: f64) -> bool {
         self.interval
             .is_some_and(|[low, high]| low > point || high < point)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Many studies of one thing, pooled: random effects.
 
-use super::estimate::student_quantile;
+use crate::estimate::student_quantile;
 
 /// What studies say together.
 #[derive(Debug, Clone, Copy, PartialEq)]
