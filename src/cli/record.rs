@@ -2,7 +2,6 @@
 //! `trace --record-profile`.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
@@ -19,16 +18,13 @@ use crate::shutdown::Shutdown;
 use crate::trace::record;
 use crate::trace::session::Plan;
 
-use super::output::{Failure, say};
+use super::output::{Failure, Overwritten, say};
 
 /// Records this host into `path`.
 pub fn run(path: &Path, plan: &Plan) -> Result<(), Failure> {
     let shutdown = Shutdown::watch(|| {})?;
     // Before recording: a file that cannot be written is no news for the end.
-    let creating = || format!("creating {}", path.display());
-    let mut file = File::create(path)
-        .with_context(creating)
-        .map_err(Failure::Input)?;
+    let mut file = Overwritten::open(path).map_err(Failure::Input)?;
     namespaces::check_root("recording")?;
     let profile = record::run(plan, hz()?, classes, &shutdown)?;
     let text = profile.text().context("writing a profile")?;

@@ -2,7 +2,6 @@
 //! `trace`.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use crate::stdout::Stdout;
 use crate::trace::session::{self, Plan};
 use crate::trace::target::{Target, find_cgroup};
 
-use super::output::{Failure, say};
+use super::output::{Failure, Overwritten, say};
 use super::record;
 use super::seconds::seconds;
 
@@ -208,7 +207,7 @@ fn open(args: &Trace, shutdown: &Arc<Shutdown>) -> Result<Box<dyn Write>> {
         );
     }
     if let Some(path) = &args.output {
-        let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+        let file = Overwritten::open(path)?;
         return Ok(Box::new(BufWriter::with_capacity(1 << 20, file)));
     }
     if args.format.events().is_none() {

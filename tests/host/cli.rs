@@ -3,6 +3,7 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use crate::process::{code, scx_gpuaware};
 use crate::{sysfs, tier};
@@ -62,28 +63,48 @@ fn bad_policy_names_file_line_and_key() {
     );
 }
 
-#[test]
-fn loading_without_root_is_refused() {
+/// `scx_gpuaware` of a user without rights, and the folder that it stands in, which that user may write.
+fn of_nobody() -> (Command, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
     let mut command = scx_gpuaware(&[]);
     if nix::unistd::geteuid().is_root() {
         // The binary may lie where only root can read it: run a copy.
-        let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join("scx_gpuaware");
         std::fs::copy(crate::process::program(), &copy).unwrap();
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(folder.path(), open).unwrap();
-        command = std::process::Command::new(copy);
+        command = Command::new(copy);
         command.uid(65534).gid(65534);
-        return assert_refused(command, folder);
     }
-    assert_refused(command, tempfile::tempdir().unwrap());
+    command.current_dir(folder.path()).stdin(Stdio::null());
+    (command, folder)
 }
 
-fn assert_refused(mut command: std::process::Command, _folder: tempfile::TempDir) {
+fn assert_needs_root(mut command: Command) {
     let output = command.output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(code(output.status), 1, "{error}");
     assert!(error.contains("needs root"), "{error}");
+}
+
+#[test]
+fn loading_without_root_is_refused() {
+    let (command, _folder) = of_nobody();
+    assert_needs_root(command);
+}
+
+#[test]
+fn a_trace_that_is_refused_leaves_the_file_as_it_was() {
+    for flags in [&["-o"][..], &["--record-profile"]] {
+        let (mut command, folder) = of_nobody();
+        let file = folder.path().join("held");
+        std::fs::write(&file, "of last week").unwrap();
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        std::fs::set_permissions(&file, open).unwrap();
+        command.arg("trace").args(flags).arg(&file);
+        assert_needs_root(command);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "of last week");
+    }
 }
 
 #[test]
