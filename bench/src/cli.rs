@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::builder::ArgPredicate;
 use clap::{Args, Parser, Subcommand};
 
 use crate::compare::CompareOptions;
@@ -172,8 +173,12 @@ impl RunOptions {
 pub struct TuneOptions {
     /// What is tuned for: a workload of a matrix, NAME or MATRIX/NAME, such as qwen3, eager, chat, seed-windflow/wc-1
     /// [NAME alone: demo's before the others'].
-    #[arg(long, required_unless_present_any = ["resume", "attach"])]
+    #[arg(long, required_unless_present_any = ["recording", "resume", "attach"])]
     pub workload: Option<String>,
+
+    /// Instead: a host that was recorded, in the simulator. What `scx_gpuaware trace --record-profile` has written.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["workload", "neighbours", "cpus"])]
+    pub recording: Option<PathBuf>,
 
     /// What runs beside it; quiet cells are measured besides. With --attach: live, whatever runs there
     /// [default: heavy].
@@ -188,8 +193,13 @@ pub struct TuneOptions {
     #[arg(long, value_enum)]
     pub prefer: Option<Prefer>,
 
-    /// Where candidates are tried.
-    #[arg(long, value_enum, default_value_t)]
+    /// Where candidates are tried [with --recording: sim].
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        default_value_if("recording", ArgPredicate::IsPresent, "sim")
+    )]
     pub on: On,
 
     /// The lab's CPUs, instead of the matrix's.
@@ -197,8 +207,8 @@ pub struct TuneOptions {
     pub cpus: Option<u32>,
 
     /// With --on sim: the machine that is tuned for, CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]] or the name of a file in
-    /// tests/data/sysfs.
-    #[arg(long, value_name = "NAME", required_if_eq("on", "sim"))]
+    /// tests/data/sysfs [with --recording: the recorded one].
+    #[arg(long, value_name = "NAME")]
     pub machine: Option<String>,
 
     /// A policy of your own to try, with pins for example; repeatable. It is tried before all others.
@@ -214,7 +224,7 @@ pub struct TuneOptions {
     pub output: Option<PathBuf>,
 
     /// Go on with the tuning in this folder, as it was planned: what is measured stays.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["workload", "neighbours", "budget", "prefer", "on", "cpus", "machine", "candidate", "output"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["workload", "recording", "neighbours", "budget", "prefer", "on", "cpus", "machine", "candidate", "output"])]
     pub resume: Option<PathBuf>,
 
     /// With --resume: go on although the machine or the programs are others than at the start.
@@ -233,7 +243,7 @@ pub struct TuneOptions {
 pub struct LiveOptions {
     /// Tune beside this process, the production workload, under the scheduler that runs. The old policy is in force
     /// again at the end, whatever ends it; nothing is installed.
-    #[arg(long, value_name = "PID", requires = "policy", requires = "slo", conflicts_with_all = ["workload", "resume", "prefer", "on", "cpus", "machine", "explain"])]
+    #[arg(long, value_name = "PID", requires = "policy", requires = "slo", conflicts_with_all = ["workload", "recording", "resume", "prefer", "on", "cpus", "machine", "explain"])]
     pub attach: Option<u32>,
 
     /// With --attach: the policy file that the scheduler runs with.

@@ -11,11 +11,8 @@ use serde::de::DeserializeOwned;
 /// A data file that cannot be used: the user's to mend, so exit code 2.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
-    #[error("{file}: cannot read: {source}")]
-    Read {
-        file: PathBuf,
-        source: std::io::Error,
-    },
+    #[error("{file}: cannot read: {why}")]
+    Read { file: PathBuf, why: std::io::Error },
     #[error("{file}:{line}: {key}: {message}")]
     Parse {
         file: PathBuf,
@@ -43,9 +40,9 @@ pub fn read<T: DeserializeOwned>(file: &Path) -> Result<T, DataError> {
 }
 
 pub fn text(file: &Path) -> Result<String, DataError> {
-    let bytes = fs::read(file).map_err(|source| DataError::Read {
+    let bytes = fs::read(file).map_err(|why| DataError::Read {
         file: file.to_owned(),
-        source,
+        why,
     })?;
     String::from_utf8(bytes).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
@@ -130,9 +127,9 @@ pub fn find(what: &'static str, name: &str, folder: &Path) -> Result<PathBuf, Da
 
 /// The stems of the TOML files in `folder`, sorted.
 pub fn names(folder: &Path) -> Result<Vec<String>, DataError> {
-    let entries = fs::read_dir(folder).map_err(|source| DataError::Read {
+    let entries = fs::read_dir(folder).map_err(|why| DataError::Read {
         file: folder.to_owned(),
-        source,
+        why,
     })?;
     let mut names: Vec<String> = entries
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))

@@ -209,10 +209,7 @@ impl CellSpec {
         let lists = [&self.launcher.cpus, &self.neighbours.cpus];
         let named = lists.into_iter().flatten().chain([&self.preferred]);
         for cpus in named {
-            ensure!(
-                !cpus.is_empty() && cpus.iter().all(|&cpu| cpu < nr_cpus),
-                "CPUs {cpus:?}: expected some of the machine's {nr_cpus}"
-            );
+            check_cpus(cpus, nr_cpus)?;
         }
         ensure!(
             self.launcher.tokens.launches > 0,
@@ -259,31 +256,14 @@ impl CellSpec {
 
     /// What the bench keeps of a cell that was measured.
     pub fn measurement(&self, outcome: &Outcome) -> Value {
-        let all: u64 = outcome.tasks.iter().map(|task| task.switches).sum();
-        let percent = |ns: u64| ns as f64 / outcome.length_ns as f64 * 100.0;
-        let per_cpu: Vec<f64> = outcome.idle_by_cpu.iter().map(|&ns| percent(ns)).collect();
         let kinds = self.neighbours.kinds.iter();
         let neighbours: Vec<Value> = kinds.map(|&kind| self.work(kind, outcome)).collect();
-        let ops = match self.scheduler {
-            CellScheduler::Gpuaware => Some("gpuaware"),
-            CellScheduler::Fifo => Some("simple"),
-            CellScheduler::Eevdf => None,
-        };
-        json!({
-            "workload": self.workload(&outcome.tasks[0]),
-            "cpu": {
-                "seconds": self.seconds,
-                "idle_percent": per_cpu.iter().sum::<f64>() / per_cpu.len() as f64,
-                "idle_percent_per_cpu": per_cpu,
-                "softirq_percent": 0.0,
-                "irq_percent": 0.0,
-                "interrupts": 0,
-                "context_switches": all,
-            },
-            "neighbours": neighbours,
-            "scheduler": ops.map(|ops| json!({ "ops": ops, "version": null, "enable_seq": 1 })),
-            "marks": null,
-        })
+        measurement(
+            self.scheduler,
+            outcome,
+            &self.workload(&outcome.tasks[0]),
+            &neighbours,
+        )
     }
 
     fn workload(&self, launcher: &TaskOutcome) -> Value {
@@ -319,15 +299,66 @@ impl CellSpec {
         let work_ns = of_kind().map(|task| task.work_ns).sum::<u64>() as f64;
         let cpu_ns: u64 = of_kind().map(|task| task.cpu_ns).sum();
         let (total, unit) = kind.done(work_ns);
-        json!({
-            "kind": kind.name(),
-            "rate": total / self.seconds,
-            "unit": unit,
-            "own_total": total,
-            "own_seconds": self.seconds,
-            "window_evidence": cpu_ns,
-            "total_evidence": cpu_ns,
-            "evidence_unit": "simulated ns of CPU time",
-        })
+        work(kind.name(), (total, unit), cpu_ns, outcome)
     }
+}
+
+pub(crate) fn check_cpus(cpus: &[usize], nr_cpus: usize) -> Result<()> {
+    ensure!(
+        !cpus.is_empty() && cpus.iter().all(|&cpu| cpu < nr_cpus),
+        "CPUs {cpus:?}: expected some of the machine's {nr_cpus}"
+    );
+    Ok(())
+}
+
+/// What a kind of neighbours got done in a whole run, with its unit, and the CPU time that they had.
+pub(crate) fn work(
+    kind: &str,
+    (total, unit): (f64, &str),
+    cpu_ns: u64,
+    outcome: &Outcome,
+) -> Value {
+    let seconds = outcome.length_ns as f64 / 1e9;
+    json!({
+        "kind": kind,
+        "rate": total / seconds,
+        "unit": unit,
+        "own_total": total,
+        "own_seconds": seconds,
+        "window_evidence": cpu_ns,
+        "total_evidence": cpu_ns,
+        "evidence_unit": "simulated ns of CPU time",
+    })
+}
+
+/// The record of a cell, whose window is the whole run.
+pub(crate) fn measurement(
+    scheduler: CellScheduler,
+    outcome: &Outcome,
+    workload: &Value,
+    neighbours: &[Value],
+) -> Value {
+    let all: u64 = outcome.tasks.iter().map(|task| task.switches).sum();
+    let percent = |ns: u64| ns as f64 / outcome.length_ns as f64 * 100.0;
+    let per_cpu: Vec<f64> = outcome.idle_by_cpu.iter().map(|&ns| percent(ns)).collect();
+    let ops = match scheduler {
+        CellScheduler::Gpuaware => Some("gpuaware"),
+        CellScheduler::Fifo => Some("simple"),
+        CellScheduler::Eevdf => None,
+    };
+    json!({
+        "workload": workload,
+        "cpu": {
+            "seconds": outcome.length_ns as f64 / 1e9,
+            "idle_percent": per_cpu.iter().sum::<f64>() / per_cpu.len() as f64,
+            "idle_percent_per_cpu": per_cpu,
+            "softirq_percent": 0.0,
+            "irq_percent": 0.0,
+            "interrupts": 0,
+            "context_switches": all,
+        },
+        "neighbours": neighbours,
+        "scheduler": ops.map(|ops| json!({ "ops": ops, "version": null, "enable_seq": 1 })),
+        "marks": null,
+    })
 }

@@ -110,6 +110,13 @@ impl Kernel {
     }
 
     fn sleep(&mut self, cpu: usize, place: Place) {
+        if let Some(task) = self.cpus[cpu]
+            .curr
+            .filter(|&task| self.programs[task].is_recorded())
+        {
+            let turn_ns = self.now_ns - self.tasks[task].turn_since_ns;
+            self.turns.push((task, turn_ns));
+        }
         self.deactivate(cpu, place);
         self.schedule(cpu);
     }

@@ -22,7 +22,7 @@ use gpuaware_sim::compare;
 use gpuaware_sim::costs::{self, Load, Names};
 use gpuaware_sim::machine::Machine;
 use gpuaware_sim::native::{self, METERED, Scheduler};
-use gpuaware_sim::profiled::{self, Profiled, Setting};
+use gpuaware_sim::profiled::{self, How, Profiled, Setting};
 use gpuaware_sim::replay::ReplaySpec;
 use gpuaware_sim::report;
 use gpuaware_sim::scenario::Scenario;
@@ -92,8 +92,14 @@ fn machine(text: &str) -> Result<Machine> {
     if !Path::new(text).exists() {
         return Machine::parse(text).context("there is no such file, nor is that a shape");
     }
-    let tree = std::fs::read_to_string(text).with_context(|| format!("reading {text}"))?;
-    Machine::from_sysfs(&tree).with_context(|| text.to_owned())
+    let read = std::fs::read_to_string(text).with_context(|| format!("reading {text}"))?;
+    let made = match read.starts_with('{') {
+        true => Profile::parse(&read)
+            .map_err(Into::into)
+            .and_then(|profile| profiled::machine(&profile.machine)),
+        false => Machine::from_sysfs(&read),
+    };
+    made.with_context(|| text.to_owned())
 }
 
 fn print(scenario: &Scenario, outcome: &Outcome) -> ExitCode {
@@ -172,6 +178,7 @@ fn profiled(run: &Run, path: &Path) -> Result<Scenario> {
         hz: run.hz.map(NonZero::get),
         length_ns: length_ns(run.seconds)?,
         seed: run.seed,
+        how: How::default(),
     };
     let made = Profiled::new(&profile, setting).with_context(|| path.display().to_string())?;
     for note in &made.notes {

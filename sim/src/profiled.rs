@@ -22,6 +22,8 @@ use crate::scenario::{Scenario, TaskSpec};
 use crate::setup::{Class, Policy};
 use crate::state::Costs;
 
+/// The name of tasks that are neighbours of those that launch and hand over.
+pub const OTHER: &str = "background";
 /// More tasks than this are no host's.
 const MAX_TASKS: u64 = 65_536;
 /// Of `SCHED_IDLE`, as a `cpu.weight`.
@@ -63,6 +65,20 @@ pub struct Setting {
     pub hz: Option<u64>,
     pub length_ns: u64,
     pub seed: u64,
+    pub how: How,
+}
+
+/// What a comparison makes of it. By default all that was recorded, where and as it was.
+#[derive(Debug, Clone, Default)]
+pub struct How {
+    /// Without the neighbours of those that launch and hand over.
+    pub alone: bool,
+    /// Where those that launch and hand over run.
+    pub launcher_cpus: Option<Vec<usize>>,
+    /// Their nice level.
+    pub nice: Option<i32>,
+    /// Where the others run that may run anywhere; the kernel's are left alone.
+    pub other_cpus: Option<Vec<usize>>,
 }
 
 /// A scenario, and what of the profile has no place in it, in words.
@@ -77,6 +93,31 @@ pub struct Profiled {
 struct Tasks {
     first: usize,
     count: usize,
+}
+
+/// Of the wakeups of a group, so many are one's that it works with.
+const PARTNERS_PART: u64 = 10;
+
+/// Which groups are neighbours of those that launch and hand over: neither the kernel's, nor of those that these wait
+/// for, nor of those that such wait for.
+fn others(groups: &[Group]) -> Vec<bool> {
+    let is_other = |group: &Group| group.class == profile::Class::Background && !group.kernel;
+    let mut others: Vec<bool> = groups.iter().map(is_other).collect();
+    let mut found: Vec<usize> = (0..groups.len())
+        .filter(|&at| !groups[at].kernel && !others[at])
+        .collect();
+    while let Some(at) = found.pop() {
+        let by = &groups[at].woken_by;
+        let all =
+            by.timer + by.interrupt + by.unknown + by.groups.iter().map(|one| one.1).sum::<u64>();
+        for &(waker, times) in &by.groups {
+            if others[waker] && times > 0 && times * PARTNERS_PART >= all {
+                others[waker] = false;
+                found.push(waker);
+            }
+        }
+    }
+    others
 }
 
 /// How many threads of a group there were at a time, rounded up.
@@ -116,6 +157,8 @@ impl Profiled {
         };
         let mut making = Making {
             profile,
+            how: setting.how,
+            others: others(&profile.groups),
             scenario,
             rng: Pcg64Mcg::seed_from_u64(seed ^ STARTS),
             unpinned: 0,
@@ -129,6 +172,8 @@ impl Profiled {
 
 struct Making<'a> {
     profile: &'a Profile,
+    how: How,
+    others: Vec<bool>,
     scenario: Scenario,
     rng: Pcg64Mcg,
     /// Threads whose CPUs the machine does not have.
@@ -136,19 +181,22 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// Those of each group one after the other; `None`: the group's are real-time ones.
+    /// Those of each group one after the other; `None`: the group's are real-time ones, or left out.
     fn add_tasks(&mut self) -> Vec<Option<Tasks>> {
         let groups = self.profile.groups.iter().enumerate();
         groups
             .map(|(at, group)| {
                 let count = at_a_time(group, self.profile.length_ns) as usize;
+                if self.how.alone && self.others[at] {
+                    return None;
+                }
                 if group.policy == profile::Policy::RealTime {
                     (0..count).for_each(|thread| self.add_above(group, thread, count));
                     return None;
                 }
                 let first = self.scenario.tasks.len();
                 for thread in 0..count {
-                    let task = self.task(group, Program::Recorded(at), thread);
+                    let task = self.task(at, thread);
                     self.scenario.tasks.push(task);
                 }
                 Some(Tasks { first, count })
@@ -156,12 +204,14 @@ impl Making<'_> {
             .collect()
     }
 
-    fn task(&mut self, group: &Group, program: Program, thread: usize) -> TaskSpec {
+    fn task(&mut self, at: usize, thread: usize) -> TaskSpec {
+        let group = &self.profile.groups[at];
         let (name, class) = match group.class {
             profile::Class::Launch => ("launcher", Some(Class::Launch)),
             profile::Class::Handoff => ("handoff", Some(Class::Handoff)),
             profile::Class::Background if group.kernel => ("kernel", None),
-            profile::Class::Background => ("background", None),
+            profile::Class::Background if self.others[at] => (OTHER, None),
+            profile::Class::Background => ("partner", None),
         };
         let nr_gpus = self.scenario.machine.gpus.len();
         let is_launcher = class == Some(Class::Launch) && nr_gpus > 0;
@@ -170,15 +220,20 @@ impl Making<'_> {
         let at_ns = self.rng.random_range(0..=self.cycle_ns(group));
         TaskSpec {
             class,
-            cpus: self.cpus(group, thread),
+            cpus: self.placed(at, thread),
             weight: match group.policy {
                 profile::Policy::Idle => IDLE_WEIGHT,
-                _ => weight(group.nice),
+                _ => weight(
+                    self.how
+                        .nice
+                        .filter(|_| class.is_some())
+                        .unwrap_or(group.nice),
+                ),
             },
             is_kthread: group.kernel,
             gpu: is_launcher.then(|| thread % nr_gpus),
             start_ns: at_ns.saturating_sub(run_ns),
-            ..TaskSpec::new(name, program)
+            ..TaskSpec::new(name, Program::Recorded(at))
         }
     }
 
@@ -188,6 +243,17 @@ impl Making<'_> {
         let tasks = at_a_time(group, self.profile.length_ns);
         let absent_ns = (tasks * self.profile.length_ns).saturating_sub(group.alive_ns);
         (busy_ns + absent_ns) / group.run.count().max(1)
+    }
+
+    /// Where the comparison wants it, else where it was.
+    fn placed(&mut self, at: usize, thread: usize) -> Option<Vec<usize>> {
+        let group = &self.profile.groups[at];
+        let own = match group.class {
+            profile::Class::Launch | profile::Class::Handoff => self.how.launcher_cpus.clone(),
+            profile::Class::Background => None,
+        };
+        let recorded = own.or_else(|| self.cpus(group, thread));
+        recorded.or_else(|| self.how.other_cpus.clone().filter(|_| self.others[at]))
     }
 
     fn cpus(&mut self, group: &Group, thread: usize) -> Option<Vec<usize>> {

@@ -106,6 +106,10 @@ impl Progress {
         self
     }
 
+    pub fn is_recorded(&self) -> bool {
+        self.player.is_some()
+    }
+
     /// Give or take a tenth.
     fn about(&mut self, ns: u64) -> u64 {
         let tenth = ns / 10;

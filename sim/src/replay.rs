@@ -8,9 +8,9 @@ use gpuaware_trace::profile::{self, Profile};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::cell::{CellScheduler, PolicySpec};
+use crate::cell::{self, CellScheduler, PolicySpec, check_cpus};
 use crate::machine::Machine;
-use crate::profiled::{self, Profiled, Setting};
+use crate::profiled::{self, How, OTHER, Profiled, Setting};
 use crate::report;
 use crate::setup::{Class, Policy};
 use crate::simulation::Outcome;
@@ -28,6 +28,16 @@ pub struct ReplaySpec {
     /// What differs from the defaults.
     #[serde(default)]
     policy: PolicySpec,
+    /// Absent: the default's.
+    preferred: Option<Vec<usize>>,
+    /// Without the neighbours.
+    #[serde(default)]
+    alone: bool,
+    /// Of those that launch and hand over; absent: as recorded.
+    launcher_cpus: Option<Vec<usize>>,
+    nice: Option<i32>,
+    /// Of neighbours that may run anywhere; absent: all.
+    neighbour_cpus: Option<Vec<usize>>,
 }
 
 impl ReplaySpec {
@@ -42,8 +52,25 @@ impl ReplaySpec {
             Some(machine) => machine,
             None => profiled::machine(&profile.machine)?,
         };
+        let nr_cpus = machine.nr_cpus();
+        for cpus in [&self.preferred, &self.launcher_cpus, &self.neighbour_cpus]
+            .into_iter()
+            .flatten()
+        {
+            check_cpus(cpus, nr_cpus)?;
+        }
+        let mut policy = self.policy.over(Policy::default_for(&machine));
+        if let Some(preferred) = &self.preferred {
+            policy.preferred.clone_from(preferred);
+        }
         let setting = Setting {
-            policy: self.policy.over(Policy::default_for(&machine)),
+            how: How {
+                alone: self.alone,
+                launcher_cpus: self.launcher_cpus.clone(),
+                nice: self.nice,
+                other_cpus: self.neighbour_cpus.clone(),
+            },
+            policy,
             machine,
             scheduler: self.scheduler.into(),
             hz: None,
@@ -62,7 +89,46 @@ impl ReplaySpec {
             "launch": of(Some(Class::Launch), profile::Class::Launch),
             "handoff": of(Some(Class::Handoff), profile::Class::Handoff),
             "background": of(None, profile::Class::Background),
+            "measurement": self.measurement(outcome),
         })
+    }
+
+    /// The run as a cell of a comparison: a launcher's token is what it does from a wakeup to the next sleep, the work
+    /// of the others CPU time at full speed.
+    fn measurement(&self, outcome: &Outcome) -> Value {
+        let launchers = || {
+            let tasks = outcome.tasks.iter();
+            tasks.filter(|task| task.class == Some(Class::Launch))
+        };
+        let seconds = outcome.length_ns as f64 / 1e9;
+        let turns = launchers().flat_map(|task| &task.turns_ns);
+        let token_us: Vec<f64> = turns.map(|&ns| ns as f64 / 1e3).collect();
+        let switches: u64 = launchers().map(|task| task.switches).sum();
+        let cpu_ns: u64 = launchers().map(|task| task.cpu_ns).sum();
+        let workload = json!({
+            "workload": "gpu_launch",
+            "schema": 1,
+            "tokens": token_us.len(),
+            "seconds": seconds,
+            "tokens_per_s": token_us.len() as f64 / seconds,
+            "launches": token_us.len(),
+            "launches_in_all": token_us.len(),
+            "failures": 0,
+            "context_switches": {
+                "voluntary": token_us.len(),
+                "involuntary": switches.saturating_sub(token_us.len() as u64),
+            },
+            "token_us": token_us,
+            "threads": launchers().count(),
+            "threads_detail": [],
+            "cpu_s": { "user": cpu_ns as f64 / 1e9, "sys": 0.0 },
+        });
+        let others = || outcome.tasks.iter().filter(|task| task.name == OTHER);
+        let work_ns: u64 = others().map(|task| task.work_ns).sum();
+        let cpu_ns: u64 = others().map(|task| task.cpu_ns).sum();
+        let done = (work_ns as f64 / 1e9, "CPUs");
+        let work = (!self.alone).then(|| cell::work("recorded", done, cpu_ns, outcome));
+        cell::measurement(self.scheduler, outcome, &workload, work.as_slice())
     }
 }
 

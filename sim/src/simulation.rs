@@ -65,6 +65,8 @@ pub struct TaskOutcome {
     pub done: u64,
     /// From each wakeup to the CPU.
     pub waits_ns: Vec<u64>,
+    /// From each wakeup to the next sleep, of those that were recorded.
+    pub turns_ns: Vec<u64>,
     /// When tokens came to their ends, of launchers with a timeline.
     pub ends_ns: Vec<u64>,
 }
@@ -345,11 +347,15 @@ impl Simulation {
                 switches: task.switches,
                 done: progress.done,
                 waits_ns: Vec::new(),
+                turns_ns: Vec::new(),
                 ends_ns: progress.ends_ns.iter().map(|ns| ns - START_NS).collect(),
             });
         }
         for &(task, ns) in &self.kernel.waits {
             tasks[task].waits_ns.push(ns);
+        }
+        for &(task, ns) in &self.kernel.turns {
+            tasks[task].turns_ns.push(ns);
         }
         let idle = self.kernel.cpus.iter().map(|cpu| match cpu.is_idle() {
             true => cpu.idle_ns + (START_NS + ran_ns).saturating_sub(cpu.idle_since_ns),

@@ -90,6 +90,8 @@ pub struct Task {
     pub waits_since_ns: u64,
     /// Since when it waits after a wakeup; 0: it does not.
     pub woken_ns: u64,
+    /// When it was woken last.
+    pub turn_since_ns: u64,
     /// Of the GPU that it uses.
     pub gpu_node: Option<usize>,
     /// Where it ran last.
@@ -120,6 +122,7 @@ impl Task {
             tokens: 0,
             waits_since_ns: 0,
             woken_ns: 0,
+            turn_since_ns: 0,
             gpu_node: None,
             last_cpu: None,
             cpu_ns: 0,
@@ -226,6 +229,8 @@ pub struct Kernel {
     pub failure: Option<Failure>,
     /// How long tasks waited after wakeups, as (task, ns).
     pub waits: Vec<(TaskId, u64)>,
+    /// How long it took those that were recorded from a wakeup to the next sleep, likewise.
+    pub turns: Vec<(TaskId, u64)>,
     pub ops: Ops,
     /// What became of tasks, if somebody asks for it.
     pub history: Option<Vec<Recorded>>,
@@ -296,6 +301,7 @@ impl Kernel {
             context: Context::Outside,
             failure: None,
             waits: Vec::new(),
+            turns: Vec::new(),
             ops,
             history: None,
             calls: None,

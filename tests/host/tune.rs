@@ -13,6 +13,7 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::serving::server;
+use crate::bench::cell;
 use crate::process::{Process, alone_with_cuda, code, eventually, repository};
 
 const OLD: &str = "# the old one\nversion = 1\n[preferred]\nmax = 1\n";
@@ -200,6 +201,12 @@ fn what_cannot_be_tuned_is_refused_with_the_way_out() {
     let bad = bad.to_str().unwrap();
     let out = folder.path().join("out");
     let out = out.to_str().unwrap();
+    let recording = recording();
+    let recording = recording.to_str().unwrap();
+    let silent = folder.path().join("silent.json");
+    let text = fs::read_to_string(recording).unwrap();
+    fs::write(&silent, text.replace("\"launch\"", "\"background\"")).unwrap();
+    let silent = silent.to_str().unwrap();
     for (args, expected) in [
         (
             &["--workload", "qwen4"][..],
@@ -249,6 +256,22 @@ fn what_cannot_be_tuned_is_refused_with_the_way_out() {
             ],
             "--on sim: neighbour irq: the simulator models",
         ),
+        (
+            &["--recording", "no-such.json"],
+            "no-such.json: cannot read",
+        ),
+        (
+            &["--recording", bad],
+            "bad.toml: expected what scx_gpuaware trace --record-profile",
+        ),
+        (
+            &["--recording", silent, "--on", "sim"],
+            "silent.json: expected threads that launch GPU work, found none",
+        ),
+        (
+            &["--recording", recording, "--on", "lab"],
+            "--recording: expected with --on sim",
+        ),
         (&["--attach", "1", "--policy", bad], "--slo-command"),
         (
             &["--attach", "1", "--policy", bad, "--slo-prometheus", "x"],
@@ -256,7 +279,7 @@ fn what_cannot_be_tuned_is_refused_with_the_way_out() {
         ),
     ] {
         let mut command = tune(args);
-        if args[0] == "--workload" {
+        if ["--workload", "--recording"].contains(&args[0]) {
             command.args(["-o", out]);
         }
         let output = command.output().unwrap();
@@ -292,4 +315,47 @@ fn a_machine_that_is_not_at_hand_is_tuned_for_in_the_simulator() {
     let measured = "Simulated, not measured, on the machine 8x2";
     assert!(proof.contains(measured), "{proof}");
     assert!(said.contains("hold-0: "), "{said}");
+}
+
+/// A launcher beside busy loops on two CPUs, recorded under EEVDF.
+fn recording() -> PathBuf {
+    repository().join("tests/data/profiles/launcher-beside-loops.json")
+}
+
+#[test]
+fn a_recorded_host_is_tuned_for_on_its_own_machine_or_on_another_one() {
+    let folder = tempfile::tempdir().unwrap();
+    for machine in [None, Some("4x2")] {
+        let out = folder.path().join(machine.unwrap_or("own"));
+        let mut command = tune(&["--recording"]);
+        command.arg(recording()).args(["--budget", "40s", "-o"]);
+        command.arg(&out);
+        command.args(machine.iter().flat_map(|machine| ["--machine", machine]));
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(code(output.status), 0, "{said}");
+        let proof = fs::read_to_string(out.join("verify/report.md")).unwrap();
+        assert!(proof.contains("turns/s"), "{proof}");
+        let cpus = machine.map_or("2 CPUs", |_| "4 CPUs");
+        let policy = fs::read_to_string(out.join("policy.toml")).unwrap();
+        assert!(policy.contains(cpus), "{policy}");
+        let plan = fs::read_to_string(out.join("verify/plan.json")).unwrap();
+        let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+        assert_eq!(plan["matrix"]["workload"][0]["program"], "recording");
+        let name = "r01-default-recorded-launcher-beside-loops";
+        let speed = |arm: &str, neighbour: &str| {
+            let name = name.replace("default", arm).replace("-recorded", neighbour);
+            let text = cell(&out.join("verify"), &name).unwrap_or_else(|| panic!("no {name}"));
+            let cell: serde_json::Value = serde_json::from_str(&text).unwrap();
+            cell["measurement"]["workload"]["tokens_per_s"]
+                .as_f64()
+                .unwrap()
+        };
+        // The loops take all of its two CPUs, and half of four.
+        let (alone, kept) = (speed("default", "-none"), speed("default", "-recorded"));
+        assert!(kept > 0.9 * alone, "{kept} of {alone}");
+        if machine.is_none() {
+            assert!(speed("eevdf", "-recorded") < 0.8 * alone, "of {alone}");
+        }
+    }
 }

@@ -184,7 +184,7 @@ impl Arm {
         for name in names {
             let file = folder.join(&name);
             let contents =
-                fs::read_to_string(&file).map_err(|source| DataError::Read { file, source })?;
+                fs::read_to_string(&file).map_err(|why| DataError::Read { file, why })?;
             self.files.insert(name, contents);
         }
         Ok(())

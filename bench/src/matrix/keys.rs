@@ -11,7 +11,7 @@ use super::driver::Driver;
 use super::scalar::Positive;
 use super::served::{Client, Launches, Requests, Served, Server};
 use super::workload::{
-    CalledServer, GpuLaunch, LlmServer, Pipeline, Program, Sync, Trace, Workload,
+    CalledServer, GpuLaunch, LlmServer, Pipeline, Program, Recording, Sync, Trace, Workload,
 };
 use crate::record::neighbour::Neighbour;
 
@@ -75,6 +75,8 @@ struct Keys {
     gpus: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     concurrent_kernels: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,10 +89,12 @@ enum ProgramName {
     LlamaServer,
     Endpoint,
     Pipeline,
+    Recording,
 }
 
 use ProgramName::{
-    Endpoint, GpuLaunch as Launch, LlamaServer, LlmServer as Llm, Pipeline as Pipe, Vllm,
+    Endpoint, GpuLaunch as Launch, LlamaServer, LlmServer as Llm, Pipeline as Pipe,
+    Recording as Recorded, Vllm,
 };
 
 impl ProgramName {
@@ -102,6 +106,7 @@ impl ProgramName {
             LlamaServer => "llama_server",
             Endpoint => "endpoint",
             Pipe => "pipeline",
+            Recorded => "recording",
         }
     }
 }
@@ -111,7 +116,7 @@ impl Keys {
     fn stray(&self) -> Option<&'static str> {
         let serving: &[ProgramName] = &[Llm, Vllm, LlamaServer, Endpoint];
         let genuine: &[ProgramName] = &[Vllm, LlamaServer, Endpoint];
-        let keys: [(&'static str, bool, &[ProgramName]); 22] = [
+        let keys: [(&'static str, bool, &[ProgramName]); 23] = [
             (
                 "profile",
                 self.profile.is_some(),
@@ -150,6 +155,7 @@ impl Keys {
                 self.concurrent_kernels.is_some(),
                 &[Pipe],
             ),
+            ("file", self.file.is_some(), &[Recorded]),
         ];
         let stray = keys
             .into_iter()
@@ -307,6 +313,12 @@ impl TryFrom<Keys> for Workload {
             Llm => Program::LlmServer(keys.llm_server()?),
             Vllm | LlamaServer | Endpoint => Program::Served(keys.served()?),
             Pipe => Program::Pipeline(keys.pipeline()?),
+            Recorded => Program::Recording(Recording {
+                file: keys.file.ok_or_else(|| {
+                    "file: expected what scx_gpuaware trace --record-profile has written, got nothing"
+                        .to_owned()
+                })?,
+            }),
             Launch => Program::GpuLaunch(GpuLaunch {
                 profile: keys.profile()?,
                 driver: keys.driver.unwrap_or_default(),
@@ -358,6 +370,11 @@ impl From<Workload> for Keys {
             },
             Program::Served(served) => Self::from(served),
             Program::Pipeline(pipeline) => Self::from(pipeline),
+            Program::Recording(recording) => Self {
+                program: Recorded,
+                file: Some(recording.file),
+                ..Self::default()
+            },
         };
         Self {
             name: workload.name,

@@ -20,4 +20,4 @@ pub use reference::{Reference, ReferenceRow};
 pub use scalar::check_seconds;
 pub use served::{Client, Launches, Requests, Served, Server};
 pub use sweep::Sweep;
-pub use workload::{GpuLaunch, LlmServer, Pipeline, Program, Sync, Trace, Workload};
+pub use workload::{GpuLaunch, LlmServer, Pipeline, Program, Recording, Sync, Trace, Workload};

@@ -196,6 +196,11 @@ impl Matrix {
         })
     }
 
+    /// The file of the machine that its first recording is of.
+    pub fn recorded_machine(&self) -> Option<&str> {
+        self.workloads.iter().find_map(Workload::recording)
+    }
+
     pub fn seconds(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }

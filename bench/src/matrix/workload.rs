@@ -41,6 +41,7 @@ pub enum Program {
     LlmServer(LlmServer),
     Served(Served),
     Pipeline(Pipeline),
+    Recording(Recording),
 }
 
 /// gpu_launch in one profile: tokens as fast as it can.
@@ -97,6 +98,13 @@ pub struct Pipeline {
     pub args: Vec<String>,
 }
 
+/// The threads of a host that launch GPU work, as they were recorded. It is simulated only.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recording {
+    /// What `scx_gpuaware trace --record-profile` has written.
+    pub file: String,
+}
+
 /// llm_server, in the place of one on another machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CalledServer {
@@ -130,6 +138,14 @@ impl Workload {
     pub fn is_measured(&self, neighbour: Neighbour, arm: &str) -> bool {
         let beside = self.neighbours.is_empty() || self.neighbours.contains(&neighbour);
         beside && (self.arms.is_empty() || self.arms.iter().any(|own| own == arm))
+    }
+
+    /// The file that it is recorded in, if it is.
+    pub fn recording(&self) -> Option<&str> {
+        match &self.program {
+            Program::Recording(recording) => Some(&recording.file),
+            _ => None,
+        }
     }
 
     /// The command, shortened, for `list`.
@@ -185,6 +201,7 @@ impl Program {
                 let changes: String = changes.chain(server).collect();
                 format!("pipeline {}{changes}", pipeline.graph)
             }
+            Self::Recording(recording) => format!("launchers of {}", recording.file),
             Self::Served(served) => {
                 let what = match &served.server {
                     Server::Endpoint { base_url } => base_url.clone(),
@@ -242,6 +259,7 @@ mod tests {
              client = \"aiperf\"\ntokenizer = \"/t\"\noutput_tokens = 64\nslo_tpot_ms = 20",
             "name = \"f\"\nprogram = \"pipeline\"\ngraph = \"windflow\"\nset = [\"stage.sink.cpu.us=5\"]\ngpus = 4\n\
              concurrent_kernels = 1\narms = [\"eevdf\"]\nneighbours = [\"none\"]\nargs = [\"--slo-ms\", \"200\"]",
+            "name = \"h\"\nprogram = \"recording\"\nfile = \"host.json\"",
             "name = \"g\"\nprogram = \"pipeline\"\ngraph = \"vectraflow-p1\"\nprofile = \"chat\"\n\
              gpu_memory_utilization = 0.6\ndriver = \"emulated\"",
         ] {
@@ -277,6 +295,8 @@ mod tests {
             parse(&format!("name = \"a\"\nprogram = \"pipeline\"\n{text}")).unwrap_err()
         };
         assert!(error("").starts_with("graph: expected"));
+        let bare = parse("name = \"a\"\nprogram = \"recording\"").unwrap_err();
+        assert!(bare.starts_with("file: expected"), "{bare}");
         assert!(
             error("graph = \"windflow\"\nsync = \"spin\"")
                 .starts_with("sync: expected keys of pipeline")

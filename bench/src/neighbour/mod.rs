@@ -55,6 +55,7 @@ pub fn commands(neighbour: Neighbour, settings: &NeighbourSettings, place: Place
             Kind::Hackbench => vec![hackbench::command(&terms)],
             Kind::Iperf3 => iperf3::commands(iperf3::USUAL_PORT, &terms).into(),
             Kind::Fio => vec![fio::command(disk, &output, &terms)],
+            Kind::Recorded => Vec::new(),
         }
     };
     neighbour.kinds().iter().flat_map(of).collect()
@@ -192,6 +193,7 @@ impl Part {
                     None,
                 )
             }
+            Kind::Recorded => bail!("what was recorded is simulated only"),
         };
         Ok(Self {
             kind,
@@ -233,6 +235,7 @@ impl Part {
                 let disk = disk.context("fio runs without a disk")?;
                 fio::disk_writes(disk, Some(self.process.pid()))
             }
+            Kind::Recorded => Ok(0),
         }
     }
 
@@ -242,6 +245,7 @@ impl Part {
             Kind::StressNg | Kind::Stream | Kind::Cache | Kind::Hackbench => 2,
             Kind::Iperf3 => 1 << 20,
             Kind::Fio => 64,
+            Kind::Recorded => 0,
         };
         Ok(self.evidence(disk)?.saturating_sub(self.before) >= threshold)
     }
@@ -296,6 +300,7 @@ fn read_output(kind: Kind, text: &str) -> Result<Own> {
         Kind::Hackbench => hackbench::parse(text),
         Kind::Iperf3 => iperf3::parse(text),
         Kind::Fio => fio::parse(text),
+        Kind::Recorded => bail!("it prints nothing"),
     }?
     .checked()
 }

@@ -21,6 +21,7 @@ pub enum Neighbour {
     Hackbench,
     Memory,
     Heavy,
+    Recorded,
 }
 
 /// One noisy program.
@@ -40,6 +41,9 @@ pub enum Kind {
     /// stress-ng's workers that take the shared cache.
     #[serde(rename = "cache")]
     Cache,
+    /// Simulated only.
+    #[serde(rename = "recorded")]
+    Recorded,
 }
 
 /// What one noisy program got done.
@@ -72,6 +76,7 @@ impl Neighbour {
             Self::Hackbench => &[Kind::Hackbench],
             Self::Memory => &[Kind::Stream, Kind::Cache],
             Self::Heavy => &[Kind::Fio, Kind::Iperf3, Kind::StressNg],
+            Self::Recorded => &[Kind::Recorded],
         }
     }
 
@@ -85,6 +90,7 @@ impl Neighbour {
             Self::Hackbench => "hackbench",
             Self::Memory => "memory",
             Self::Heavy => "heavy",
+            Self::Recorded => "recorded",
         }
     }
 
@@ -104,6 +110,7 @@ impl Neighbour {
             Self::Heavy => {
                 "cpu, and iperf3 -P 10 over loopback, and fio randwrite 4k, 4 jobs, depth 32, direct I/O"
             }
+            Self::Recorded => "the other threads of the recorded host",
         })
     }
 }
@@ -115,13 +122,14 @@ impl fmt::Display for Neighbour {
 }
 
 impl Kind {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::StressNg,
         Self::Iperf3,
         Self::Fio,
         Self::Hackbench,
         Self::Stream,
         Self::Cache,
+        Self::Recorded,
     ];
 
     pub fn name(self) -> &'static str {
@@ -132,6 +140,7 @@ impl Kind {
             Self::Hackbench => "hackbench",
             Self::Stream => "stream",
             Self::Cache => "cache",
+            Self::Recorded => "recorded",
         }
     }
 
@@ -141,6 +150,7 @@ impl Kind {
             Self::Iperf3 => "bits/s",
             Self::Fio => "IOPS",
             Self::Hackbench => "messages/s",
+            Self::Recorded => "CPUs",
         }
     }
 
@@ -151,6 +161,7 @@ impl Kind {
             }
             Self::Iperf3 => "bytes over lo",
             Self::Fio => "writes completed by the disk",
+            Self::Recorded => "simulated ns of CPU time",
         }
     }
 }

@@ -31,6 +31,7 @@ impl Report {
         let workload = workloads.find(|known| known.name == workload);
         match workload.map(|workload| &workload.program) {
             Some(Program::Pipeline(_)) => "items/s",
+            Some(Program::Recording(_)) => "turns/s",
             _ => "tokens/s",
         }
     }

@@ -274,7 +274,7 @@ fn mark(neighbour: Neighbour, x: f64, y: f64) -> String {
             format!("M{:.1} {:.1}h4v4h4v4h-4v4h-4v-4h-4v-4h4z", x - 2.0, y - 6.0)
         }
         Neighbour::Memory => format!("M{:.1} {:.1}h14v7h-14z", x - 7.0, y - 3.5),
-        Neighbour::Cpu | Neighbour::None => {
+        Neighbour::Cpu | Neighbour::Recorded | Neighbour::None => {
             format!("M{:.1} {y:.1}a6 6 0 1 0 12 0a6 6 0 1 0 -12 0z", x - 6.0)
         }
     }

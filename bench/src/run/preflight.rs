@@ -78,7 +78,7 @@ impl Wants<'_> {
     }
 
     fn tools(&self) -> Vec<String> {
-        let mut names: Vec<&str> = self.kinds().into_iter().map(program).collect();
+        let mut names: Vec<&str> = self.kinds().into_iter().filter_map(program).collect();
         names.push("taskset");
         names.sort_unstable();
         names.dedup();
@@ -199,13 +199,14 @@ fn needs_root(arm: &Arm) -> bool {
         || !arm.workload.threads.is_empty()
 }
 
-fn program(kind: Kind) -> &'static str {
-    match kind {
+fn program(kind: Kind) -> Option<&'static str> {
+    Some(match kind {
         Kind::StressNg | Kind::Stream | Kind::Cache => "stress-ng",
         Kind::Iperf3 => "iperf3",
         Kind::Fio => "fio",
         Kind::Hackbench => "hackbench",
-    }
+        Kind::Recorded => return None,
+    })
 }
 
 fn is_there(program: &Path) -> bool {

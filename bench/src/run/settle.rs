@@ -16,6 +16,7 @@ use crate::lab::Lab;
 use crate::matrix::{Cgroups, Matrix, Program};
 use crate::plan::{self, Plan, Where};
 use crate::record;
+use crate::record::neighbour::Neighbour;
 use crate::simulator::{self, Machine};
 use crate::workload::check_graph;
 
@@ -46,6 +47,7 @@ pub fn settle(options: &RunOptions) -> Result<Plan> {
     };
     let preferred = preferred_cpus(&matrix, cpus)?;
     if options.on != Where::Sim {
+        check_real(&matrix, &file)?;
         check_graphs(&matrix, &file, &folders.target()?)?;
     }
     let arms = read_arms(&matrix, folders, &preferred, cpus)?;
@@ -95,9 +97,10 @@ fn machine(options: &RunOptions, matrix: &mut Matrix) -> Result<Option<String>, 
     if options.kernel.is_some() {
         return usage("--kernel: expected without --on sim, which models one kernel".into());
     }
-    let named = options.machine.clone();
     let cpus = matrix.lab.cpus.unwrap_or(SIM_CPUS).to_string();
-    let name = named.unwrap_or(cpus);
+    let name = (options.machine.clone())
+        .or_else(|| matrix.recorded_machine().map(str::to_owned))
+        .unwrap_or(cpus);
     let found = Machine::find(&name, &options.folders.target()?)?;
     if let Some(cpus) = options.cpus.filter(|&cpus| cpus as usize != found.cpus) {
         return usage(format!(
@@ -108,6 +111,21 @@ fn machine(options: &RunOptions, matrix: &mut Matrix) -> Result<Option<String>, 
     matrix.lab.cpus = u32::try_from(found.cpus).ok();
     matrix.boots = 1;
     Ok(Some(name))
+}
+
+/// What was recorded cannot be run once more.
+fn check_real(matrix: &Matrix, file: &Path) -> Result<(), DataError> {
+    let mut workloads = matrix.workloads.iter();
+    let workload = workloads.find(|workload| workload.recording().is_some());
+    let what = match workload {
+        Some(workload) => format!("workload {:?}", workload.name),
+        None if matrix.neighbours.contains(&Neighbour::Recorded) => "neighbour recorded".to_owned(),
+        None => return Ok(()),
+    };
+    Err(DataError::Usage(format!(
+        "{}: {what}: expected --on sim: what was recorded is simulated only",
+        file.display()
+    )))
 }
 
 /// Before anything boots: a graph that cannot be run is a mistake in the matrix.

@@ -115,6 +115,65 @@ pub fn cell(plan: &Plan, key: &CellKey, machine: &Path, target: &Path) -> Result
     }))
 }
 
+/// The cell `key` of the recording in `file`, likewise, as `gpuaware-sim profile` reads it.
+pub fn recorded(
+    plan: &Plan,
+    key: &CellKey,
+    machine: &Path,
+    file: &str,
+) -> Result<Value, DataError> {
+    let refused = |what: String| DataError::Usage(format!("--on sim: {what}"));
+    let alone = match key.neighbour {
+        Neighbour::None => true,
+        Neighbour::Recorded => false,
+        other => {
+            return Err(refused(format!(
+                "workload {:?}: expected the neighbours none and recorded, got {other}: a recording has its own",
+                key.workload
+            )));
+        }
+    };
+    let how = arm::how(&plan.arms[&key.arm], plan.cpus)
+        .map_err(|why| refused(format!("arm {:?}: {why}", key.arm)))?;
+    let preferred = cpus::parse_list(&plan.preferred).map_err(refused)?;
+    Ok(json!({
+        "profile": file,
+        "machine": machine,
+        "scheduler": how.scheduler,
+        "seconds": plan.matrix.seconds,
+        "seed": plan.seed.wrapping_add(u64::from(key.round)),
+        "preferred": preferred,
+        "policy": how.policy,
+        "alone": alone,
+        "launcher_cpus": how.launcher_cpus,
+        "nice": (how.nice != 0).then_some(how.nice),
+        "neighbour_cpus": how.neighbour_cpus,
+    }))
+}
+
+/// Whether anybody launches in it.
+pub fn check_recording(file: &str) -> Result<(), DataError> {
+    #[derive(Deserialize)]
+    struct Recording {
+        groups: Vec<Group>,
+    }
+    #[derive(Deserialize)]
+    struct Group {
+        class: String,
+    }
+    let text = datafile::text(Path::new(file))?;
+    let recording: Recording = serde_json::from_str(&text).map_err(|error| {
+        let expected = "expected what scx_gpuaware trace --record-profile has written";
+        DataError::Usage(format!("{file}: {expected}: {error}"))
+    })?;
+    if recording.groups.iter().any(|group| group.class == "launch") {
+        return Ok(());
+    }
+    Err(DataError::Usage(format!(
+        "{file}: expected threads that launch GPU work, found none: was it recorded while they ran?"
+    )))
+}
+
 /// The launcher that a workload is.
 pub fn launching(workload: &Workload) -> Result<&GpuLaunch, String> {
     let refused = |why: String| Err(format!("workload {:?}: {why}", workload.name));
@@ -136,7 +195,7 @@ pub fn kinds(neighbour: Neighbour) -> Result<Vec<&'static str>, String> {
     // Of irq, the packets that interrupts receive are all that it is about.
     if neighbour == Neighbour::Irq || kinds.iter().any(|kind| !modelled.contains(kind)) {
         return Err(format!(
-            "neighbour {neighbour}: the simulator models none, cpu, network, disk, hackbench and heavy"
+            "neighbour {neighbour}: the simulator models none, cpu, network, disk, hackbench and heavy, and recorded of recordings"
         ));
     }
     Ok(kinds.iter().map(|kind| kind.name()).collect())

@@ -13,6 +13,8 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+pub use describe::check_recording;
+
 use crate::arm::Arm;
 use crate::datafile::DataError;
 use crate::folders;
@@ -112,22 +114,50 @@ pub fn refusal(arm: &Arm, nr_cpus: usize) -> Option<String> {
 
 /// Whether the simulator knows that workload and that neighbour, whatever the arm; `Err`: what it lacks.
 pub fn knows(workload: &Workload, neighbour: Neighbour) -> Result<(), String> {
-    describe::launching(workload)?;
+    match (workload.recording(), neighbour) {
+        (Some(_), Neighbour::None | Neighbour::Recorded) => return Ok(()),
+        (Some(_), other) => return Err(format!("neighbour {other}: a recording has its own")),
+        (None, _) => describe::launching(workload)?,
+    };
     describe::kinds(neighbour).map(drop)
 }
 
 /// Before the first cell: an error if the simulator cannot run one of them.
 pub fn check(plan: &Plan, target: &Path) -> Result<(), DataError> {
+    for workload in &plan.matrix.workloads {
+        workload.recording().map_or(Ok(()), check_recording)?;
+    }
     for key in plan.keys() {
-        describe::cell(plan, &key, Path::new(""), target)?;
+        match recording(plan, &key) {
+            Some(file) => describe::recorded(plan, &key, Path::new(""), file)?,
+            None => describe::cell(plan, &key, Path::new(""), target)?,
+        };
     }
     Ok(())
 }
 
+/// The file of a cell whose workload was recorded.
+fn recording<'a>(plan: &'a Plan, key: &CellKey) -> Option<&'a str> {
+    let mut workloads = plan.matrix.workloads.iter();
+    workloads
+        .find(|workload| workload.name == key.workload)?
+        .recording()
+}
+
 /// Simulates a cell.
 pub fn measure(plan: &Plan, key: &CellKey, target: &Path) -> Result<Measurement> {
-    let machine = plan.machine.as_deref().unwrap_or_default();
-    let cell = describe::cell(plan, key, &place(machine), target)?;
+    #[derive(Deserialize)]
+    struct Replayed {
+        measurement: Measurement,
+    }
+    let machine = place(plan.machine.as_deref().unwrap_or_default());
+    if let Some(file) = recording(plan, key) {
+        let value = replay(&describe::recorded(plan, key, &machine, file)?, target)?;
+        let replayed: Replayed =
+            serde_json::from_value(value).context("gpuaware-sim printed no measurement")?;
+        return Ok(replayed.measurement);
+    }
+    let cell = describe::cell(plan, key, &machine, target)?;
     let output = ask("cell", &cell, target)?;
     if !output.status.success() {
         bail!("gpuaware-sim ended ({}): {}", output.status, why(&output));

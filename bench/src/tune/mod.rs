@@ -159,6 +159,8 @@ struct Asked {
     workload: String,
     matrix: Matrix,
     cpus: usize,
+    /// Of the machine that is simulated.
+    name: Option<String>,
     simulated: Option<Machine>,
     own: Vec<Candidate>,
     target: PathBuf,
@@ -166,11 +168,27 @@ struct Asked {
 
 /// What can be refused is refused here, before anything boots.
 fn asked(options: &TuneOptions) -> Result<Asked> {
-    let wanted = options.workload.as_deref().unwrap_or_default();
-    let (source, mut matrix) = workload::find(wanted, &options.folders)?;
-    matrix.neighbours = workload::neighbours(&named_neighbours(options)?)?;
+    let (source, mut matrix) = match &options.recording {
+        Some(file) if options.on == On::Sim => {
+            simulator::check_recording(&file.display().to_string())?;
+            let matrix = workload::recorded(file, &options.folders)?;
+            ("recorded".to_owned(), matrix)
+        }
+        Some(_) => {
+            let expected =
+                "--recording: expected with --on sim: what was recorded is simulated only";
+            return Err(DataError::Usage(expected.to_owned()).into());
+        }
+        None => {
+            let wanted = options.workload.as_deref().unwrap_or_default();
+            let (source, mut matrix) = workload::find(wanted, &options.folders)?;
+            matrix.neighbours = workload::neighbours(&named_neighbours(options)?)?;
+            (source, matrix)
+        }
+    };
     let target = options.folders.target()?;
-    let simulated = simulated(options, &target)?;
+    let name = (options.machine.clone()).or_else(|| matrix.recorded_machine().map(str::to_owned));
+    let simulated = simulated(options.on, name.as_deref(), &target)?;
     if simulated.is_some() {
         for &neighbour in &matrix.neighbours {
             simulator::knows(&matrix.workloads[0], neighbour)
@@ -191,15 +209,19 @@ fn asked(options: &TuneOptions) -> Result<Asked> {
         own: own_candidates(&options.candidate, cpus, &target)?,
         matrix,
         cpus,
+        name,
         simulated,
         target,
     })
 }
 
 /// The machine that is tuned for, where it is not at hand.
-fn simulated(options: &TuneOptions, target: &Path) -> Result<Option<Machine>, DataError> {
-    match (&options.machine, options.on) {
+fn simulated(on: On, name: Option<&str>, target: &Path) -> Result<Option<Machine>, DataError> {
+    match (name, on) {
         (Some(name), On::Sim) => Machine::find(name, target).map(Some),
+        (None, On::Sim) => Err(DataError::Usage(
+            "--machine: expected the one that --on sim is to tune for, got nothing".to_owned(),
+        )),
         (Some(_), On::Lab | On::Host) => Err(DataError::Usage(
             "--machine: expected with --on sim: others are machines of their own".to_owned(),
         )),
@@ -267,7 +289,7 @@ fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
         budget_s: options.budget.as_secs_f64(),
         prefer: options.prefer,
         on: options.on,
-        machine: options.machine.clone(),
+        machine: asked.name,
         seen,
         candidates,
         dropped,

@@ -5,12 +5,15 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use super::candidate::file_name;
 use super::propose::Kind;
 use crate::datafile::{self, DataError};
 use crate::folders::Folders;
-use crate::matrix::{Matrix, Program};
+use crate::matrix::{Matrix, Program, Recording, Workload};
 use crate::record::neighbour::Neighbour;
 
+/// Launchers that wake fifty times a second have a p99 after that.
+const RECORDED_SECONDS: f64 = 10.0;
 /// Whose workloads come first where several have the same name.
 const FIRST: &str = "demo";
 
@@ -61,12 +64,41 @@ fn only(file: &Path, name: &str) -> Result<Result<Matrix, Vec<String>>, DataErro
     workload.arms.clear();
     workload.neighbours.clear();
     workload.trace = None;
-    matrix.sweeps.clear();
-    matrix.reference = None;
-    matrix.published = None;
-    matrix.reserved = None;
-    matrix.bpf_stats = false;
-    Ok(Ok(matrix))
+    Ok(Ok(alone(matrix)))
+}
+
+/// The matrix of a recorded host: those that launch there, alone and beside the others.
+pub fn recorded(file: &Path, folders: &Folders) -> Result<Matrix, DataError> {
+    let demo = datafile::find("matrix", FIRST, &folders.matrices())?;
+    // A tuning may go on from another folder.
+    let file = &file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    let name = file.file_stem().unwrap_or(file.as_os_str());
+    Ok(Matrix {
+        workloads: vec![Workload {
+            name: file_name(&name.to_string_lossy()),
+            trace: None,
+            arms: Vec::new(),
+            neighbours: Vec::new(),
+            program: Program::Recording(Recording {
+                file: file.display().to_string(),
+            }),
+        }],
+        neighbours: vec![Neighbour::None, Neighbour::Recorded],
+        seconds: RECORDED_SECONDS,
+        ..alone(Matrix::read(&demo)?)
+    })
+}
+
+/// Without what a matrix asks besides.
+fn alone(matrix: Matrix) -> Matrix {
+    Matrix {
+        sweeps: Vec::new(),
+        reference: None,
+        published: None,
+        reserved: None,
+        bpf_stats: false,
+        ..matrix
+    }
 }
 
 /// The quiet machine and those that the user names.

@@ -14,7 +14,7 @@ mod threads;
 
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::arm::WorkloadSettings;
 use crate::cgroup::Cgroup;
@@ -30,7 +30,7 @@ use server_cpu::ServerCpu;
 pub fn running_already(workload: &Workload) -> Vec<u32> {
     match &workload.program {
         Program::Served(served) => served::running_already(served),
-        Program::GpuLaunch(_) | Program::LlmServer(_) | Program::Pipeline(_) => Vec::new(),
+        _ => Vec::new(),
     }
 }
 
@@ -85,6 +85,7 @@ pub fn commands(
             Ok(server.into_iter().chain([pipeline]).collect())
         }
         Program::Served(served) => served::commands(served, prefix, seconds, place),
+        Program::Recording(_) => Ok(Vec::new()),
     }
 }
 
@@ -186,6 +187,7 @@ impl Running {
                     served::Running::start(served, settings, seconds, round, place, standing)?;
                 Programs::Served(Box::new(running))
             }
+            Program::Recording(_) => bail!("what was recorded is simulated only"),
         };
         Ok(Self {
             programs,

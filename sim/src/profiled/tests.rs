@@ -62,20 +62,24 @@ fn profile(groups: Vec<Group>) -> Profile {
     }
 }
 
-fn profiled(profile: &Profile, shape: Option<&str>, scheduler: Scheduler) -> Profiled {
+fn setting(profile: &Profile, shape: Option<&str>, scheduler: Scheduler) -> Setting {
     let machine = match shape {
         Some(shape) => Machine::parse(shape).unwrap(),
         None => machine(&profile.machine).unwrap(),
     };
-    let setting = Setting {
+    Setting {
         policy: Policy::default_for(&machine),
         machine,
         scheduler,
         hz: None,
         length_ns: 2 * SECOND,
         seed: 1,
-    };
-    Profiled::new(profile, setting).unwrap()
+        how: How::default(),
+    }
+}
+
+fn profiled(profile: &Profile, shape: Option<&str>, scheduler: Scheduler) -> Profiled {
+    Profiled::new(profile, setting(profile, shape, scheduler)).unwrap()
 }
 
 fn run(profile: &Profile, scheduler: Scheduler) -> Outcome {
@@ -206,4 +210,47 @@ fn the_same_seed_gives_the_same_events() {
     let first = hash(&scenario);
     scenario.seed = 2;
     assert_ne!(hash(&scenario), first);
+}
+
+/// A launcher that another thread wakes, that thread, a neighbour that woke it once, and a thread of the kernel's.
+fn host() -> Profile {
+    let mut launcher = group(500, 500);
+    launcher.class = Recorded::Launch;
+    launcher.sleep_awaited = std::mem::take(&mut launcher.sleep_alone);
+    launcher.woken_by.groups = vec![(1, launcher.run.count() - 1), (2, 1)];
+    let mut kernel = group(10, 990);
+    kernel.kernel = true;
+    profile(vec![launcher, group(100, 900), group(600, 400), kernel])
+}
+
+#[test]
+fn launchers_alone_have_those_that_they_wait_for_and_no_neighbours() {
+    let profile = host();
+    let mut setting = setting(&profile, None, Scheduler::Eevdf);
+    setting.how.alone = true;
+    let outcome = held(&Profiled::new(&profile, setting).unwrap().scenario);
+    let names: Vec<&str> = outcome.tasks.iter().map(|task| task.name).collect();
+    assert_eq!(names, ["launcher", "partner", "kernel"]);
+    near(share(&outcome, 0), 0.5);
+    // A turn is its run, with the switch to it.
+    let turns = &outcome.tasks[0].turns_ns;
+    near(turns.len() as f64, 2000.0);
+    near(
+        turns.iter().sum::<u64>() as f64 / turns.len() as f64,
+        500_000.0,
+    );
+}
+
+#[test]
+fn a_comparison_says_where_launchers_and_neighbours_run() {
+    let profile = host();
+    let mut setting = setting(&profile, None, Scheduler::Eevdf);
+    setting.how.launcher_cpus = Some(vec![3]);
+    setting.how.nice = Some(-10);
+    setting.how.other_cpus = Some(vec![0, 1]);
+    let tasks = Profiled::new(&profile, setting).unwrap().scenario.tasks;
+    assert_eq!((&tasks[0].cpus, tasks[0].weight), (&Some(vec![3]), 931));
+    assert_eq!((&tasks[1].cpus, tasks[1].weight), (&None, 100));
+    assert_eq!((&tasks[2].cpus, tasks[2].weight), (&Some(vec![0, 1]), 100));
+    assert_eq!(tasks[3].cpus, None);
 }
