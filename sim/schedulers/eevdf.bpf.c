@@ -213,7 +213,8 @@ static bool goes_on(struct fair_rq *rq, struct task_struct *p, struct task_struc
 		return true;
 	if (se->vruntime > avg_vruntime(rq))
 		return false;
-	return se->is_protected || se->deadline <= entity(other)->deadline;
+	/* Who wakes up without lag when a slice is over has the same deadline, and runs. */
+	return se->is_protected || se->deadline < entity(other)->deadline;
 }
 
 static bool take_idle(s32 cpu, const struct task_struct *p)

@@ -107,8 +107,8 @@ const WRITES: u64 = 64;
 const FIO_SLEEP_NS: u64 = 50_000;
 const FIO_JOBS: usize = 4;
 /// Of hackbench's messages, so many are one of the model's.
-const MESSAGES: u64 = 20;
-const MESSAGES_NS: u64 = 140_000;
+const MESSAGES: u64 = 26;
+const MESSAGES_NS: u64 = 182_000;
 const HACKBENCH_PAIRS: usize = 20;
 const HACKBENCH_AHEAD: u64 = 1;
 

@@ -17,8 +17,12 @@ use crate::record::neighbour::{Kind, Neighbour};
 
 /// Of Debian's kernels, as in the lab.
 pub const HZ: u64 = 250;
-/// CPU time of a launch by the emulated driver in quiet cells of the lab.
-const LAUNCH_NS: u64 = 3_500;
+// CPU time in quiet cells of the lab (bench/runs/2026-11-25-noisy-neighbour): of a launch by the emulated driver, and of a
+// thread that waits for the GPU and wakes up, once a token. What a framework burns before a launch takes longer than the
+// profile says: it looks at the clock.
+const LAUNCH_NS: u64 = 2_900;
+const WAIT_NS: u64 = 45_000;
+const OVERSHOOT_NS: u64 = 1_800;
 
 /// A file of `profiles`, which `gpu_launch` reads too.
 #[derive(Debug, Deserialize)]
@@ -59,12 +63,16 @@ impl Profile {
             _ => 1,
         };
         let kernel_ns = self.kernel_ns * kernels;
+        let gap_ns = match self.launch_gap_ns {
+            0 => 0,
+            gap_ns => gap_ns + OVERSHOOT_NS,
+        };
         json!({
             "launches": self.launches_per_token,
-            "launch_ns": self.launch_gap_ns + LAUNCH_NS,
+            "launch_ns": gap_ns + LAUNCH_NS,
             "kernel_ns": kernel_ns,
             "last_kernel_ns": if self.last_kernel_ns > 0 { self.last_kernel_ns } else { kernel_ns },
-            "cpu_ns": self.token_cpu_us * 1000,
+            "cpu_ns": self.token_cpu_us * 1000 + WAIT_NS,
             "sync": match sync.unwrap_or(self.sync) {
                 Sync::Block => "block",
                 Sync::Yield => "yield",
@@ -232,7 +240,7 @@ mod tests {
             (&tokens["kernel_ns"], &tokens["sync"]),
             (&60_000.into(), &"spin".into())
         );
-        assert_eq!(tokens["launch_ns"], 500 + LAUNCH_NS);
+        assert_eq!(tokens["launch_ns"], 500 + OVERSHOOT_NS + LAUNCH_NS);
         let neighbours = &cell["neighbours"];
         assert_eq!(neighbours["cpus"], json!([0]));
         assert_eq!(neighbours["kinds"], json!(["fio", "iperf3", "stress-ng"]));
