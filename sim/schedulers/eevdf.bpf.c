@@ -137,16 +137,17 @@ static void keep_lag(struct fair_rq *rq, struct entity *se, const struct task_st
  * Who sleeps with negative lag stays on its queue until it would have been chosen: what it wakes up
  * with is what is left by then.
  */
-static s64 lag_after_sleep(const struct entity *se)
+static s64 lag_after_sleep(const struct entity *se, const struct task_struct *p)
 {
 	const struct fair_rq *rq = &rqs[se->cpu];
-	s64 lag;
+	s64 lag, load = rq_load(rq);
 
 	if (se->vlag >= 0)
 		return se->vlag;
-	if (!rq->nr && !rq->curr)
+	if (!load)
 		return 0;
-	lag = avg_vruntime(rq) - se->vruntime;
+	/* Where it stands: as place() will have it, who counts what it adds to the average. */
+	lag = (avg_vruntime(rq) - se->vruntime) * load / (load + (s64)p->scx.weight);
 	return lag > 0 ? 0 : lag > se->vlag ? lag : se->vlag;
 }
 
@@ -298,7 +299,7 @@ void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
 	if (rq->curr)
 		update_curr(rq, rq->curr, scx_bpf_now());
 	if (!se->placed)
-		place(cpu, se, p, (enq_flags & SCX_ENQ_WAKEUP) ? lag_after_sleep(se) : se->vlag);
+		place(cpu, se, p, (enq_flags & SCX_ENQ_WAKEUP) ? lag_after_sleep(se, p) : se->vlag);
 	account_queued(p, se);
 	scx_bpf_dsq_insert_vtime(p, cpu, SCX_SLICE_INF, se->deadline, enq_flags);
 	/* wakeup_preempt() */

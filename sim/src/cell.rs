@@ -101,11 +101,15 @@ const BLOCK_NS: u64 = 600_000;
 const BLOCK_BITS: f64 = 128.0 * 1024.0 * 8.0;
 /// Blocks that fit into the buffers of its ten connections, all of which have one thread on each side (iperf 3.12).
 const BLOCKS_AHEAD: u64 = 160;
-/// A write is done at once, in memory; a job seldom sleeps.
+/// A write is done at once, in memory: a job never sleeps. That was recorded in the lab (`--record-profile`), as was how
+/// often fio itself looks at them.
 const WRITE_NS: u64 = 55_000;
-const WRITES: u64 = 64;
-const FIO_SLEEP_NS: u64 = 50_000;
 const FIO_JOBS: usize = 4;
+const FIO_LOOK: Program = Program::Periodic {
+    run_ns: 336_000,
+    sleep_ns: 10_135_000,
+    runs: 0,
+};
 /// Of hackbench's messages, so many are one of the model's.
 const MESSAGES: u64 = 26;
 const MESSAGES_NS: u64 = 182_000;
@@ -129,12 +133,8 @@ impl Kind {
                 tasks.extend((0..workers).map(|_| TaskSpec::new(name, Program::Loop)));
             }
             Self::Fio => {
-                let job = Program::Periodic {
-                    run_ns: WRITES * WRITE_NS,
-                    sleep_ns: FIO_SLEEP_NS,
-                    runs: 0,
-                };
-                tasks.extend((0..FIO_JOBS).map(|_| TaskSpec::new(name, job)));
+                tasks.extend((0..FIO_JOBS).map(|_| TaskSpec::new(name, Program::Loop)));
+                tasks.push(TaskSpec::new(name, FIO_LOOK));
             }
             Self::Iperf3 => add_streams(tasks, name, 1, BLOCK_NS, BLOCKS_AHEAD),
             Self::Hackbench => {
