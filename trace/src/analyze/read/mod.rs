@@ -154,9 +154,9 @@ impl<R: BufRead> Reader<R> {
     }
 
     fn io<T>(&self, result: std::io::Result<T>) -> Result<T, InputError> {
-        result.map_err(|source| InputError::Io {
+        result.map_err(|why| InputError::Io {
             file: self.file.clone(),
-            source,
+            why,
         })
     }
 

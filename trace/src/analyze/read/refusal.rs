@@ -40,11 +40,8 @@ pub enum InputError {
         lines: u64,
     },
     /// It cannot be read.
-    #[error("{file}: {source}")]
-    Io {
-        file: String,
-        source: std::io::Error,
-    },
+    #[error("{file}: {why}")]
+    Io { file: String, why: std::io::Error },
 }
 
 /// What has probably become of a trace whose first line this is.
