@@ -101,8 +101,8 @@ const BLOCK_NS: u64 = 600_000;
 const BLOCK_BITS: f64 = 128.0 * 1024.0 * 8.0;
 /// Blocks that fit into the buffers of its ten connections, all of which have one thread on each side (iperf 3.12).
 const BLOCKS_AHEAD: u64 = 160;
-/// A write is done at once, in memory: a job never sleeps. That was recorded in the lab (`--record-profile`), as was how
-/// often fio itself looks at them.
+/// A write is done at once, in memory: a job never sleeps. That was recorded in the lab, as was how often fio itself
+/// looks at them: tests/data/profiles/fio.json.
 const WRITE_NS: u64 = 55_000;
 const FIO_JOBS: usize = 4;
 const FIO_LOOK: Program = Program::Periodic {
@@ -361,4 +361,36 @@ pub(crate) fn measurement(
         "scheduler": ops.map(|ops| json!({ "ops": ops, "version": null, "enable_seq": 1 })),
         "marks": null,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use gpuaware_trace::profile::Profile;
+
+    use super::*;
+
+    /// Of two CPUs of the lab on which fio alone ran, as the neighbour `disk` does.
+    #[test]
+    fn fio_is_what_was_recorded_of_it() {
+        let text = include_str!("../../tests/data/profiles/fio.json");
+        let mut groups = Profile::parse(text).unwrap().groups;
+        groups.sort_by_key(|group| std::cmp::Reverse(group.cpu_ns));
+        let sleeps = |at: usize| groups[at].sleep_alone.count() + groups[at].sleep_awaited.count();
+        assert_eq!((groups[0].threads, sleeps(0)), (FIO_JOBS as u64, 0));
+        let Program::Periodic {
+            run_ns, sleep_ns, ..
+        } = FIO_LOOK
+        else {
+            panic!("{FIO_LOOK:?}")
+        };
+        let looks = &groups[1];
+        let times = [
+            (run_ns, looks.run.mean_ns()),
+            (sleep_ns, looks.sleep_alone.mean_ns()),
+        ];
+        for (ours, recorded) in times {
+            let ratio = ours as f64 / recorded.unwrap() as f64;
+            assert!((0.8..1.25).contains(&ratio), "{ratio}");
+        }
+    }
 }
