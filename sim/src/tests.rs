@@ -237,7 +237,6 @@ fn weights_of_cgroups_are_hierarchical() {
             ran.sum::<u64>() as f64
         });
         let (across, within) = (left / (first + second), first / second);
-        println!("{shape}: {across:.3} {within:.3}");
         assert!((0.95..1.05).contains(&across), "{shape}: {across:.3}");
         assert!((9.0..11.0).contains(&within), "{shape}: {within:.3}");
     }

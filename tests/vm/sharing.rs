@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use gpuaware_stats::median;
+
 use crate::process::{Process, busy_loops};
 use crate::{length, tier};
 
@@ -36,11 +38,6 @@ fn shares_of_busy<const N: usize>(groups: [&[Process]; N]) -> ([f64; N], f64) {
 /// CPU seconds per second that each group gets, after a second to settle.
 pub(super) fn shares<const N: usize>(groups: [&[Process]; N]) -> [f64; N] {
     shares_of_busy(groups).0
-}
-
-fn median(mut three: [f64; 3]) -> f64 {
-    three.sort_by(f64::total_cmp);
-    three[1]
 }
 
 /// CPU seconds since boot that no CPU was idle in.
@@ -197,8 +194,8 @@ fn cgroup_weights_are_hierarchical() {
             (left / (first + second), first / second)
         });
         println!("1:1 and 10:1 became {ratios:.3?}");
-        let across = median(ratios.map(|(across, _)| across));
-        let within = median(ratios.map(|(_, within)| within));
+        let across = median(&ratios.map(|(across, _)| across)).unwrap();
+        let within = median(&ratios.map(|(_, within)| within)).unwrap();
         assert!(
             (0.9..1.1).contains(&across) && (8.5..11.5).contains(&within),
             "1:1 and 10:1 became {ratios:.3?}"
