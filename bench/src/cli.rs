@@ -125,7 +125,7 @@ pub struct RunOptions {
     pub cpus: Option<u32>,
 
     /// With --on sim: the machine, CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]] or the name of a file in tests/data/sysfs
-    /// [default: --cpus or 2, with one cache].
+    /// [default: that of the matrix's recording, else --cpus or 2, with one cache].
     #[arg(long, value_name = "NAME", conflicts_with = "resume")]
     pub machine: Option<String>,
 

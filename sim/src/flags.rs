@@ -40,7 +40,8 @@ pub enum Command {
     Profile,
     /// Prints what a machine is, as JSON
     Machine {
-        /// CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]], or a file that tests/data/sysfs/record.sh has written
+        /// CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]], or a file that tests/data/sysfs/record.sh or scx_gpuaware trace
+        /// --record-profile has written
         machine: String,
     },
     /// Repeats the random scenario of a seed, the same to the last event, also on a timeline
@@ -75,7 +76,8 @@ pub struct Run {
     /// In place of these: what scx_gpuaware trace --record-profile has recorded of a host
     #[arg(long, value_name = "FILE", conflicts_with = "workload")]
     pub profile: Option<PathBuf>,
-    /// CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]], or a file that tests/data/sysfs/record.sh has written
+    /// CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]], or a file that tests/data/sysfs/record.sh or scx_gpuaware trace
+    /// --record-profile has written
     /// [default: the profile's, else 8x2x1x2]
     #[arg(long)]
     pub machine: Option<String>,
@@ -136,7 +138,8 @@ pub struct Also {
 
 #[derive(Args)]
 pub struct Compare {
-    /// CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]], or a file that tests/data/sysfs/record.sh has written
+    /// CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]], or a file that tests/data/sysfs/record.sh or scx_gpuaware trace
+    /// --record-profile has written
     #[arg(long, default_value = "128x16x2x2x8")]
     pub machine: String,
     /// Length of each run, in simulated seconds

@@ -89,17 +89,23 @@ fn costs(args: &Costs, object: &[u8]) -> Result<ExitCode> {
 }
 
 fn machine(text: &str) -> Result<Machine> {
+    machine_and_hz(text).map(|(machine, _)| machine)
+}
+
+/// And its ticks a second, if they were recorded.
+fn machine_and_hz(text: &str) -> Result<(Machine, Option<u32>)> {
     if !Path::new(text).exists() {
-        return Machine::parse(text).context("there is no such file, nor is that a shape");
+        let machine = Machine::parse(text).context("there is no such file, nor is that a shape")?;
+        return Ok((machine, None));
     }
     let read = std::fs::read_to_string(text).with_context(|| format!("reading {text}"))?;
-    let made = match read.starts_with('{') {
-        true => Profile::parse(&read)
-            .map_err(Into::into)
-            .and_then(|profile| profiled::machine(&profile.machine)),
-        false => Machine::from_sysfs(&read),
-    };
-    made.with_context(|| text.to_owned())
+    if !read.starts_with('{') {
+        let machine = Machine::from_sysfs(&read).with_context(|| text.to_owned())?;
+        return Ok((machine, None));
+    }
+    let profile = Profile::parse(&read).with_context(|| text.to_owned())?;
+    let machine = profiled::machine(&profile.machine).with_context(|| text.to_owned())?;
+    Ok((machine, profile.hz))
 }
 
 fn print(scenario: &Scenario, outcome: &Outcome) -> ExitCode {
@@ -307,8 +313,9 @@ fn replay_profile(gpuaware: &[u8]) -> Result<ExitCode> {
 }
 
 fn describe(text: &str) -> Result<ExitCode> {
-    let machine = machine(text)?;
+    let (machine, hz) = machine_and_hz(text)?;
     let says = serde_json::json!({
+        "hz": hz,
         "cpus": machine.nr_cpus(),
         "cores": machine.nr_cores(),
         "nodes": machine.nr_nodes(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A recorded profile under one policy, as gpuaware-bench describes it and as it reads what came of it: JSON both ways.
 
+use std::num::NonZero;
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
@@ -23,6 +24,8 @@ pub struct ReplaySpec {
     /// As for `--machine`; absent: the profile's own.
     pub machine: Option<String>,
     scheduler: CellScheduler,
+    /// Absent: as recorded.
+    hz: Option<NonZero<u64>>,
     seconds: f64,
     seed: u64,
     /// What differs from the defaults.
@@ -73,7 +76,7 @@ impl ReplaySpec {
             policy,
             machine,
             scheduler: self.scheduler.into(),
-            hz: None,
+            hz: self.hz.map(NonZero::get),
             length_ns: (self.seconds * 1e9) as u64,
             seed: self.seed,
         };

@@ -325,10 +325,14 @@ fn recording() -> PathBuf {
 #[test]
 fn a_recorded_host_is_tuned_for_on_its_own_machine_or_on_another_one() {
     let folder = tempfile::tempdir().unwrap();
+    // Of a kernel with another tick than the model's.
+    let text = fs::read_to_string(recording()).unwrap();
+    let file = folder.path().join("launcher-beside-loops.json");
+    fs::write(&file, text.replace("\"hz\":250", "\"hz\":1000")).unwrap();
     for machine in [None, Some("4x2")] {
         let out = folder.path().join(machine.unwrap_or("own"));
         let mut command = tune(&["--recording"]);
-        command.arg(recording()).args(["--budget", "40s", "-o"]);
+        command.arg(&file).args(["--budget", "40s", "-o"]);
         command.arg(&out);
         command.args(machine.iter().flat_map(|machine| ["--machine", machine]));
         let output = command.output().unwrap();
@@ -339,6 +343,9 @@ fn a_recorded_host_is_tuned_for_on_its_own_machine_or_on_another_one() {
         let cpus = machine.map_or("2 CPUs", |_| "4 CPUs");
         let policy = fs::read_to_string(out.join("policy.toml")).unwrap();
         assert!(policy.contains(cpus), "{policy}");
+        let facts = fs::read_to_string(out.join("verify/facts-block0.json")).unwrap();
+        let facts: serde_json::Value = serde_json::from_str(&facts).unwrap();
+        assert_eq!(facts["HZ"], machine.map_or("1000", |_| "250"), "{facts}");
         let plan = fs::read_to_string(out.join("verify/plan.json")).unwrap();
         let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
         assert_eq!(plan["matrix"]["workload"][0]["program"], "recording");

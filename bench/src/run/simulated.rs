@@ -27,7 +27,7 @@ pub fn block(plan: &Plan, index: usize, run: &RunDir, target: &Path) -> Result<(
     for key in missing {
         interrupt::check()?;
         let (started_unix_ms, began) = (inside::unix_ms(), Instant::now());
-        let result = simulator::measure(plan, &key, target);
+        let result = simulator::measure(plan, &key, &machine, target);
         // A signal to the whole group ends the simulator too.
         interrupt::check()?;
         let took: Duration = began.elapsed();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A cell of a plan as `gpuaware-sim cell` reads it. What the simulator cannot run is an error that names arm,
-//! workload or neighbour.
+//! A cell of a plan as `gpuaware-sim cell`, or `profile` for a recording, reads it. What the simulator cannot run is an
+//! error that names arm, workload or neighbour.
 
 use std::path::Path;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::arm;
 use crate::cpus;
@@ -18,7 +18,7 @@ use crate::record::neighbour::{Kind, Neighbour};
 /// Of Debian's kernels, as in the lab.
 pub const HZ: u64 = 250;
 // CPU time in quiet cells of the lab (bench/runs/2026-11-25-noisy-neighbour): of a launch by the emulated driver, and of a
-// thread that waits for the GPU and wakes up, once a token. What a framework burns before a launch takes longer than the
+// thread that sleeps until the GPU is done, once a token. What a framework burns before a launch takes longer than the
 // profile says: it looks at the clock.
 const LAUNCH_NS: u64 = 2_900;
 const WAIT_NS: u64 = 45_000;
@@ -63,6 +63,7 @@ impl Profile {
             _ => 1,
         };
         let kernel_ns = self.kernel_ns * kernels;
+        let sync = sync.unwrap_or(self.sync);
         let gap_ns = match self.launch_gap_ns {
             0 => 0,
             gap_ns => gap_ns + OVERSHOOT_NS,
@@ -72,8 +73,8 @@ impl Profile {
             "launch_ns": gap_ns + LAUNCH_NS,
             "kernel_ns": kernel_ns,
             "last_kernel_ns": if self.last_kernel_ns > 0 { self.last_kernel_ns } else { kernel_ns },
-            "cpu_ns": self.token_cpu_us * 1000 + WAIT_NS,
-            "sync": match sync.unwrap_or(self.sync) {
+            "cpu_ns": self.token_cpu_us * 1000 + if sync == Sync::Block { WAIT_NS } else { 0 },
+            "sync": match sync {
                 Sync::Block => "block",
                 Sync::Yield => "yield",
                 // The driver's choice with one context.
@@ -83,80 +84,130 @@ impl Profile {
     }
 }
 
-/// The cell `key` on `machine`, as JSON.
-pub fn cell(plan: &Plan, key: &CellKey, machine: &Path, target: &Path) -> Result<Value, DataError> {
+/// Where cells are simulated.
+pub struct Site<'a> {
+    /// As gpuaware-sim takes it.
+    pub machine: &'a Path,
+    pub hz: u64,
+}
+
+/// What is asked of gpuaware-sim.
+pub struct Asked {
+    pub command: &'static str,
+    pub spec: Map<String, Value>,
+}
+
+/// The cell `key` at `site`.
+pub fn cell(plan: &Plan, key: &CellKey, site: &Site, target: &Path) -> Result<Asked, DataError> {
     let refused = |what: String| DataError::Usage(format!("--on sim: {what}"));
     let mut workloads = plan.matrix.workloads.iter();
     let workload = workloads.find(|workload| workload.name == key.workload);
     let workload = workload.ok_or_else(|| refused(format!("no workload {}", key.workload)))?;
-    let launch = launching(workload).map_err(refused)?;
     if plan.matrix.bpf_stats {
         let why =
             "bpf_stats: the simulator does not measure what programs cost: see gpuaware-sim costs";
         return Err(refused(why.to_owned()));
     }
-    let profiles = target.join("lab/profiles");
-    let profile: Profile = datafile::read(&profiles.join(format!("{}.toml", launch.profile)))?;
+    let work = work(workload, key.neighbour).map_err(refused)?;
     let how = arm::how(&plan.arms[&key.arm], plan.cpus)
         .map_err(|why| refused(format!("arm {:?}: {why}", key.arm)))?;
-    let kinds: Vec<&str> = kinds(key.neighbour).map_err(refused)?;
     let preferred = cpus::parse_list(&plan.preferred).map_err(refused)?;
-    Ok(json!({
-        "machine": machine,
+    let (command, own) = match work {
+        Work::Recorded { file, alone } => {
+            let own = json!({
+                "profile": file,
+                "alone": alone,
+                "launcher_cpus": how.launcher_cpus,
+                "nice": (how.nice != 0).then_some(how.nice),
+                "neighbour_cpus": how.neighbour_cpus,
+            });
+            ("profile", own)
+        }
+        Work::Launches { launch, kinds } => {
+            let file = format!("lab/profiles/{}.toml", launch.profile);
+            let profile: Profile = datafile::read(&target.join(file))?;
+            let own = json!({
+                "launcher": {
+                    "tokens": profile.tokens(launch.sync),
+                    "cpus": how.launcher_cpus,
+                    "nice": how.nice,
+                },
+                "neighbours": {
+                    "cpus": how.neighbour_cpus,
+                    "kinds": kinds,
+                    "workers": plan.matrix.stress_ng.workers,
+                },
+            });
+            ("cell", own)
+        }
+    };
+    let common = json!({
+        "machine": site.machine,
         "scheduler": how.scheduler,
-        "hz": HZ,
+        "hz": site.hz,
         "seconds": plan.matrix.seconds,
         // A round's arms have the same dice.
         "seed": plan.seed.wrapping_add(u64::from(key.round)),
         "preferred": preferred,
         "policy": how.policy,
-        "launcher": {
-            "tokens": profile.tokens(launch.sync),
-            "cpus": how.launcher_cpus,
-            "nice": how.nice,
-        },
-        "neighbours": {
-            "cpus": how.neighbour_cpus,
-            "kinds": kinds,
-            "workers": plan.matrix.stress_ng.workers,
-        },
-    }))
+    });
+    let parts = [common, own].into_iter();
+    let keys = parts.filter_map(|part| match part {
+        Value::Object(keys) => Some(keys),
+        _ => None,
+    });
+    Ok(Asked {
+        command,
+        spec: keys.flatten().collect(),
+    })
 }
 
-/// The cell `key` of the recording in `file`, likewise, as `gpuaware-sim profile` reads it.
-pub fn recorded(
-    plan: &Plan,
-    key: &CellKey,
-    machine: &Path,
-    file: &str,
-) -> Result<Value, DataError> {
-    let refused = |what: String| DataError::Usage(format!("--on sim: {what}"));
-    let alone = match key.neighbour {
-        Neighbour::None => true,
-        Neighbour::Recorded => false,
-        other => {
-            return Err(refused(format!(
-                "workload {:?}: expected the neighbours none and recorded, got {other}: a recording has its own",
-                key.workload
-            )));
+/// What is done in a cell, whatever the arm.
+pub enum Work<'a> {
+    /// With all that was recorded, or with those alone that launch.
+    Recorded { file: &'a str, alone: bool },
+    Launches {
+        launch: &'a GpuLaunch,
+        kinds: Vec<&'static str>,
+    },
+}
+
+/// Of a workload beside a neighbour; `Err`: what the simulator lacks.
+pub fn work(workload: &Workload, neighbour: Neighbour) -> Result<Work<'_>, String> {
+    let refused = |why: String| Err(format!("workload {:?}: {why}", workload.name));
+    if workload.trace.is_some() {
+        return refused("the simulator traces nothing".to_owned());
+    }
+    let launch = match &workload.program {
+        Program::Recording(recording) => {
+            let alone = match neighbour {
+                Neighbour::None => true,
+                Neighbour::Recorded => false,
+                other => {
+                    return refused(format!(
+                        "expected the neighbours none and recorded, got {other}: a recording has its own"
+                    ));
+                }
+            };
+            let file = &recording.file;
+            return Ok(Work::Recorded { file, alone });
+        }
+        Program::GpuLaunch(launch) if launch.args.is_empty() => launch,
+        Program::GpuLaunch(launch) => {
+            return refused(format!(
+                "the simulator has nothing for gpu_launch's {:?}",
+                launch.args
+            ));
+        }
+        _ => {
+            return refused(
+                "the simulator runs gpu_launch and recordings, no server and no pipeline"
+                    .to_owned(),
+            );
         }
     };
-    let how = arm::how(&plan.arms[&key.arm], plan.cpus)
-        .map_err(|why| refused(format!("arm {:?}: {why}", key.arm)))?;
-    let preferred = cpus::parse_list(&plan.preferred).map_err(refused)?;
-    Ok(json!({
-        "profile": file,
-        "machine": machine,
-        "scheduler": how.scheduler,
-        "seconds": plan.matrix.seconds,
-        "seed": plan.seed.wrapping_add(u64::from(key.round)),
-        "preferred": preferred,
-        "policy": how.policy,
-        "alone": alone,
-        "launcher_cpus": how.launcher_cpus,
-        "nice": (how.nice != 0).then_some(how.nice),
-        "neighbour_cpus": how.neighbour_cpus,
-    }))
+    let kinds = kinds(neighbour)?;
+    Ok(Work::Launches { launch, kinds })
 }
 
 /// Whether anybody launches in it.
@@ -182,22 +233,8 @@ pub fn check_recording(file: &str) -> Result<(), DataError> {
     )))
 }
 
-/// The launcher that a workload is.
-pub fn launching(workload: &Workload) -> Result<&GpuLaunch, String> {
-    let refused = |why: String| Err(format!("workload {:?}: {why}", workload.name));
-    match &workload.program {
-        _ if workload.trace.is_some() => refused("the simulator traces nothing".to_owned()),
-        Program::GpuLaunch(launch) if launch.args.is_empty() => Ok(launch),
-        Program::GpuLaunch(launch) => refused(format!(
-            "the simulator has nothing for gpu_launch's {:?}",
-            launch.args
-        )),
-        _ => refused("the simulator runs gpu_launch, no server and no pipeline".to_owned()),
-    }
-}
-
 /// The neighbour's programs.
-pub fn kinds(neighbour: Neighbour) -> Result<Vec<&'static str>, String> {
+fn kinds(neighbour: Neighbour) -> Result<Vec<&'static str>, String> {
     let kinds = neighbour.kinds();
     let modelled = [Kind::StressNg, Kind::Iperf3, Kind::Fio, Kind::Hackbench];
     // Of irq, the packets that interrupts receive are all that it is about.
@@ -212,9 +249,18 @@ pub fn kinds(neighbour: Neighbour) -> Result<Vec<&'static str>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::matrix::{Recording, Trace};
     use crate::plan::samples;
 
-    fn described(neighbour: Neighbour, arm: &str, profile: &str) -> Result<Value, DataError> {
+    fn described(
+        neighbour: Neighbour,
+        arm: &str,
+        profile: &str,
+    ) -> Result<Map<String, Value>, DataError> {
+        of(&samples::plan(), neighbour, arm, profile).map(|asked| asked.spec)
+    }
+
+    fn of(plan: &Plan, neighbour: Neighbour, arm: &str, profile: &str) -> Result<Asked, DataError> {
         let target = tempfile::tempdir().unwrap();
         let folder = target.path().join("lab/profiles");
         std::fs::create_dir_all(&folder).unwrap();
@@ -225,7 +271,11 @@ mod tests {
             neighbour,
             workload: "qwen3".to_owned(),
         };
-        cell(&samples::plan(), &key, Path::new("2x1"), target.path())
+        let site = Site {
+            machine: Path::new("2x1"),
+            hz: 300,
+        };
+        cell(plan, &key, &site, target.path())
     }
 
     const GRAPHS: &str = "call = \"cuGraphLaunch\"\nlaunches_per_token = 3\nkernels_per_graph = 10\nkernel_ns = 6_000\n\
@@ -234,7 +284,7 @@ mod tests {
     #[test]
     fn a_cell_is_machine_launcher_and_neighbours() {
         let cell = described(Neighbour::Heavy, "isolcpus", GRAPHS).unwrap();
-        assert_eq!(cell["seed"], 10);
+        assert_eq!((&cell["seed"], &cell["hz"]), (&10.into(), &300.into()));
         let tokens = &cell["launcher"]["tokens"];
         assert_eq!(
             (&tokens["kernel_ns"], &tokens["sync"]),
@@ -255,5 +305,50 @@ mod tests {
         assert!(refused(Neighbour::Irq, "eevdf", GRAPHS).contains("neighbour irq"));
         let text = refused(Neighbour::None, "eevdf", "streams = 4\n");
         assert!(text.contains("qwen3.toml:1: streams"), "{text}");
+    }
+
+    /// The plan's qwen3 as a recording.
+    fn recorded() -> Plan {
+        let mut plan = samples::plan();
+        let mut workloads = plan.matrix.workloads.iter_mut();
+        let qwen3 = workloads.find(|workload| workload.name == "qwen3").unwrap();
+        qwen3.program = Program::Recording(Recording {
+            file: "host.json".to_owned(),
+        });
+        plan
+    }
+
+    #[test]
+    fn a_cell_of_a_recording_is_replayed_alone_or_with_all_that_was_recorded() {
+        for (neighbour, alone) in [(Neighbour::None, true), (Neighbour::Recorded, false)] {
+            let asked = of(&recorded(), neighbour, "isolcpus", "").unwrap();
+            assert_eq!(asked.command, "profile");
+            let spec = asked.spec;
+            assert_eq!(
+                (&spec["profile"], &spec["alone"], &spec["hz"], &spec["seed"]),
+                (&"host.json".into(), &alone.into(), &300.into(), &10.into())
+            );
+            assert_eq!(spec["neighbour_cpus"], json!([0]));
+        }
+    }
+
+    #[test]
+    fn a_recording_is_neither_traced_nor_counted_nor_beside_others() {
+        let refused = |plan: &Plan, neighbour| match of(plan, neighbour, "eevdf", "") {
+            Ok(_) => panic!("not refused"),
+            Err(error) => error.to_string(),
+        };
+        let text = refused(&recorded(), Neighbour::Cpu);
+        assert!(text.contains("none and recorded, got cpu"), "{text}");
+        let mut plan = recorded();
+        plan.matrix.bpf_stats = true;
+        assert!(refused(&plan, Neighbour::None).contains("bpf_stats"));
+        let mut plan = recorded();
+        for workload in &mut plan.matrix.workloads {
+            workload.trace = Some(Trace::Summary);
+        }
+        assert!(refused(&plan, Neighbour::None).contains("traces nothing"));
+        let text = refused(&samples::plan(), Neighbour::Recorded);
+        assert!(text.contains("neighbour recorded"), "{text}");
     }
 }

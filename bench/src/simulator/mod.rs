@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 pub use describe::check_recording;
+use describe::{HZ, Site};
 
 use crate::arm::Arm;
 use crate::datafile::DataError;
@@ -34,6 +35,8 @@ pub struct Machine {
     pub cores: usize,
     pub nodes: usize,
     pub gpus: usize,
+    /// Where it was recorded; `None`: the model's.
+    hz: Option<u64>,
     description: String,
     version: String,
 }
@@ -90,13 +93,18 @@ impl Machine {
         })
     }
 
+    /// Ticks a second.
+    pub fn hz(&self) -> u64 {
+        self.hz.unwrap_or(HZ)
+    }
+
     /// Where the cells run, by the names of a real machine's facts.
     pub fn facts(&self) -> Facts {
         let facts = [
             ("cpus", self.cpus.to_string()),
             ("machine", self.description.clone()),
             ("kernel", "a model of 6.18".to_owned()),
-            ("HZ", describe::HZ.to_string()),
+            ("HZ", self.hz().to_string()),
             (
                 "virtualisation",
                 format!("simulated by gpuaware-sim {}", self.version),
@@ -114,12 +122,7 @@ pub fn refusal(arm: &Arm, nr_cpus: usize) -> Option<String> {
 
 /// Whether the simulator knows that workload and that neighbour, whatever the arm; `Err`: what it lacks.
 pub fn knows(workload: &Workload, neighbour: Neighbour) -> Result<(), String> {
-    match (workload.recording(), neighbour) {
-        (Some(_), Neighbour::None | Neighbour::Recorded) => return Ok(()),
-        (Some(_), other) => return Err(format!("neighbour {other}: a recording has its own")),
-        (None, _) => describe::launching(workload)?,
-    };
-    describe::kinds(neighbour).map(drop)
+    describe::work(workload, neighbour).map(drop)
 }
 
 /// Before the first cell: an error if the simulator cannot run one of them.
@@ -127,42 +130,38 @@ pub fn check(plan: &Plan, target: &Path) -> Result<(), DataError> {
     for workload in &plan.matrix.workloads {
         workload.recording().map_or(Ok(()), check_recording)?;
     }
+    let nowhere = Site {
+        machine: Path::new(""),
+        hz: HZ,
+    };
     for key in plan.keys() {
-        match recording(plan, &key) {
-            Some(file) => describe::recorded(plan, &key, Path::new(""), file)?,
-            None => describe::cell(plan, &key, Path::new(""), target)?,
-        };
+        describe::cell(plan, &key, &nowhere, target)?;
     }
     Ok(())
 }
 
-/// The file of a cell whose workload was recorded.
-fn recording<'a>(plan: &'a Plan, key: &CellKey) -> Option<&'a str> {
-    let mut workloads = plan.matrix.workloads.iter();
-    workloads
-        .find(|workload| workload.name == key.workload)?
-        .recording()
-}
-
-/// Simulates a cell.
-pub fn measure(plan: &Plan, key: &CellKey, target: &Path) -> Result<Measurement> {
+/// Simulates a cell on `machine`, which the plan names.
+pub fn measure(
+    plan: &Plan,
+    key: &CellKey,
+    machine: &Machine,
+    target: &Path,
+) -> Result<Measurement> {
     #[derive(Deserialize)]
     struct Replayed {
         measurement: Measurement,
     }
-    let machine = place(plan.machine.as_deref().unwrap_or_default());
-    if let Some(file) = recording(plan, key) {
-        let value = replay(&describe::recorded(plan, key, &machine, file)?, target)?;
-        let replayed: Replayed =
-            serde_json::from_value(value).context("gpuaware-sim printed no measurement")?;
-        return Ok(replayed.measurement);
-    }
-    let cell = describe::cell(plan, key, &machine, target)?;
-    let output = ask("cell", &cell, target)?;
-    if !output.status.success() {
-        bail!("gpuaware-sim ended ({}): {}", output.status, why(&output));
-    }
-    serde_json::from_slice(&output.stdout).context("gpuaware-sim printed no measurement")
+    let site = Site {
+        machine: &place(plan.machine.as_deref().unwrap_or_default()),
+        hz: machine.hz(),
+    };
+    let asked = describe::cell(plan, key, &site, target)?;
+    let value = answer(asked.command, &Value::Object(asked.spec), target)?;
+    let measurement = match asked.command {
+        "profile" => serde_json::from_value(value).map(|replayed: Replayed| replayed.measurement),
+        _ => serde_json::from_value(value),
+    };
+    measurement.context("gpuaware-sim printed no measurement")
 }
 
 /// What a policy's text changes of the default, in the simulator's terms, or why that cannot be simulated.
@@ -172,7 +171,12 @@ pub fn policy(text: &str) -> Result<Map<String, Value>, String> {
 
 /// Replays a recorded profile; what the simulator calls bad input is the user's to mend.
 pub fn replay(spec: &Value, target: &Path) -> Result<Value> {
-    let output = ask("profile", spec, target)?;
+    answer("profile", spec, target)
+}
+
+/// What a command of the simulator says of `spec`.
+fn answer(command: &str, spec: &Value, target: &Path) -> Result<Value> {
+    let output = ask(command, spec, target)?;
     if output.status.code() == Some(BAD_INPUT) {
         return Err(DataError::Usage(why(&output)).into());
     }
