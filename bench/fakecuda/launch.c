@@ -103,27 +103,38 @@ static CUresult fk_launch_queue(const struct fk_launch *l, struct fk_context *ct
 	return CUDA_SUCCESS;
 }
 
-/* The least that queueing has cost, in ns; 0: not known yet. Races only lose a sample. */
+/*
+ * The least that queueing has cost, in ns, and of how many samples. Races only lose a sample. It is
+ * not believed before it is the least of several: the first launch of a process finds cold caches,
+ * any may be preempted, and a launch that expects too much of its queueing costs too little.
+ */
+#define FK_QUEUEING_SAMPLES 8
 static uint64_t fk_queueing_ns;
+static uint32_t fk_nr_samples;
 static __thread uint32_t fk_nr_launches;
 
-/* Reads the clock for one launch in 64: it costs more than the rest where time is emulated too. */
+/* Reads the clock for the first launches, then for one in 64: where time is emulated too, it costs
+ * more than the rest. */
 static void fk_queueing_sample(uint64_t begun_ns)
 {
 	uint64_t least_ns = __atomic_load_n(&fk_queueing_ns, __ATOMIC_RELAXED);
+	uint32_t nr_samples = __atomic_load_n(&fk_nr_samples, __ATOMIC_RELAXED);
 	uint64_t cost_ns;
 
-	if (fk_nr_launches++ % 64)
+	if (fk_nr_launches++ % 64 && nr_samples >= FK_QUEUEING_SAMPLES)
 		return;
 	cost_ns = fk_now_ns() - begun_ns;
-	if (!least_ns || cost_ns < least_ns)
+	if (!nr_samples || cost_ns < least_ns)
 		__atomic_store_n(&fk_queueing_ns, cost_ns, __ATOMIC_RELAXED);
+	if (nr_samples < FK_QUEUEING_SAMPLES)
+		__atomic_store_n(&fk_nr_samples, nr_samples + 1, __ATOMIC_RELAXED);
 }
 
 /* Spins for what a launch costs less what queueing it will cost; returns the time then. */
 static uint64_t fk_launch_pay(void)
 {
-	uint64_t queueing_ns = __atomic_load_n(&fk_queueing_ns, __ATOMIC_RELAXED);
+	bool known = __atomic_load_n(&fk_nr_samples, __ATOMIC_RELAXED) >= FK_QUEUEING_SAMPLES;
+	uint64_t queueing_ns = known ? __atomic_load_n(&fk_queueing_ns, __ATOMIC_RELAXED) : 0;
 	uint64_t now_ns = fk_now_ns();
 
 	if (fk_config.launch_ns <= queueing_ns)
