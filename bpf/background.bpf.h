@@ -257,13 +257,19 @@ static __always_inline bool dispatch_background(s32 cpu, struct cpu_ctx *cctx, u
 /*
  * Is it time for the turn that this CPU owes to tasks that may not leave it: pinned ones, or others
  * that are overdue? It is one debt, or launchers would lose the minimum share twice. Where both
- * wait, they have its turns one after the other.
+ * wait, they have its turns one after the other. What a pinned task has of a CPU that nobody
+ * boosted wants, it shares with who is overdue, whatever turns it was given.
  */
 static __always_inline bool owes_cpus_turn(s32 cpu, struct cpu_ctx *cctx, u64 now)
 {
 	bool pinned_wait = dsq_waiting(pinned_dsq(cpu)), overdue = cctx->owes_overdue;
+	bool pinned_runs = cctx->occupant == OCCUPANT_BACKGROUND &&
+			   cctx->runs_dsq == pinned_dsq(cpu);
 
-	if ((!pinned_wait && !overdue) || time_before(now, cctx->pinned_due_ns))
+	if (!pinned_wait && !overdue)
+		return false;
+	if (time_before(now, cctx->pinned_due_ns) &&
+	    (!overdue || !pinned_runs || pinned_goes_first(cctx) || launcher_waits_for(cpu)))
 		return false;
 	if (pinned_wait && overdue)
 		overdue = !pinned_goes_first(cctx);

@@ -2,7 +2,8 @@
 /*
  * Starved background is served, whatever its weight. Virtual time alone puts no bound on a wait:
  * tasks of next to no weight, and those that newcomers overtake all the time, could wait for many
- * seconds. A task that has waited for OVERDUE_NS goes to the head of its queue.
+ * seconds. A task that has waited for OVERDUE_NS goes to the head of its queue; one that the guard
+ * throttles to that of background, which else is served before it.
  */
 #ifndef __GPUAWARE_OVERDUE_BPF_H
 #define __GPUAWARE_OVERDUE_BPF_H
@@ -12,6 +13,11 @@
 
 #define OVERDUE_NS	 400000000ULL
 #define OVERDUE_SWEEP_NS 100000000ULL
+/*
+ * So far behind the clock that nobody else is, in vtime: a task of the least weight keeps a lag of
+ * MAX_AWAKE_LAG_SLICES, which is 7 hours of it at 4 ms a slice. This is 52 days.
+ */
+#define OVERDUE_LEAD (1ULL << 52)
 /*
  * For each CPU of a queue, a sweep looks at so many tasks, from the tail, and moves so many to the
  * head: where hundreds of tasks share a CPU, all are overdue, and weights should still count.
@@ -38,9 +44,10 @@ static __always_inline void owe_turn_to(struct task_struct *p)
 	scx_bpf_kick_cpu(scx_bpf_task_cpu(p), SCX_KICK_IDLE);
 }
 
-static __always_inline void sweep_queue(u64 dsq, u32 nr_cpus, u64 now)
+/* Takes who is overdue in @dsq to the head of background queue @to. */
+static __always_inline void sweep_queue(u64 dsq, u64 to, u32 nr_cpus, u64 now)
 {
-	u64 clock = queue_clock(dsq);
+	u64 head = queue_clock(to) - OVERDUE_LEAD;
 	u32 to_see = overdue_max_seen * nr_cpus, to_take = overdue_max_taken * nr_cpus;
 	struct task_struct *p;
 
@@ -57,38 +64,38 @@ static __always_inline void sweep_queue(u64 dsq, u32 nr_cpus, u64 now)
 		/* Pinned tasks are owed turns however long they wait. */
 		if (dsq < DSQ_PINNED)
 			owe_turn_to(p);
-		/* No other task is so far behind the clock, and the longest wait goes first. */
+		/* The longest wait goes first. */
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER,
-					   clock - time_delta(now, tctx->waiting_since_ns));
-		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0);
+					   head - time_delta(now, tctx->waiting_since_ns));
+		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, to, 0);
 		stat_inc(GPUAWARE_STAT_OVERDUE);
 	}
 }
 
 /*
- * Searches @cpu's pinned queue, and its LLC's background queue if no CPU has done so lately. A
- * global function: the verifier looks at it once, not on each of dispatch()'s paths.
+ * Searches @cpu's pinned queue, and its LLC's throttled and background queues if no CPU has done so
+ * lately. A global function: the verifier looks at it once, not on each of dispatch()'s paths.
  */
 __noinline int search_overdue(s32 cpu, u64 now)
 {
 	u32 llc = llc_of(cpu);
 	struct llc_ctx *llcx = llc_ctx(llc);
-	bool boosted, background;
+	bool boosted, waits;
 	u64 swept;
 
 	if (dsq_waiting(pinned_dsq(cpu)))
-		sweep_queue(pinned_dsq(cpu), 1, now);
+		sweep_queue(pinned_dsq(cpu), pinned_dsq(cpu), 1, now);
 	if (!llcx)
 		return 0;
 	boosted = look_for_boosted(llc, llcx, now);
-	background = dsq_waiting(background_dsq(llc));
-	forget_queued(llc, llcx, boosted || background, now);
-	if (!background)
-		return 0;
+	waits = boosted || dsq_waiting(background_dsq(llc));
+	forget_queued(llc, llcx, waits, now);
 	swept = llcx->swept_ns;
-	if (time_after_eq(now, swept + OVERDUE_SWEEP_NS) &&
-	    __sync_val_compare_and_swap(&llcx->swept_ns, swept, now) == swept)
-		sweep_queue(background_dsq(llc), nr_cpus_of(llc), now);
+	if (!waits || time_before(now, swept + OVERDUE_SWEEP_NS) ||
+	    __sync_val_compare_and_swap(&llcx->swept_ns, swept, now) != swept)
+		return 0;
+	sweep_queue(throttled_dsq(llc), background_dsq(llc), nr_cpus_of(llc), now);
+	sweep_queue(background_dsq(llc), background_dsq(llc), nr_cpus_of(llc), now);
 	return 0;
 }
 
