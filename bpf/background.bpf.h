@@ -255,19 +255,21 @@ static __always_inline bool dispatch_background(s32 cpu, struct cpu_ctx *cctx, u
 }
 
 /*
- * Is it time for the turn that this CPU owes to tasks that may not leave it: pinned ones, or others
- * that are overdue? It is one debt, or launchers would lose the minimum share twice. Where both
- * wait, they have its turns one after the other. What a pinned task has of a CPU that nobody
- * boosted wants, it shares with who is overdue, whatever turns it was given.
+ * Some wait: is it time for the turn that this CPU owes to tasks that may not leave it, pinned ones
+ * or others that are overdue? It is one debt, or launchers would lose the minimum share twice.
+ * Where both wait, they have its turns one after the other. What a pinned task has of a CPU that
+ * nobody boosted wants, it shares with who is overdue, whatever turns it was given. A global
+ * function: see search_overdue().
  */
-static __always_inline bool owes_cpus_turn(s32 cpu, struct cpu_ctx *cctx, u64 now)
+__noinline bool owes_cpus_turn(s32 cpu, u64 now)
 {
-	bool pinned_wait = dsq_waiting(pinned_dsq(cpu)), overdue = cctx->owes_overdue;
-	bool pinned_runs = cctx->occupant == OCCUPANT_BACKGROUND &&
-			   cctx->runs_dsq == pinned_dsq(cpu);
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
+	bool pinned_wait = dsq_waiting(pinned_dsq(cpu)), overdue, pinned_runs;
 
-	if (!pinned_wait && !overdue)
+	if (!cctx)
 		return false;
+	overdue = cctx->owes_overdue;
+	pinned_runs = cctx->occupant == OCCUPANT_BACKGROUND && cctx->runs_dsq == pinned_dsq(cpu);
 	if (time_before(now, cctx->pinned_due_ns) &&
 	    (!overdue || !pinned_runs || pinned_goes_first(cctx) || launcher_waits_for(cpu)))
 		return false;
@@ -291,7 +293,7 @@ static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, st
 {
 	u64 due = llcx->background_due_ns, slice = tunables.background_slice_ns;
 
-	if (owes_cpus_turn(cpu, cctx, now))
+	if ((cctx->owes_overdue || dsq_waiting(pinned_dsq(cpu))) && owes_cpus_turn(cpu, now))
 		return true;
 	/* Work for the whole LLC is owed by any of its CPUs. */
 	return time_after_eq(now, due) && dsq_waiting(background_dsq(llc)) &&

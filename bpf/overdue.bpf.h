@@ -44,8 +44,8 @@ static __always_inline void owe_turn_to(struct task_struct *p)
 	scx_bpf_kick_cpu(scx_bpf_task_cpu(p), SCX_KICK_IDLE);
 }
 
-/* Takes who is overdue in @dsq to the head of background queue @to. */
-static __always_inline void sweep_queue(u64 dsq, u64 to, u32 nr_cpus, u64 now)
+/* Takes who is overdue in @dsq to the head of background queue @to. A global function: see below. */
+__noinline int sweep_queue(u64 dsq, u64 to, u32 nr_cpus, u64 now)
 {
 	u64 head = queue_clock(to) - OVERDUE_LEAD;
 	u32 to_see = overdue_max_seen * nr_cpus, to_take = overdue_max_taken * nr_cpus;
@@ -70,6 +70,7 @@ static __always_inline void sweep_queue(u64 dsq, u64 to, u32 nr_cpus, u64 now)
 		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, to, 0);
 		stat_inc(GPUAWARE_STAT_OVERDUE);
 	}
+	return 0;
 }
 
 /*
