@@ -168,6 +168,14 @@ fn what_a_build_lacks_elsewhere_is_named_and_ends_it() {
     system.program("bin/clang-19", "echo clang version 17.0.6");
     let (code, said) = system.setup(ELSEWHERE[0]);
     assert_eq!(code, 1, "an old clang: {said}");
+    assert!(said.contains("BPF_CLANG may name a clang >= 18"), "{said}");
+    system.program("bin/clang", "echo clang version 21.1.8");
+    let (code, said) = system.setup(ELSEWHERE[0]);
+    assert_eq!(code, 1, "{said}");
+    assert!(
+        said.contains("export BPF_CLANG=clang takes the clang 21 that is here"),
+        "{said}"
+    );
 }
 
 #[test]
