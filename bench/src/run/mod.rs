@@ -30,6 +30,7 @@ use crate::plan::{Block, Plan, Where};
 use crate::record::facts::{Facts, NOTED, SETTLED, differences};
 use crate::record::{self, Cell, CellKey, RunDir};
 use crate::watchdog;
+use crate::workload;
 use crate::words::in_words;
 use disk::Disk;
 use places::Places;
@@ -325,11 +326,14 @@ fn lab_for(plan: &Plan, block: &Block, output: &Path) -> Lab {
     let cells = block.keys().count() as u32;
     // Generous: a time limit is for machines that hang, not for slow ones.
     let cell = plan.matrix.seconds() * 2 + Duration::from_secs(20);
+    let workloads = plan.matrix.workloads.iter();
+    let start: Duration = workloads.map(workload::start_limit).sum();
+    let timeout = Duration::from_secs(180) + cell * cells + start * block.arms().len() as u32;
     Lab {
         kernel: block.kernel.as_ref().unwrap_or(&settings.kernel).clone(),
         cpus: plan.cpus,
         boot_args: block.boot_args.clone(),
-        timeout: Duration::from_secs(180) + cell * cells,
+        timeout,
         rw_dirs: vec![output.to_owned()],
         disk_mib: settings.disk_mib,
         disk_driver: settings.disk_driver,

@@ -13,6 +13,7 @@ mod server_cpu;
 mod threads;
 
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 
@@ -31,6 +32,15 @@ pub fn running_already(workload: &Workload) -> Vec<u32> {
     match &workload.program {
         Program::Served(served) => served::running_already(served),
         _ => Vec::new(),
+    }
+}
+
+/// How long the workload's own server may take until it answers, beyond the cells that it serves. In the lab, genuine
+/// ones take minutes.
+pub fn start_limit(workload: &Workload) -> Duration {
+    match &workload.program {
+        Program::Served(served) => served::start_limit(&served.server),
+        _ => Duration::ZERO,
     }
 }
 

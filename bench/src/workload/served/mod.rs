@@ -12,6 +12,7 @@ mod vllm;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
@@ -33,6 +34,14 @@ const USUAL_PORT: u16 = 8000;
 /// What the clients say just before their first measured request.
 const VLLM_BENCH_MEASURING: &str = "Starting main benchmark run";
 const AIPERF_MEASURING: &str = "AIPerf System is PROFILING";
+
+/// How long a server may take until it answers; no time where it runs already.
+pub fn start_limit(server: &Server) -> Duration {
+    match server {
+        Server::Vllm { .. } | Server::LlamaCpp => START_TIMEOUT,
+        Server::Endpoint { .. } => Duration::ZERO,
+    }
+}
 
 /// Has `text` read as what every client writes.
 pub fn read_outputs(text: &str) {
