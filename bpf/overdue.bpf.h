@@ -44,7 +44,7 @@ static __always_inline void owe_turn_to(struct task_struct *p)
 	scx_bpf_kick_cpu(scx_bpf_task_cpu(p), SCX_KICK_IDLE);
 }
 
-/* Takes who is overdue in @dsq to the head of background queue @to. A global function: see below. */
+/* Takes who is overdue in @dsq to the head of queue @to. A global function: see below. */
 __noinline int sweep_queue(u64 dsq, u64 to, u32 nr_cpus, u64 now)
 {
 	u64 head = queue_clock(to) - OVERDUE_LEAD;

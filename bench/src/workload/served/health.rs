@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail};
 use crate::interrupt;
 use crate::workload::child::Child;
 
-/// Loading a model takes minutes.
-pub const START_TIMEOUT: Duration = Duration::from_secs(900);
+/// Loading a model takes minutes; in a lab without KVM, vLLM's imports alone take ten.
+pub const START_TIMEOUT: Duration = Duration::from_secs(1800);
 const POLL: Duration = Duration::from_millis(250);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
