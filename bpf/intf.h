@@ -195,7 +195,7 @@ enum gpuaware_stat {
 	GPUAWARE_STAT_BACKGROUND_DIRECT,
 	GPUAWARE_STAT_BACKGROUND_QUEUED,
 	GPUAWARE_STAT_BACKGROUND_TURNS, /* minimum share, taken from launchers */
-	GPUAWARE_STAT_OVERDUE, /* background that went to the head: it had waited too long */
+	GPUAWARE_STAT_OVERDUE, /* background and throttled that went to the head: waited too long */
 	GPUAWARE_STAT_GUARD_THROTTLES, /* launch and handoff had used up guard.max_share */
 	GPUAWARE_STAT_CAPPED,	       /* enqueues delayed by a cpu.max */
 	GPUAWARE_STAT_HOLDS,

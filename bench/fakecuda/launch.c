@@ -113,8 +113,7 @@ static uint64_t fk_queueing_ns;
 static uint32_t fk_nr_samples;
 static __thread uint32_t fk_nr_launches;
 
-/* Reads the clock for the first launches, then for one in 64: where time is emulated too, it costs
- * more than the rest. */
+/* Reads the clock for a few launches, then for one in 64: it costs much where time is emulated. */
 static void fk_queueing_sample(uint64_t begun_ns)
 {
 	uint64_t least_ns = __atomic_load_n(&fk_queueing_ns, __ATOMIC_RELAXED);

@@ -128,7 +128,7 @@ pub struct Metrics {
     #[stat(desc = "times background got its minimum share from launchers")]
     pub background_turns: u64,
     #[stat(
-        desc = "background tasks that went to the head of their queue: they had waited too long"
+        desc = "background and throttled tasks that went to the head of background: they had waited too long"
     )]
     pub background_overdue: u64,
     #[stat(desc = "CPU time of background on preferred CPUs in microseconds")]

@@ -119,7 +119,7 @@ fn shares_and_holds(list: &mut Families, metrics: &Metrics) {
         ),
         (
             "background_overdue_total",
-            "Background tasks that went to the head of their queue: they had waited too long.",
+            "Background and throttled tasks that went to the head of background: they had waited too long.",
             metrics.background_overdue as f64,
         ),
         (
