@@ -137,11 +137,13 @@ elsewhere() {
 		"prometheus: promtool checks the metrics in the tests"
 	)
 	say "this is not Debian 12 or 13: no package is installed; names below are those of Debian's packages"
-	local clang hint="BPF_CLANG may name a clang >= 18"
-	clang=$(major_of clang)
-	[ "${clang:-0}" -lt 18 ] || hint="export BPF_CLANG=clang takes the clang $clang that is here"
-	print_missing "${to_build[@]}" ||
+	if ! print_missing "${to_build[@]}"; then
+		local clang hint="BPF_CLANG may name a clang >= 18"
+		clang=$(major_of clang)
+		has clang-19 || [ "${clang:-0}" -lt 18 ] ||
+			hint="export BPF_CLANG=clang takes the clang $clang that is here"
 		die "make build needs these: install them ($hint), then run make setup again"
+	fi
 	if print_missing "${to_test[@]}" "${lab[@]}"; then
 		install_virtme_ng
 		install_cargo_deb

@@ -423,3 +423,25 @@ pub fn default_output(name: &str) -> PathBuf {
         .join("runs/local")
         .join(stamp)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::Matrix;
+    use crate::plan::samples;
+
+    #[test]
+    fn the_lab_has_time_for_a_server_of_each_arm_to_start() {
+        let mut plan = samples::plan();
+        let limit = |plan: &Plan| lab_for(plan, &plan.blocks[0], Path::new("/")).timeout;
+        let without = limit(&plan);
+        let served = Matrix::parse(
+            "description = \"d\"\nrounds = 1\nseconds = 1\nneighbours = [\"none\"]\narms = [\"eevdf\"]\n[[workload]]\n\
+             name = \"c\"\nprogram = \"vllm\"\nmodel = \"m\"\nrequest_rate = 4\nclient = \"vllm_bench\"\n",
+        );
+        plan.matrix.workloads.extend(served.workloads);
+        let arms = plan.blocks[0].arms().len() as u32;
+        // Ten minutes were too few.
+        assert!(limit(&plan) >= without + Duration::from_secs(1200) * arms);
+    }
+}
