@@ -439,13 +439,38 @@ __noinline bool others_have_work(u32 own, u64 now)
 	return false;
 }
 
+/* How often a CPU that may run none of those that wait for its LLC wakes another one. */
+#define WAKE_OTHER_NS 1000000ULL
+
+/*
+ * None of those that wait for @llc may run on the CPU that looks. It was woken for one of them,
+ * which the CPU has taken that was woken for another one of them.
+ */
+static __always_inline void wake_for_first(u32 llc, u64 now)
+{
+	struct llc_ctx *llcx;
+	struct task_struct *p;
+
+	if (!(*queued_word(llc) & 1ULL << llc % 64) || !dsq_waiting(background_dsq(llc)))
+		return;
+	llcx = llc_ctx(llc);
+	if (!llcx || time_before(now, llcx->woke_other_ns + WAKE_OTHER_NS))
+		return;
+	llcx->woke_other_ns = now;
+	bpf_for_each (scx_dsq, p, background_dsq(llc), 0) {
+		kick_idle_for(p);
+		break;
+	}
+}
+
 /*
  * Takes work of other LLCs, as @own has none: capacity before locality. Boosted tasks come first. A
  * global function: see search_overdue().
  */
 __noinline bool dispatch_from_others(u32 own, u64 now)
 {
-	s32 llc = -1, throttled = -1;
+	bool throttled = false;
+	s32 llc = -1;
 	u32 i;
 
 	bpf_for (i, 0, nr_llcs) {
@@ -460,7 +485,7 @@ __noinline bool dispatch_from_others(u32 own, u64 now)
 		if (dispatch_boosted(llc, llcx, now))
 			return true;
 		if (dsq_waiting(throttled_dsq(llc)))
-			throttled = llc;
+			throttled = true;
 	}
 	llc = -1;
 	bpf_for (i, 0, nr_llcs) {
@@ -472,7 +497,17 @@ __noinline bool dispatch_from_others(u32 own, u64 now)
 			return true;
 	}
 	/* Nobody else wants the CPU, whatever the guard says. */
-	return throttled >= 0 && scx_bpf_dsq_move_to_local(throttled_dsq(throttled), 0);
+	llc = -1;
+	bpf_for (i, 0, throttled ? nr_llcs : 0) {
+		llc = next_queued(llc, own);
+		if (llc < 0)
+			break;
+		if (dsq_waiting(throttled_dsq(llc)) &&
+		    scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
+			return true;
+	}
+	wake_for_first(own, now);
+	return false;
 }
 
 #endif /* __GPUAWARE_BACKGROUND_BPF_H */

@@ -130,6 +130,7 @@ struct llc_ctx {
 	u64 background_due_ns; /* when shared background is owed a turn */
 	u64 handoff_served_ns; /* since when handoff waits */
 	u64 released_ns;       /* when a throttled task was released last */
+	u64 woke_other_ns;     /* when a CPU that may run nobody here last woke another one */
 	u64 swept_ns;	       /* when the background queue was last searched for overdue tasks */
 	u64 boosted_queued_ns; /* see boosted_wait() */
 	u64 queued_ns;	       /* see note_queued() */

@@ -23,6 +23,9 @@ pub struct Promises {
     pub whole_core: bool,
     /// Who waits in these queues is made to wait: limits of cgroups.
     pub put_off: Range<u64>,
+    /// Queues of one CPU each. Who waits there when a reload opens other CPUs waits on.
+    pub at_cpu: Range<u64>,
+    pub reloaded_ns: u64,
     /// The kernel's watchdog.
     pub timeout_ns: u64,
 }
@@ -47,8 +50,14 @@ impl Promises {
             .unwrap_or(0)
     }
 
-    /// `policy` is in force from now on.
-    pub fn reload(&mut self, policy: &Policy) {
+    /// Was `task` put into `dsq` before other CPUs were opened?
+    fn is_left_at_cpu(&self, task: &Task, dsq: u64) -> bool {
+        self.at_cpu.contains(&dsq) && task.waits_since_ns < self.reloaded_ns
+    }
+
+    /// `policy` is in force from `now_ns` on.
+    pub fn reload(&mut self, policy: &Policy, now_ns: u64) {
+        self.reloaded_ns = now_ns;
         self.whole_core = policy.whole_core;
         self.closed = if policy.lend {
             Vec::new()
@@ -169,7 +178,8 @@ impl Watch {
             let is_free =
                 |task: &Task| cpu == task.cpu() || kernel.cpus[task.cpu()].above.is_some();
             let could_run = |&&(task, dsq): &&(&Task, u64)| {
-                task.mask.has(cpu) && (dsq >> 62 != 3 || is_free(task))
+                let is_left = self.promises.is_left_at_cpu(task, dsq);
+                task.mask.has(cpu) && !is_left && (dsq >> 62 != 3 || is_free(task))
             };
             // Who ran there meanwhile had it held, as may be, or had its core held.
             let left_ns = self.promises.core_left_ns(kernel, cpu);

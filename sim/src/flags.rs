@@ -134,6 +134,9 @@ pub struct Also {
     /// With callbacks of other CPUs within callbacks, at kfuncs, helpers and atomic operations
     #[arg(long)]
     pub interleave: bool,
+    /// With core scheduling: a CPU takes another task that waits there than the scheduler's choice
+    #[arg(long)]
+    pub cookies: bool,
 }
 
 #[derive(Args)]

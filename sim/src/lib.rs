@@ -11,6 +11,7 @@ pub mod cell;
 pub mod cgroups;
 pub mod changes;
 pub mod compare;
+pub mod cookies;
 pub mod costs;
 pub mod dsq;
 pub mod events;

@@ -65,6 +65,9 @@ fn random(seed: u64, also: Also) -> Scenario {
     if also.interleave {
         scenario = scenario.with_interleaving();
     }
+    if also.cookies {
+        scenario = scenario.with_cookies();
+    }
     scenario
 }
 
@@ -355,10 +358,11 @@ fn shrunk(seed: u64, also: Also, object: &[u8]) -> Result<ExitCode> {
     );
     let flag = |on: bool, flag: &'static str| if on { flag } else { "" };
     println!(
-        "gpuaware-sim replay {seed}{}{}{} --parts {parts} --verbose",
+        "gpuaware-sim replay {seed}{}{}{}{} --parts {parts} --verbose",
         flag(also.real_time, " --real-time"),
         flag(also.changes, " --changes"),
-        flag(also.interleave, " --interleave")
+        flag(also.interleave, " --interleave"),
+        flag(also.cookies, " --cookies")
     );
     Ok(ExitCode::FAILURE)
 }

@@ -15,10 +15,11 @@ use crate::scenario::{Scenario, TaskSpec, add_kthreads, add_pairs};
 use crate::setup::{Class, Policy};
 use crate::state::Costs;
 
-/// Tell what is drawn of real-time tasks, changes and interleaving from what is drawn of the others.
+/// Tell what is drawn of real-time tasks, changes, interleaving and core scheduling from what is drawn of the others.
 const REAL_TIME: u64 = 0x7274;
 const CHANGES: u64 = 0x6368;
 const INTERLEAVING: u64 = 0x696c;
+const COOKIES: u64 = 0x6373;
 
 const HOLD_CAPS_US: [u64; 3] = [0, 500, 3_000];
 const MAX_SHARES: [f64; 3] = [0.2, 0.5, 1.0];
@@ -73,6 +74,13 @@ impl Scenario {
             points: one_of(&mut rng, [2, 8, 32]),
             window_ns: one_of(&mut rng, [2_000, 10_000, 50_000]),
         });
+        self
+    }
+
+    /// With core scheduling.
+    pub fn with_cookies(mut self) -> Self {
+        let mut rng = Pcg64Mcg::seed_from_u64(self.seed ^ COOKIES);
+        self.cookies = Some(one_of(&mut rng, [2, 8, 64]));
         self
     }
 

@@ -83,6 +83,8 @@ pub struct Scenario {
     pub changes: Vec<(u64, Change)>,
     /// Callbacks of several CPUs come in between each other; `None`: they run one after the other.
     pub interleaving: Option<Interleaving>,
+    /// Core scheduling takes another task than the scheduler's choice one time of so many; `None`: never.
+    pub cookies: Option<u32>,
 }
 
 /// Tasks by name.
@@ -124,6 +126,7 @@ impl Scenario {
             interrupts: Vec::new(),
             changes: Vec::new(),
             interleaving: None,
+            cookies: None,
         }
     }
 

@@ -28,7 +28,10 @@ fn random_scenarios_with_real_time_tasks_hold() {
 #[test]
 fn random_scenarios_with_changes_hold() {
     // The last ones failed once, each for a reason of its own: docs/simulator.md.
-    for seed in (0..20).chain([186, 477, 768, 849, 2191, 2534, 4010, 202_445]) {
+    let failed = [
+        186, 477, 768, 849, 2191, 2534, 4010, 202_445, 1_032_151, 1_032_510, 1_033_102,
+    ];
+    for seed in (0..20).chain(failed) {
         held(&Scenario::random(seed).with_changes());
     }
     held(&Scenario::random(101_448).with_real_time().with_changes());
@@ -45,6 +48,24 @@ fn random_scenarios_with_callbacks_within_callbacks_hold() {
         let scenario = Scenario::random(seed).with_real_time().with_changes();
         held(&scenario.with_interleaving());
     }
+}
+
+#[test]
+fn random_scenarios_with_core_scheduling_hold() {
+    for seed in 0..15 {
+        held(&Scenario::random(seed).with_cookies());
+        held(&Scenario::random(seed).with_changes().with_cookies());
+    }
+}
+
+#[test]
+fn core_scheduling_runs_who_was_never_dispatched() {
+    let [with, without] = [Some(2), None].map(|cookies| {
+        let mut scenario = Scenario::random(4);
+        scenario.cookies = cookies;
+        run(&scenario).hash
+    });
+    assert_ne!(with, without);
 }
 
 #[test]

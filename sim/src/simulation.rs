@@ -238,7 +238,7 @@ impl Simulation {
                 // SAFETY: a program of the scheduler, which takes no arguments that it looks at.
                 unsafe { program() };
                 kernel.leave();
-                self.watch.promises.reload(&policy);
+                self.watch.promises.reload(&policy, kernel.now_ns);
             }
         }
         Ok(())
@@ -261,6 +261,9 @@ impl Simulation {
         let mut at_once = 0;
         if let Some(spec) = self.scenario.interleaving {
             self.kernel.interleave(spec, self.scenario.seed);
+        }
+        if let Some(one_of) = self.scenario.cookies {
+            self.kernel.use_cookies(one_of, self.scenario.seed);
         }
         while self.kernel.failure.is_none() {
             let Some((at_ns, event)) = self.kernel.events.pop() else {
@@ -411,17 +414,22 @@ fn promises(scenario: &Scenario, timeout_ms: u32) -> Promises {
         launchers: Vec::new(),
         whole_core: false,
         put_off: 0..0,
+        at_cpu: 0..0,
+        reloaded_ns: START_NS,
         timeout_ns: u64::from(timeout_ms) * 1_000_000,
     };
     if scenario.scheduler == Scheduler::Gpuaware {
         let per_cpu = scenario.tasks.len().div_ceil(scenario.machine.nr_cpus()) as u64;
-        // A core is kept for 10 ms after a launcher has left it at the latest, and found overdue after 25.
-        promises.idle_ns = Some(40_000_000);
+        // A core is kept for 10 ms after a launcher has left it at the latest, and found overdue after 25. With core
+        // scheduling the kernel takes whom a CPU was woken for, and lets threads of cores idle itself: not promised.
+        promises.idle_ns = scenario.cookies.is_none().then_some(40_000_000);
         // Overdue after 400 ms, found within 100, then turns of 4 ms each 80 ms for those of a CPU.
         promises.wait_ns = Some(600_000_000 + per_cpu * 100_000_000);
         // DSQ_CAPPED
         promises.put_off = 0x40000..0x50000;
-        promises.reload(&scenario.policy);
+        // DSQ_PINNED
+        promises.at_cpu = 0x60000..0x70000;
+        promises.reload(&scenario.policy, START_NS);
         for (id, task) in scenario.tasks.iter().enumerate() {
             promises.mark(id, task.class);
         }

@@ -7,6 +7,7 @@ use std::ptr;
 use std::rc::Rc;
 
 use anyhow::Result;
+use rand_pcg::Pcg64Mcg;
 
 use crate::abi::{CpuMask, Css, CssSet, Env, Ops, PF_IDLE, TASK_QUEUED, TaskStruct};
 use crate::callbacks::Call;
@@ -246,9 +247,19 @@ pub struct Kernel {
     pub awaits: Vec<bool>,
     /// If callbacks of several CPUs come in between each other.
     pub interleave: Option<Box<Interleave>>,
+    /// If tasks have cookies of core scheduling.
+    pub cookies: Option<Cookies>,
     pub(crate) env: *const Env,
     /// `rt.rt_queued` of each run queue.
     rt_queued: *const Cell<i32>,
+}
+
+/// Core scheduling: cookies.rs has what it does.
+#[derive(Debug)]
+pub struct Cookies {
+    /// How rare it is.
+    pub one_of: u32,
+    pub rng: Pcg64Mcg,
 }
 
 /// Where the clock begins: 0 stands for "never" in schedulers, and machines have run for a while.
@@ -310,6 +321,7 @@ impl Kernel {
             programs: Vec::new(),
             awaits: Vec::new(),
             interleave: None,
+            cookies: None,
             env: native.env()?,
             rt_queued: native.symbol("runqueues")?,
             machine,

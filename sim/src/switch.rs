@@ -238,6 +238,7 @@ impl Kernel {
             return;
         }
         let next = self.pick_next(cpu, prev);
+        let next = self.other_of_core(cpu).or(next);
         self.cpus[cpu].resched_at = None;
         if prev == next {
             if let Some(meter) = &mut self.meter {
@@ -294,6 +295,10 @@ impl Kernel {
         let task = &mut self.tasks[prev];
         task.place = Place::Moving;
         task.waits_since_ns = self.now_ns;
+        if task.body.slice.get() > 0 {
+            // Core scheduling takes another one.
+            return self.dispatch_enqueue(local_dsq(cpu), prev, ENQ_HEAD);
+        }
         let flags = if next.is_none() { ENQ_LAST } else { 0 };
         self.do_enqueue(prev, flags, cpu);
     }
