@@ -177,7 +177,8 @@ pub struct TuneOptions {
     pub workload: Option<String>,
 
     /// Instead: a host that was recorded, in the simulator. What `scx_gpuaware trace --record-profile` has written.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["workload", "neighbours", "cpus"])]
+    /// Beside a workload: what the simulator sifts with, before anything is tried for real.
+    #[arg(long, value_name = "FILE")]
     pub recording: Option<PathBuf>,
 
     /// What runs beside it; quiet cells are measured besides. With --attach: live, whatever runs there
@@ -193,12 +194,15 @@ pub struct TuneOptions {
     #[arg(long, value_enum)]
     pub prefer: Option<Prefer>,
 
-    /// Where candidates are tried [with --recording: sim].
+    /// Where candidates are tried [with --recording alone: sim].
     #[arg(
         long,
         value_enum,
         default_value_t,
-        default_value_if("recording", ArgPredicate::IsPresent, "sim")
+        default_value_ifs([
+            ("workload", ArgPredicate::IsPresent, "lab"),
+            ("recording", ArgPredicate::IsPresent, "sim"),
+        ])
     )]
     pub on: On,
 

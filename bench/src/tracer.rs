@@ -1,27 +1,74 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `scx_gpuaware trace` around a workload, started as anybody would start it, and what it found.
+//! `scx_gpuaware trace` around a workload or beside it, started as anybody would start it, and what it found.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 use crate::matrix::Trace;
+use crate::process::Supervised;
 use crate::record::{Launchers, TraceSeen, WorkloadReport};
 
 /// What begins the first and the last line of our CSV.
 const HEADER: &str = "# scx_gpuaware trace ";
 const END: &str = "# end ";
+/// After the window's end: it may have begun late.
+const RECORDER_ENDS: Duration = Duration::from_secs(60);
 /// More than the last line has: the tracer keeps as much free below its size limit.
 const END_BYTES: u64 = 4096;
 
 #[derive(Debug)]
 pub struct Tracer {
     mode: Trace,
+    flags: &'static [&'static str],
     file: PathBuf,
+}
+
+/// `scx_gpuaware trace --record-profile` beside a workload.
+#[derive(Debug)]
+pub struct Recorder {
+    file: PathBuf,
+    log: PathBuf,
+    process: Supervised,
+}
+
+impl Recorder {
+    /// Records half of the `seconds` of a window: starting takes it some of them. `scratch` takes its files.
+    pub fn begin(target: &Path, scratch: &Path, seconds: f64) -> Result<Self> {
+        let (file, log) = (scratch.join("profile.json"), scratch.join("profile.log"));
+        let mut command = Command::new(program(target));
+        command.args(["trace", "--record-profile"]).arg(&file);
+        command.args(["--duration", &(seconds / 2.0).to_string()]);
+        let said = File::create(&log).context("cannot create a file for the recorder")?;
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        Ok(Self {
+            process: Supervised::spawn("the recorder", command.stderr(said))?,
+            file,
+            log,
+        })
+    }
+
+    /// What it recorded.
+    pub fn end(mut self) -> Result<serde_json::Value> {
+        let status = self.process.wait_until(Instant::now() + RECORDER_ENDS)?;
+        if !status.success() {
+            let said = fs::read_to_string(&self.log).unwrap_or_default();
+            bail!("the recorder ended with {status}: {}", said.trim());
+        }
+        let profile = fs::read(&self.file).context("the recorder wrote nothing")?;
+        fs::remove_file(&self.file).context("cannot remove the recorder's file")?;
+        serde_json::from_slice(&profile).context("the recorder wrote no JSON")
+    }
+}
+
+fn program(target: &Path) -> PathBuf {
+    target.join("release/scx_gpuaware")
 }
 
 /// The summary, as far as it is read here.
@@ -54,22 +101,23 @@ struct Thread {
 }
 
 impl Tracer {
-    /// `scratch` takes its file.
-    pub fn new(mode: Trace, scratch: &Path) -> Self {
+    /// `scratch` takes its file. `None`: nothing stands before the workload in that mode.
+    pub fn new(mode: Trace, scratch: &Path) -> Option<Self> {
+        let flags: &[&str] = match mode {
+            Trace::Summary => &["--format", "json"],
+            Trace::Events => &["--format", "csv"],
+            Trace::AllLaunches => &["--format", "csv", "--all-launches"],
+            Trace::Profile => return None,
+        };
         let file = scratch.join("trace.out");
-        Self { mode, file }
+        Some(Self { mode, flags, file })
     }
 
     /// What stands before the workload's command.
     pub fn words(&self, target: &Path) -> Vec<String> {
-        let flags: &[&str] = match self.mode {
-            Trace::Summary => &["--format", "json"],
-            Trace::Events => &["--format", "csv"],
-            Trace::AllLaunches => &["--format", "csv", "--all-launches"],
-        };
-        let program = target.join("release/scx_gpuaware").display().to_string();
+        let program = program(target).display().to_string();
         let mut words = vec![program, "trace".to_owned()];
-        words.extend(flags.iter().map(|&flag| flag.to_owned()));
+        words.extend(self.flags.iter().map(|&flag| flag.to_owned()));
         words.extend(["-o".to_owned(), self.file.display().to_string()]);
         words.push("--".to_owned());
         words
@@ -169,7 +217,7 @@ mod tests {
 
     fn found(mode: Trace, text: &str, tids: &[i64]) -> Result<TraceSeen> {
         let dir = tempfile::tempdir().unwrap();
-        let tracer = Tracer::new(mode, dir.path());
+        let tracer = Tracer::new(mode, dir.path()).unwrap();
         let file = tracer.file.clone();
         fs::write(&file, text).unwrap();
         let found = tracer.found(&workload(tids));
@@ -179,7 +227,7 @@ mod tests {
 
     #[test]
     fn stands_before_the_arms_prefix() {
-        let tracer = Tracer::new(Trace::AllLaunches, Path::new("/s"));
+        let tracer = Tracer::new(Trace::AllLaunches, Path::new("/s")).unwrap();
         assert_eq!(
             tracer.words(Path::new("/t")).join(" "),
             "/t/release/scx_gpuaware trace --format csv --all-launches -o /s/trace.out --"

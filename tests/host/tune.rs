@@ -272,6 +272,32 @@ fn what_cannot_be_tuned_is_refused_with_the_way_out() {
             &["--recording", recording, "--on", "lab"],
             "--recording: expected with --on sim",
         ),
+        (
+            &["--recording", recording, "--neighbours", "cpu"],
+            "--recording: expected without --neighbours",
+        ),
+        (
+            &[
+                "--workload",
+                "qwen3",
+                "--recording",
+                recording,
+                "--on",
+                "sim",
+            ],
+            "--recording: expected without --workload",
+        ),
+        (
+            &[
+                "--workload",
+                "chat",
+                "--recording",
+                recording,
+                "--cpus",
+                "3",
+            ],
+            "--recording: expected one of 3 CPUs, as the machine has that is tuned for, got one of 2",
+        ),
         (&["--attach", "1", "--policy", bad], "--slo-command"),
         (
             &["--attach", "1", "--policy", bad, "--slo-prometheus", "x"],

@@ -109,6 +109,19 @@ fn the_arm_for_servers_names_the_threads_of_vllm_that_the_policy_for_servers_nam
 }
 
 #[test]
+fn the_arm_for_workers_of_their_own_names_the_engine_and_nobody_who_launches() {
+    let arm = repository().join("scheds/arms/gpuaware-vllm.policy");
+    let policy = Policy::parse(&fs::read_to_string(arm).unwrap()).unwrap();
+    for thread in threads_of_vllm() {
+        let named = is_handoff_by_name(&policy, &thread, "bench/workload");
+        let hands_over = thread[2] == "VLLM::EngineCor" || thread[2] == "ZMQbg/IO/0";
+        let expected = thread[5] == "handoff" || hands_over || thread[2] == "ZMQbg/IO/1";
+        assert_eq!(named, expected, "{thread:?}");
+        assert!(!named || thread[6] == "-", "a name would win: {thread:?}");
+    }
+}
+
+#[test]
 fn the_policy_for_llm_servers_fits_the_threads_of_vllm() {
     let policy = fs::read_to_string(repository().join("scheds/policies/llm-server.toml")).unwrap();
     let policy = Policy::parse(&policy).unwrap();

@@ -2,9 +2,10 @@
 //! A cell of a comparison with `trace = "summary"`, from the matrix to the report.
 
 use std::fs;
+use std::process::Command;
 
 use crate::bench::run_here;
-use crate::process::alone_with_cuda;
+use crate::process::{alone_with_cuda, repository};
 use crate::tier;
 
 const MATRIX: &str = r#"
@@ -66,4 +67,34 @@ fn a_traced_cell_has_the_launchers_split_in_its_report() {
     for part in ["Sched/1K", "asleep %", "qwen3"] {
         assert!(table.contains(part), "{part} in {table}");
     }
+}
+
+#[test]
+fn a_recorded_cell_has_what_the_simulator_reads() {
+    if !tier::root() {
+        return;
+    }
+    let _alone = alone_with_cuda();
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("out");
+    let matrix = MATRIX.replace("\"summary\"", "\"profile\"");
+    fs::write(folder.path().join("recorded.toml"), matrix).unwrap();
+    let log = run_here("recorded", folder.path(), &output, |_| {});
+    let cell = fs::read_to_string(output.join("cells/r01-eevdf-none-qwen3.json")).expect(&log);
+    let cell: serde_json::Value = serde_json::from_str(&cell).unwrap();
+    let profile = &cell["measurement"]["profile"];
+    let groups = profile["groups"].as_array().expect(&log);
+    let launch = groups.iter().filter(|group| group["class"] == "launch");
+    assert_eq!(launch.count(), 1, "{profile}");
+    assert!(cell["measurement"]["trace"].is_null(), "{cell}");
+    let file = folder.path().join("profile.json");
+    fs::write(&file, profile.to_string()).unwrap();
+    let simulator = repository().join("target/release/gpuaware-sim");
+    let replayed = Command::new(simulator)
+        .args(["run", "--profile"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&replayed.stderr);
+    assert!(replayed.status.success(), "{said}");
 }

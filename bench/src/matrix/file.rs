@@ -9,7 +9,9 @@ use serde::Deserialize;
 use super::model::{Cgroups, LabSettings, Matrix};
 use super::published::PublishedFile;
 use super::reference::Reference;
-use super::scalar::{Count, CpuList, DiskMib, Names, Neighbours, Seconds, SecondsOrZero};
+use super::scalar::{
+    Count, CpuList, DiskMib, MemoryMib, Names, Neighbours, Seconds, SecondsOrZero,
+};
 use super::sweep::Sweep;
 use super::workload::Workloads;
 use crate::datafile::{self, DataError};
@@ -51,6 +53,7 @@ struct LabFile {
     disk_mib: Option<DiskMib>,
     disk_driver: Option<DiskDriver>,
     cpus: Option<u32>,
+    memory_mib: Option<MemoryMib>,
 }
 
 impl Matrix {
@@ -84,6 +87,7 @@ impl MatrixFile {
                 disk_mib: own.disk_mib.or(base.disk_mib),
                 disk_driver: own.disk_driver.or(base.disk_driver),
                 cpus: own.cpus.or(base.cpus),
+                memory_mib: own.memory_mib.or(base.memory_mib),
             }),
             (own, base) => own.or(base),
         };
@@ -147,6 +151,7 @@ impl MatrixFile {
                 disk_mib: lab.disk_mib.map_or(defaults.disk_mib, |mib| mib.0),
                 disk_driver: lab.disk_driver.unwrap_or(defaults.disk_driver),
                 cpus: lab.cpus.or(defaults.cpus),
+                memory_mib: lab.memory_mib.map_or(defaults.memory_mib, |mib| mib.0),
             },
             workloads: self.workloads.ok_or_else(|| missing("[[workload]]"))?.0,
             sweeps: self.sweeps.unwrap_or_default(),
@@ -191,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_file_overrides_what_it_includes_key_by_key() {
-        let own = "include = \"base\"\nrounds = 2\n[lab]\ndisk_mib = 128\n";
+        let own = "include = \"base\"\nrounds = 2\n[lab]\ndisk_mib = 128\nmemory_mib = 8192\n";
         let dir = folder(&[("base.toml", BASE), ("own.toml", own)]);
         let matrix = Matrix::read(&dir.path().join("own.toml")).unwrap();
         assert_eq!((matrix.rounds, matrix.seconds), (2, 2.0));
@@ -199,6 +204,7 @@ mod tests {
             (matrix.lab.kernel.as_str(), matrix.lab.disk_mib),
             ("7.0", 128)
         );
+        assert_eq!(matrix.lab.memory_mib, 8192);
         assert_eq!(
             (matrix.description.as_str(), matrix.bpf_stats),
             ("base", true)

@@ -10,7 +10,7 @@ use super::reference::Reference;
 use super::sweep::Sweep;
 use super::workload::{Program, Workload};
 use crate::datafile::DataError;
-use crate::lab::DiskDriver;
+use crate::lab::{DiskDriver, Lab};
 use crate::record::neighbour::{Neighbour, StressNg};
 
 /// Arms that take the launcher's CPUs from everybody else, the best known first.
@@ -85,6 +85,14 @@ pub struct LabSettings {
     pub disk_driver: DiskDriver,
     /// vCPUs; absent: as many as the host has, at most 8.
     pub cpus: Option<u32>,
+    /// The guest's memory.
+    #[serde(default = "usual_memory")]
+    pub memory_mib: u64,
+}
+
+/// Of runs that do not say how much they had, too.
+fn usual_memory() -> u64 {
+    Lab::default().memory_mib
 }
 
 impl Matrix {
@@ -226,6 +234,7 @@ impl Default for LabSettings {
             // The other one measures the host where the guest is emulated: docs/bench.md.
             disk_driver: DiskDriver::NullBlk,
             cpus: None,
+            memory_mib: usual_memory(),
         }
     }
 }

@@ -104,6 +104,22 @@ impl TryFrom<Number> for DiskMib {
     }
 }
 
+/// Memory of a guest.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(try_from = "Number")]
+pub struct MemoryMib(pub u64);
+
+impl TryFrom<Number> for MemoryMib {
+    type Error = String;
+
+    fn try_from(number: Number) -> Result<Self, String> {
+        number.whole(1024, 1 << 20).map(Self).ok_or_else(|| {
+            let value = number.value();
+            format!("expected whole MiB from 1024 to 1048576, got {value}")
+        })
+    }
+}
+
 /// A number above zero: a rate, a latency, a factor.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Number")]

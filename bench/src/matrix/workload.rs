@@ -32,6 +32,8 @@ pub enum Trace {
     Events,
     /// Records every event and every launch.
     AllLaunches,
+    /// Not put before it: records the whole machine for the simulator while the workload is measured.
+    Profile,
 }
 
 /// What runs.
@@ -155,6 +157,7 @@ impl Workload {
             Some(Trace::Summary) => "traced, summary: ",
             Some(Trace::Events) => "traced, events: ",
             Some(Trace::AllLaunches) => "traced, events and all launches: ",
+            Some(Trace::Profile) => "recorded for the simulator: ",
         };
         let program = self.program.describe();
         let own = |what: &str, names: Vec<&str>| match names.len() {

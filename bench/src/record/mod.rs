@@ -87,6 +87,9 @@ pub struct Measurement {
     /// Of workloads that are traced.
     #[serde(default)]
     pub trace: Option<TraceSeen>,
+    /// Of workloads beside which the machine was recorded: what the simulator reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<serde_json::Value>,
     #[serde(default)]
     pub surroundings: Surroundings,
 }
@@ -380,6 +383,7 @@ pub mod samples {
                 marks: None,
                 bpf: None,
                 trace: None,
+                profile: None,
                 surroundings: Surroundings::default(),
             }),
             disturbed: Vec::new(),

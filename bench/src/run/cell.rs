@@ -16,14 +16,14 @@ use crate::arm::Arm;
 use crate::bpf;
 use crate::lab::hostload;
 use crate::load::Sample;
-use crate::matrix::Workload;
+use crate::matrix::{Trace, Workload};
 use crate::neighbour;
 use crate::process::Supervised;
 use crate::procstat::Snapshot;
 use crate::record::neighbour::{Neighbour, StressNg};
 use crate::record::{BpfCost, MarksSeen, Measurement, Surroundings, WorkloadReport};
 use crate::run::scheduler::{Attached, KernelsOwn};
-use crate::tracer::Tracer;
+use crate::tracer::{Recorder, Tracer};
 use crate::workload::{self, Standing};
 
 const MARKS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -121,7 +121,7 @@ pub fn measure(
     let mut how = settings.arm.workload.clone();
     let tracer = workload
         .trace
-        .map(|mode| Tracer::new(mode, settings.scratch));
+        .and_then(|mode| Tracer::new(mode, settings.scratch));
     if let Some(tracer) = &tracer {
         how.prefix.splice(0..0, tracer.words(place.target));
     }
@@ -132,12 +132,16 @@ pub fn measure(
     running.wait_until_measuring()?;
     let begin = Snapshot::take()?;
     neighbours.window_begins()?;
+    let recorder = (workload.trace == Some(Trace::Profile))
+        .then(|| Recorder::begin(place.target, settings.scratch, seconds))
+        .transpose()?;
     phases.end_of("workload_start");
 
     running.wait_until_measured(seconds)?;
     let end = Snapshot::take()?;
     let surroundings = before.until_now(&theirs);
     let bpf = cost.map(Cost::end).transpose()?;
+    let profile = recorder.map(Recorder::end).transpose()?;
     phases.end_of("measure");
 
     let neighbours = neighbours.finish()?;
@@ -168,6 +172,7 @@ pub fn measure(
         marks,
         bpf,
         trace,
+        profile,
         surroundings,
     })
 }

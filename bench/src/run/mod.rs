@@ -337,6 +337,7 @@ fn lab_for(plan: &Plan, block: &Block, output: &Path) -> Lab {
         rw_dirs: vec![output.to_owned()],
         disk_mib: settings.disk_mib,
         disk_driver: settings.disk_driver,
+        memory_mib: settings.memory_mib,
         ..Lab::default()
     }
 }

@@ -11,6 +11,7 @@ mod look;
 mod outcome;
 mod presift;
 mod propose;
+mod recording;
 mod schedule;
 mod score;
 mod steps;
@@ -162,28 +163,22 @@ struct Asked {
     /// Of the machine that is simulated.
     name: Option<String>,
     simulated: Option<Machine>,
+    /// What the simulator sifts with in place of `matrix`.
+    recorded: Option<Matrix>,
     own: Vec<Candidate>,
     target: PathBuf,
 }
 
 /// What can be refused is refused here, before anything boots.
 fn asked(options: &TuneOptions) -> Result<Asked> {
-    let (source, mut matrix) = match &options.recording {
-        Some(file) if options.on == On::Sim => {
-            simulator::check_recording(&file.display().to_string())?;
-            let matrix = workload::recorded(file, &options.folders)?;
-            ("recorded".to_owned(), matrix)
-        }
-        Some(_) => {
-            let expected =
-                "--recording: expected with --on sim: what was recorded is simulated only";
-            return Err(DataError::Usage(expected.to_owned()).into());
-        }
-        None => {
-            let wanted = options.workload.as_deref().unwrap_or_default();
+    let recorded = recorded(options)?;
+    let (source, mut matrix, recorded) = match (&options.workload, recorded) {
+        (None, Some(recorded)) => ("recorded".to_owned(), recorded, None),
+        (wanted, recorded) => {
+            let wanted = wanted.as_deref().unwrap_or_default();
             let (source, mut matrix) = workload::find(wanted, &options.folders)?;
             matrix.neighbours = workload::neighbours(&named_neighbours(options)?)?;
-            (source, matrix)
+            (source, matrix, recorded)
         }
     };
     let target = options.folders.target()?;
@@ -196,6 +191,16 @@ fn asked(options: &TuneOptions) -> Result<Asked> {
         }
     }
     let cpus = how_many(options, &mut matrix, simulated.as_ref())?;
+    let of_recording = recorded.as_ref().and_then(Matrix::recorded_machine);
+    if let Some(file) = of_recording {
+        let had = Machine::find(file, &target)?.cpus;
+        if had != cpus {
+            return Err(DataError::Usage(format!(
+                "--recording: expected one of {cpus} CPUs, as the machine has that is tuned for, got one of {had}"
+            ))
+            .into());
+        }
+    }
     let costs = steps::costs(&matrix, options.on);
     // One candidate is the least that is tried.
     schedule(
@@ -211,8 +216,30 @@ fn asked(options: &TuneOptions) -> Result<Asked> {
         cpus,
         name,
         simulated,
+        recorded,
         target,
     })
+}
+
+/// The matrix of the recording that the user names: what is tuned for, or what the simulator sifts with.
+fn recorded(options: &TuneOptions) -> Result<Option<Matrix>> {
+    let Some(file) = &options.recording else {
+        return Ok(None);
+    };
+    let expected = match (&options.workload, options.on) {
+        (None, On::Lab | On::Host) => {
+            "with --on sim: what was recorded is simulated only; with --workload as well, it is what the simulator sifts with"
+        }
+        (Some(_), On::Sim) => "without --workload: with --on sim it is what is tuned for",
+        (None, On::Sim) if !options.neighbours.is_empty() => {
+            "without --neighbours: a recording has its own"
+        }
+        _ => {
+            simulator::check_recording(&file.display().to_string())?;
+            return Ok(Some(workload::recorded(file, &options.folders)?));
+        }
+    };
+    Err(DataError::Usage(format!("--recording: expected {expected}")).into())
 }
 
 /// The machine that is tuned for, where it is not at hand.
@@ -262,13 +289,21 @@ fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
     let own: BTreeSet<String> = asked.own.iter().map(|one| one.name.clone()).collect();
     let candidates = [asked.own, shipped].concat();
     let (candidates, mut dropped) = checked(candidates, &dir, &seen, options.on, &asked.target)?;
+    let budget = options.budget / PRESIFT_PART;
+    let recorded = match asked.recorded {
+        None if asked.simulated.is_none() => {
+            recording::record(&asked.matrix, options.on, budget, &options.folders, &dir)?
+        }
+        recorded => recorded,
+    };
     let before = presift::Presift {
         matrix: &asked.matrix,
+        recorded: recorded.as_ref(),
         seen: &seen,
         prefer: options.prefer,
         folders: &options.folders,
         target: &asked.target,
-        budget: options.budget / PRESIFT_PART,
+        budget,
     };
     let (mut candidates, worse) = before.sift(candidates, &own, &dir)?;
     dropped.extend(worse);

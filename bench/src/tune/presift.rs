@@ -35,6 +35,8 @@ type Scores = Result<BTreeMap<String, f64>, String>;
 /// What is sifted for, and in what time.
 pub struct Presift<'a> {
     pub matrix: &'a Matrix,
+    /// What runs on the machine, in the place of the matrix's workload.
+    pub recorded: Option<&'a Matrix>,
     pub seen: &'a Seen,
     pub prefer: Option<Prefer>,
     pub folders: &'a Folders,
@@ -65,8 +67,8 @@ impl Presift<'_> {
     }
 
     fn scores(&self, candidates: &[Candidate], shape: &str, dir: &TuneDir) -> Result<Scores> {
-        let matrix = match self.simulated(shape) {
-            Ok(matrix) => matrix,
+        let (matrix, shape) = match self.simulated(shape) {
+            Ok(simulated) => simulated,
             Err(why) => return Ok(Err(why)),
         };
         let dir = TuneDir::create(&dir.root.join(STEP))?;
@@ -102,8 +104,14 @@ impl Presift<'_> {
         self.measure(&matrix, &step, shape, &dir).map(Ok)
     }
 
-    /// The matrix with the neighbours that the simulator has, on a machine of that shape.
-    fn simulated(&self, shape: &str) -> Result<Matrix, String> {
+    /// The matrix and the machine: what was recorded, or what the simulator has of the neighbours on a machine of that
+    /// shape.
+    fn simulated<'s>(&'s self, shape: &'s str) -> Result<(Matrix, &'s str), String> {
+        if let Some(recorded) = self.recorded
+            && let Some(file) = recorded.recorded_machine()
+        {
+            return Ok((self.with_cpus(recorded.clone()), file));
+        }
         let whole = format!("0-{}", self.seen.cpus.saturating_sub(1));
         if self.seen.cpus > 1 && self.seen.online != whole {
             return Err(format!("CPUs {} leave gaps", self.seen.online));
@@ -119,12 +127,16 @@ impl Presift<'_> {
             let why = lacking.into_iter().find_map(|(_, knows)| knows.err());
             return Err(why.unwrap_or_default());
         }
-        let mut matrix = Matrix {
+        let matrix = Matrix {
             neighbours: known.into_iter().map(|(one, _)| one).collect(),
             ..self.matrix.clone()
         };
+        Ok((self.with_cpus(matrix), shape))
+    }
+
+    fn with_cpus(&self, mut matrix: Matrix) -> Matrix {
         matrix.lab.cpus = u32::try_from(self.seen.cpus).ok();
-        Ok(matrix)
+        matrix
     }
 
     fn measure(
@@ -183,7 +195,34 @@ fn divided(
 
 #[cfg(test)]
 mod tests {
+    use super::super::look::samples::two_cpus;
+    use super::super::workload;
     use super::*;
+    use crate::folders;
+
+    #[test]
+    fn a_recording_says_what_is_simulated_and_where_whatever_the_workload() {
+        let folders = Folders::default();
+        let (_, matrix) = workload::find("chat", &folders).unwrap();
+        let file = folders::repository()
+            .unwrap()
+            .join("tests/data/profiles/launcher-beside-loops.json");
+        let recorded = workload::recorded(&file, &folders).unwrap();
+        let seen = two_cpus();
+        let presift = Presift {
+            matrix: &matrix,
+            recorded: Some(&recorded),
+            seen: &seen,
+            prefer: None,
+            folders: &folders,
+            target: std::path::Path::new("/nowhere"),
+            budget: Duration::ZERO,
+        };
+        let (simulated, machine) = presift.simulated("2x1").unwrap();
+        assert_eq!(machine, file.display().to_string());
+        assert_eq!(simulated.workloads, recorded.workloads);
+        assert_eq!(simulated.lab.cpus, Some(2));
+    }
 
     #[test]
     fn only_what_is_much_worse_is_dropped_and_nobodys_own() {
