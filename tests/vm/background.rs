@@ -216,8 +216,9 @@ fn who_wakes_far_behind_does_not_wait_for_the_end_of_a_slice() {
         for (thread, others) in [(false, false), (true, true), (true, false), (false, true)] {
             let late = median_late(thread, &busy, others);
             println!("pinned {thread} beside pinned {others}: late by {late:?} at the median");
+            // Emulated CPUs take up to one to get there.
             assert!(
-                late < Duration::from_millis(1),
+                late < Duration::from_micros(1500),
                 "pinned: {thread}, the busy ones: {others}; late by {late:?} at the median"
             );
         }

@@ -139,8 +139,8 @@ fn who_may_run_only_where_launchers_spin_is_served() {
         let seconds = length::of(5, 10);
         std::thread::sleep(Duration::from_secs(seconds));
         let got = involuntary(confined.pid()) - before;
-        // It is overdue after 0.4 s, which is looked for every 0.1 s.
-        assert!(got * 10 >= seconds * 18, "{got} turns in {seconds} s");
+        // It is overdue after 0.4 s, which is looked for every 0.1 s: two turns a second, on a machine that never stalls.
+        assert!(got * 10 >= seconds * 12, "{got} turns in {seconds} s");
         scheduler.assert_starves_nobody(Duration::ZERO);
         drop(launchers);
         scheduler.stop();
