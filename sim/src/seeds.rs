@@ -61,7 +61,7 @@ fn random_scenarios_with_core_scheduling_hold() {
 #[test]
 fn core_scheduling_runs_who_was_never_dispatched() {
     let [with, without] = [Some(2), None].map(|cookies| {
-        let mut scenario = Scenario::random(4);
+        let mut scenario = Scenario::random(3);
         scenario.cookies = cookies;
         run(&scenario).hash
     });
