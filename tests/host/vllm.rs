@@ -87,6 +87,10 @@ fn threads_of_vllm() -> Vec<Vec<String>> {
         .collect()
 }
 
+fn policy_in(file: &str) -> Policy {
+    Policy::parse(&fs::read_to_string(repository().join(file)).unwrap()).unwrap()
+}
+
 fn is_handoff_by_name(policy: &Policy, thread: &[String], cgroup: &str) -> bool {
     let facts = ThreadFacts {
         cgroup: Some(cgroup),
@@ -100,8 +104,7 @@ fn is_handoff_by_name(policy: &Policy, thread: &[String], cgroup: &str) -> bool 
 
 #[test]
 fn the_arm_for_servers_names_the_threads_of_vllm_that_the_policy_for_servers_names() {
-    let arm = repository().join("scheds/arms/gpuaware-serving.policy");
-    let policy = Policy::parse(&fs::read_to_string(arm).unwrap()).unwrap();
+    let policy = policy_in("scheds/arms/gpuaware-serving.policy");
     for thread in threads_of_vllm() {
         let named = is_handoff_by_name(&policy, &thread, "bench/workload");
         assert_eq!(named, thread[5] == "handoff", "{thread:?}");
@@ -110,8 +113,7 @@ fn the_arm_for_servers_names_the_threads_of_vllm_that_the_policy_for_servers_nam
 
 #[test]
 fn the_arm_for_workers_of_their_own_names_the_engine_and_nobody_who_launches() {
-    let arm = repository().join("scheds/arms/gpuaware-vllm.policy");
-    let policy = Policy::parse(&fs::read_to_string(arm).unwrap()).unwrap();
+    let policy = policy_in("scheds/arms/gpuaware-vllm.policy");
     for thread in threads_of_vllm() {
         let named = is_handoff_by_name(&policy, &thread, "bench/workload");
         let hands_over = thread[2] == "VLLM::EngineCor" || thread[2] == "ZMQbg/IO/0";
@@ -123,8 +125,7 @@ fn the_arm_for_workers_of_their_own_names_the_engine_and_nobody_who_launches() {
 
 #[test]
 fn the_policy_for_llm_servers_fits_the_threads_of_vllm() {
-    let policy = fs::read_to_string(repository().join("scheds/policies/llm-server.toml")).unwrap();
-    let policy = Policy::parse(&policy).unwrap();
+    let policy = policy_in("scheds/policies/llm-server.toml");
     let threads = threads_of_vllm();
     assert_eq!(
         threads

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A cell of a comparison with `trace = "summary"`, from the matrix to the report.
+//! A cell of a comparison with `trace`, from the matrix to the report or the simulator.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use crate::bench::run_here;
@@ -26,6 +27,15 @@ warmup_tokens = 140
 trace = "summary"
 "#;
 
+/// The cell of that matrix, whose run is in `out` in `folder`.
+fn cell_of(matrix: &str, folder: &Path) -> serde_json::Value {
+    let output = folder.join("out");
+    fs::write(folder.join("traced.toml"), matrix).unwrap();
+    let log = run_here("traced", folder, &output, |_| {});
+    let cell = fs::read_to_string(output.join("cells/r01-eevdf-none-qwen3.json")).expect(&log);
+    serde_json::from_str(&cell).unwrap()
+}
+
 #[test]
 fn a_traced_cell_has_the_launchers_split_in_its_report() {
     if !tier::root() {
@@ -33,11 +43,7 @@ fn a_traced_cell_has_the_launchers_split_in_its_report() {
     }
     let _alone = alone_with_cuda();
     let folder = tempfile::tempdir().unwrap();
-    let output = folder.path().join("out");
-    fs::write(folder.path().join("traced.toml"), MATRIX).unwrap();
-    let log = run_here("traced", folder.path(), &output, |_| {});
-    let cell = fs::read_to_string(output.join("cells/r01-eevdf-none-qwen3.json")).expect(&log);
-    let cell: serde_json::Value = serde_json::from_str(&cell).unwrap();
+    let cell = cell_of(MATRIX, folder.path());
     let measured = &cell["measurement"];
     let launchers = &measured["trace"]["launchers"];
     let of = |name: &str| launchers[name].as_u64().unwrap();
@@ -59,7 +65,7 @@ fn a_traced_cell_has_the_launchers_split_in_its_report() {
     );
     assert!(of("asleep_ns") > whole / 10, "{launchers}");
     assert!(of("launches") > 0, "a window met launches: {launchers}");
-    let report = fs::read_to_string(output.join("report.md")).unwrap();
+    let report = fs::read_to_string(folder.path().join("out/report.md")).unwrap();
     let table = report
         .split("What the launching threads' time went to")
         .nth(1);
@@ -76,14 +82,10 @@ fn a_recorded_cell_has_what_the_simulator_reads() {
     }
     let _alone = alone_with_cuda();
     let folder = tempfile::tempdir().unwrap();
-    let output = folder.path().join("out");
     let matrix = MATRIX.replace("\"summary\"", "\"profile\"");
-    fs::write(folder.path().join("recorded.toml"), matrix).unwrap();
-    let log = run_here("recorded", folder.path(), &output, |_| {});
-    let cell = fs::read_to_string(output.join("cells/r01-eevdf-none-qwen3.json")).expect(&log);
-    let cell: serde_json::Value = serde_json::from_str(&cell).unwrap();
+    let cell = cell_of(&matrix, folder.path());
     let profile = &cell["measurement"]["profile"];
-    let groups = profile["groups"].as_array().expect(&log);
+    let groups = profile["groups"].as_array().expect("a profile");
     let launch = groups.iter().filter(|group| group["class"] == "launch");
     assert_eq!(launch.count(), 1, "{profile}");
     assert!(cell["measurement"]["trace"].is_null(), "{cell}");

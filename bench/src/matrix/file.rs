@@ -9,9 +9,7 @@ use serde::Deserialize;
 use super::model::{Cgroups, LabSettings, Matrix};
 use super::published::PublishedFile;
 use super::reference::Reference;
-use super::scalar::{
-    Count, CpuList, DiskMib, MemoryMib, Names, Neighbours, Seconds, SecondsOrZero,
-};
+use super::scalar::{Count, CpuList, Mib, Names, Neighbours, Seconds, SecondsOrZero};
 use super::sweep::Sweep;
 use super::workload::Workloads;
 use crate::datafile::{self, DataError};
@@ -50,10 +48,10 @@ pub struct MatrixFile {
 #[serde(deny_unknown_fields)]
 struct LabFile {
     kernel: Option<String>,
-    disk_mib: Option<DiskMib>,
+    disk_mib: Option<Mib<16>>,
     disk_driver: Option<DiskDriver>,
     cpus: Option<u32>,
-    memory_mib: Option<MemoryMib>,
+    memory_mib: Option<Mib<1024>>,
 }
 
 impl Matrix {

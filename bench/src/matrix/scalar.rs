@@ -89,33 +89,18 @@ impl TryFrom<Number> for SecondsOrZero {
     }
 }
 
+/// MiB of a disk or of memory, at least so many.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(try_from = "Number")]
-pub struct DiskMib(pub u64);
+pub struct Mib<const LEAST: i64>(pub u64);
 
-impl TryFrom<Number> for DiskMib {
+impl<const LEAST: i64> TryFrom<Number> for Mib<LEAST> {
     type Error = String;
 
     fn try_from(number: Number) -> Result<Self, String> {
-        number.whole(16, 1 << 20).map(Self).ok_or_else(|| {
+        number.whole(LEAST, 1 << 20).map(Self).ok_or_else(|| {
             let value = number.value();
-            format!("expected whole MiB from 16 to 1048576, got {value}")
-        })
-    }
-}
-
-/// Memory of a guest.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(try_from = "Number")]
-pub struct MemoryMib(pub u64);
-
-impl TryFrom<Number> for MemoryMib {
-    type Error = String;
-
-    fn try_from(number: Number) -> Result<Self, String> {
-        number.whole(1024, 1 << 20).map(Self).ok_or_else(|| {
-            let value = number.value();
-            format!("expected whole MiB from 1024 to 1048576, got {value}")
+            format!("expected whole MiB from {LEAST} to 1048576, got {value}")
         })
     }
 }
