@@ -109,7 +109,7 @@ s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 			return prev_cpu;
 		count_pick(tctx, &pick);
 		if (tctx->run_as == GPUAWARE_CLASS_LAUNCH)
-			note_waker(p, pick.cpu);
+			note_waker(p, pick.cpu, now);
 		/* The kernel wakes the CPU that is returned. */
 		if (is_idle_pick(&pick) && rt_task_ran_lately(pick.cpu, now))
 			queue_boosted(p, tctx, llc_of(pick.cpu), 0, now);

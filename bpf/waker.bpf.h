@@ -10,13 +10,15 @@
 
 #include "task.bpf.h"
 
-/* A launcher can wait for so long. Under emulation the driver's handler needs half of it. */
+/* A launcher that has been woken can wait for so long until its waker sleeps… */
 #define WAKER_RUN_NS 500000ULL
+/* …and one that something else wakes for a whole burst. */
+#define WAKER_BURST_NS 1000000ULL
 /* It is believed after so many such bursts that woke a launcher; another one costs it half. */
 #define WAKER_BURSTS 4
 
 /* Launcher @p has been woken, for @cpu: by whom? Interrupts only add an error that is seldom. */
-static __always_inline void note_waker(struct task_struct *p, s32 cpu)
+static __always_inline void note_waker(struct task_struct *p, s32 cpu, u64 now)
 {
 	struct task_struct *waker = bpf_get_current_task_btf();
 	struct task_ctx *tctx;
@@ -26,7 +28,8 @@ static __always_inline void note_waker(struct task_struct *p, s32 cpu)
 	tctx = task_ctx(waker);
 	if (!tctx || tctx->run_as == GPUAWARE_CLASS_LAUNCH)
 		return;
-	tctx->woke_launcher = true;
+	if (!tctx->woke_launcher_ns)
+		tctx->woke_launcher_ns = now;
 	tctx->launcher_cpu = cpu;
 }
 
@@ -39,11 +42,12 @@ static __always_inline void learn_waker(struct task_ctx *tctx, u64 now)
 	u64 since_ns = time_delta(now, tctx->slept_ns), ran_ns = tctx->burst_ns;
 
 	tctx->slept_ns = now;
-	if (!tctx->woke_launcher || ran_ns > WAKER_RUN_NS || 3 * ran_ns > since_ns)
+	if (!tctx->woke_launcher_ns || ran_ns > WAKER_BURST_NS ||
+	    time_delta(now, tctx->woke_launcher_ns) > WAKER_RUN_NS || 3 * ran_ns > since_ns)
 		tctx->waker_bursts /= 2;
 	else if (tctx->waker_bursts < WAKER_BURSTS)
 		tctx->waker_bursts++;
-	tctx->woke_launcher = false;
+	tctx->woke_launcher_ns = 0;
 }
 
 static __always_inline bool is_waker(const struct task_ctx *tctx)

@@ -199,7 +199,7 @@ pub struct TaskStruct {
     pub cpus_ptr: Cell<*const CpuMask>,
     pub cgroups: Cell<*const CssSet>,
     pub sched_task_group: Cell<*const Css>,
-    /// Itself, if it is a task of the scenario: each is a process.
+    /// The first thread of its process; null: not a task of the scenario.
     pub group_leader: Cell<*const TaskStruct>,
     pub scx_flags: Cell<u32>,
     pub weight: Cell<u32>,

@@ -137,6 +137,9 @@ pub struct Also {
     /// With core scheduling: a CPU takes another task that waits there than the scheduler's choice
     #[arg(long)]
     pub cookies: bool,
+    /// With pairs that are threads of a process, and launchers among them
+    #[arg(long)]
+    pub threads: bool,
 }
 
 #[derive(Args)]

@@ -68,6 +68,9 @@ fn random(seed: u64, also: Also) -> Scenario {
     if also.cookies {
         scenario = scenario.with_cookies();
     }
+    if also.threads {
+        scenario = scenario.with_threads();
+    }
     scenario
 }
 
@@ -358,11 +361,12 @@ fn shrunk(seed: u64, also: Also, object: &[u8]) -> Result<ExitCode> {
     );
     let flag = |on: bool, flag: &'static str| if on { flag } else { "" };
     println!(
-        "gpuaware-sim replay {seed}{}{}{}{} --parts {parts} --verbose",
+        "gpuaware-sim replay {seed}{}{}{}{}{} --parts {parts} --verbose",
         flag(also.real_time, " --real-time"),
         flag(also.changes, " --changes"),
         flag(also.interleave, " --interleave"),
-        flag(also.cookies, " --cookies")
+        flag(also.cookies, " --cookies"),
+        flag(also.threads, " --threads")
     );
     Ok(ExitCode::FAILURE)
 }

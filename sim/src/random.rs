@@ -20,6 +20,7 @@ const REAL_TIME: u64 = 0x7274;
 const CHANGES: u64 = 0x6368;
 const INTERLEAVING: u64 = 0x696c;
 const COOKIES: u64 = 0x6373;
+const THREADS: u64 = 0x7468;
 
 const HOLD_CAPS_US: [u64; 3] = [0, 500, 3_000];
 const MAX_SHARES: [f64; 3] = [0.2, 0.5, 1.0];
@@ -81,6 +82,23 @@ impl Scenario {
     pub fn with_cookies(mut self) -> Self {
         let mut rng = Pcg64Mcg::seed_from_u64(self.seed ^ COOKIES);
         self.cookies = Some(one_of(&mut rng, [2, 8, 64]));
+        self
+    }
+
+    /// With pairs that are threads of one process each, which one of them launches for, every second time.
+    pub fn with_threads(mut self) -> Self {
+        let mut rng = Pcg64Mcg::seed_from_u64(self.seed ^ THREADS);
+        for id in 0..self.tasks.len() {
+            let Program::Pair { partner, .. } = self.tasks[id].program else {
+                continue;
+            };
+            if partner < id {
+                self.tasks[id].leader = Some(partner);
+                if let Some(launcher) = one_of(&mut rng, [None, None, Some(id), Some(partner)]) {
+                    self.tasks[launcher].class = Some(Class::Launch);
+                }
+            }
+        }
         self
     }
 

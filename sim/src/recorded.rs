@@ -215,12 +215,12 @@ impl Recorded {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use rand::SeedableRng;
 
     use super::*;
 
-    fn histogram(times_ns: &[u64]) -> Histogram {
+    pub(crate) fn histogram(times_ns: &[u64]) -> Histogram {
         let mut all = Histogram::default();
         times_ns.iter().for_each(|&ns| all.add(ns));
         all

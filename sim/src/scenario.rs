@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::above::Above;
 use crate::cgroups::CgroupSpec;
 use crate::changes::Change;
+use crate::dsq::TaskId;
 use crate::interrupts::Interrupts;
 use crate::machine::Machine;
 use crate::meter::Group;
@@ -33,6 +34,8 @@ pub struct TaskSpec {
     pub cgroup: Option<usize>,
     /// Which of the machine's it uses.
     pub gpu: Option<usize>,
+    /// An earlier task, of whose process it is a thread; `None`: its own process.
+    pub leader: Option<TaskId>,
     pub start_ns: u64,
 }
 
@@ -48,6 +51,7 @@ impl TaskSpec {
             is_kthread: false,
             cgroup: None,
             gpu: None,
+            leader: None,
             start_ns: 0,
         }
     }

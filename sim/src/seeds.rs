@@ -59,6 +59,14 @@ fn random_scenarios_with_core_scheduling_hold() {
 }
 
 #[test]
+fn random_scenarios_with_threads_hold() {
+    for seed in 0..15 {
+        held(&Scenario::random(seed).with_threads());
+        held(&Scenario::random(seed).with_changes().with_threads());
+    }
+}
+
+#[test]
 fn core_scheduling_runs_who_was_never_dispatched() {
     let [with, without] = [Some(2), None].map(|cookies| {
         let mut scenario = Scenario::random(3);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A scenario, run: the loop over events, with what tasks do and what must hold.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -152,7 +153,7 @@ impl Simulation {
         let all: Vec<usize> = (0..self.scenario.machine.nr_cpus()).collect();
         for id in 0..self.scenario.tasks.len() {
             let spec = self.scenario.tasks[id].clone();
-            let mut task = task(id, &spec, &all, &self.cgroups);
+            let mut task = task(&spec, &self.kernel.tasks, &all, &self.cgroups);
             let gpu_node = spec.gpu.map(|gpu| self.scenario.machine.gpus[gpu]);
             task.gpu_node = gpu_node;
             self.kernel.tasks.push(task);
@@ -391,7 +392,8 @@ impl Simulation {
     }
 }
 
-fn task(id: usize, spec: &TaskSpec, all: &[usize], cgroups: &Cgroups) -> Task {
+fn task(spec: &TaskSpec, before: &[Task], all: &[usize], cgroups: &Cgroups) -> Task {
+    let id = before.len();
     let cpus = spec.cpus.as_deref().unwrap_or(all);
     let task = Task::new(id as i32 + FIRST_PID, spec.name, id, cpus);
     // Where its parent happened to run.
@@ -399,6 +401,11 @@ fn task(id: usize, spec: &TaskSpec, all: &[usize], cgroups: &Cgroups) -> Task {
     task.body.weight.set(spec.weight);
     if spec.is_kthread {
         task.body.flags.set(PF_KTHREAD);
+    }
+    if let Some(leader) = spec.leader {
+        let leader = &before[leader].body;
+        task.body.tgid.set(leader.tgid.get());
+        task.body.group_leader.set(Rc::as_ptr(leader));
     }
     let (group, set) = cgroups.pointers(spec.cgroup);
     task.join(group, set);

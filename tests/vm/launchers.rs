@@ -5,9 +5,11 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::process::{Process, busy_loop, busy_loops, gpu_launch};
+use crate::root::handoff::Threads;
 
 use super::machine::{
-    cpu_of, involuntary, launching_threads, mark, mark_launch, nr_cpus, pin, preferred_cpu, waker,
+    cpu_of, involuntary, launching_threads, mark, mark_launch, mark_thread, nr_cpus, pin,
+    preferred_cpu, waker,
 };
 use super::shared::beside_the_scheduler;
 
@@ -27,13 +29,18 @@ fn preempted(result: &serde_json::Value) -> u64 {
 }
 
 /// Where a thread ran last, every 20 ms; fewer than `count` if it has ended.
-fn cpus_of(process: &Process, tid: i64, count: usize) -> Vec<usize> {
+fn cpus_of(pid: i32, tid: i64, count: usize) -> Vec<usize> {
     (0..count)
         .filter_map(|_| {
             std::thread::sleep(Duration::from_millis(20));
-            cpu_of(process.pid(), tid)
+            cpu_of(pid, tid)
         })
         .collect()
+}
+
+fn spin(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {}
 }
 
 fn on_preferred(samples: &[usize]) -> usize {
@@ -52,7 +59,7 @@ fn launcher_stays_on_a_preferred_cpu_beside_busy_neighbours() {
         let tid = launching_threads(workload.pid(), 1)[0];
         // A move to a preferred CPU is made at a wakeup.
         std::thread::sleep(Duration::from_millis(500));
-        let samples = cpus_of(&workload, tid, 100);
+        let samples = cpus_of(workload.pid(), tid, 100);
         let preferred = on_preferred(&samples);
         assert!(samples.len() > 50, "the launcher ended early");
         assert!(
@@ -69,35 +76,33 @@ fn launcher_stays_on_a_preferred_cpu_beside_busy_neighbours() {
     });
 }
 
-/// The driver's event handler, as a thread of the launcher's process that the policy says nothing of.
+/// As the driver's event handler does.
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn who_wakes_a_launcher_runs_on_its_cpu() {
     beside_the_scheduler("", |_| {
         let _neighbours = busy_loops(2 * nr_cpus());
-        let mut command = gpu_launch("--profile eager --sync block --duration 12");
-        command.stdout(Stdio::null());
-        let workload = Process::start(command);
-        launching_threads(workload.pid(), 1);
-        let tasks = format!("/proc/{}/task", workload.pid());
-        let handler = std::fs::read_dir(&tasks).unwrap().find_map(|entry| {
-            let folder = entry.unwrap().path();
-            let name = std::fs::read_to_string(folder.join("comm")).ok()?;
-            let tid = folder.file_name()?.to_str()?.parse::<i64>().ok()?;
-            (name.trim() == "cuda-EvtHandlr").then_some(tid)
+        let mut threads = Threads::new();
+        let (work, worked) = std::sync::mpsc::channel();
+        let launcher = threads.start(Duration::ZERO, move || {
+            if worked.recv_timeout(Duration::from_millis(200)).is_ok() {
+                spin(Duration::from_millis(1));
+            }
         });
-        let handler = handler.expect("a handler");
+        let waker = threads.start(Duration::from_millis(5), move || {
+            let _ = work.send(());
+        });
+        mark_thread(launcher.into(), "launch");
         std::thread::sleep(Duration::from_secs(1));
         // A stall of the machine is in one of three windows.
         let mut near = [0; 3].map(|_| {
-            let samples = cpus_of(&workload, handler, 100);
-            assert!(samples.len() > 50, "it ended early");
+            let samples = cpus_of(std::process::id() as i32, waker.into(), 100);
             on_preferred(&samples) * 100 / samples.len()
         });
         println!("{near:?} % on the launcher's CPU");
         near.sort_unstable();
-        // Without the rule about a third.
-        assert!(near[1] >= 60, "{near:?} % on the launcher's CPU");
+        // 40 to 50 without the rule, and 65 to 75 with it, where a wakeup of another CPU takes half a millisecond.
+        assert!(near[1] >= 55, "{near:?} % on the launcher's CPU");
     });
 }
 
