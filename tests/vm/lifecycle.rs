@@ -109,7 +109,7 @@ fn restarts_after_cpu_hotplug() {
         assert_eq!(map_ids("task_ctxs").len(), 2);
         drop(gone);
         scheduler.process.wait_for_line("attached", LOAD_LIMIT);
-        scheduler.assert_starves_nobody(Duration::ZERO);
+        scheduler.assert_starves_nobody();
         scheduler.stop();
     });
 }

@@ -140,7 +140,7 @@ fn restarts_after_many_cpus_go_and_come_back() {
         settles_with(all - second_node.len());
         drop(gone);
         settles_with(all);
-        scheduler.assert_starves_nobody(Duration::ZERO);
+        scheduler.assert_starves_nobody();
         scheduler.stop();
     });
 }

@@ -105,7 +105,7 @@ fn who_may_run_only_on_cpus_that_are_not_lent_is_served() {
         let rest = used(&others) - before.1;
         assert!(got >= WINDOW.mul_f64(1.6), "{got:?} on two CPUs");
         assert!(rest <= WINDOW.mul_f64(2.1), "{rest:?}: not lent");
-        scheduler.assert_starves_nobody(Duration::ZERO);
+        scheduler.assert_starves_nobody();
         drop(others);
         scheduler.stop();
     });
@@ -141,7 +141,7 @@ fn who_may_run_only_where_launchers_spin_is_served() {
         let got = involuntary(confined.pid()) - before;
         // It is overdue after 0.4 s, which is looked for every 0.1 s: two turns a second, on a machine that never stalls.
         assert!(got * 10 >= seconds * 12, "{got} turns in {seconds} s");
-        scheduler.assert_starves_nobody(Duration::ZERO);
+        scheduler.assert_starves_nobody();
         drop(launchers);
         scheduler.stop();
     });
