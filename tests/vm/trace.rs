@@ -164,12 +164,12 @@ fn a_cgroup_is_traced_with_what_is_in_it_below_it_and_moved_into_it() {
             process
         };
         let [outside, deep, late] = [(); 3].map(|()| spinner());
-        // Its main thread launches nothing.
-        let mut several = gpu_launch("--profile eager --duration 60");
+        // Its main thread launches nothing. A graph for a token: the tracer keeps up beside them.
+        let mut several = gpu_launch("--profile graph --duration 60");
         several.stdout(Stdio::null());
         let several = Process::start(several);
         // The tracer says that it probes this one's libcuda: tracing has begun then.
-        let mut inside = gpu_launch("--profile eager --duration 60");
+        let mut inside = gpu_launch("--profile graph --duration 60");
         inside.stdout(Stdio::null());
         let inside = Process::start(inside);
         std::thread::sleep(Duration::from_secs(1));
