@@ -20,6 +20,9 @@ use super::shared::beside_the_scheduler;
 /// Queues of scx_gpuaware, without the LLC's number: bpf/dsq.bpf.h.
 const DSQ_BACKGROUND: u64 = 0x5_0000;
 
+/// Emulation takes its time.
+const LIMIT: Duration = Duration::from_secs(60);
+
 /// `scx_gpuaware trace` with these arguments, its events in `file`.
 fn tracer(args: &str, file: &Path) -> Command {
     let mut command = scx_gpuaware(&["trace", "--format", "ndjson"]);
@@ -29,6 +32,21 @@ fn tracer(args: &str, file: &Path) -> Command {
         .arg(file)
         .env("LD_LIBRARY_PATH", lab_folder());
     command
+}
+
+/// Starts the tracer while `busy` ones stand still: the kernel verifies it, which takes long enough. It says that it
+/// probes a libcuda when tracing has begun.
+fn start_beside<'a>(
+    busy: impl Iterator<Item = &'a Process> + Clone,
+    flags: &str,
+    file: &Path,
+) -> Process {
+    let signal = |signal| busy.clone().for_each(|process| process.signal(signal));
+    signal(Signal::SIGSTOP);
+    let mut tracer = Process::start(tracer(flags, file));
+    tracer.wait_for_line("probing", LIMIT);
+    signal(Signal::SIGCONT);
+    tracer
 }
 
 fn read(file: &Path) -> (Header, Vec<Record>) {
@@ -48,17 +66,18 @@ fn read(file: &Path) -> (Header, Vec<Record>) {
 #[ignore = "runs in the lab: make test"]
 fn switches_have_class_queue_and_slice_under_a_sched_ext_scheduler() {
     beside_the_scheduler("", |_| {
-        let _neighbours = busy_loops(nr_cpus());
+        let neighbours = busy_loops(nr_cpus());
         let hog = Process::start(busy_loop());
-        // The tracer may take half a minute to start beside so much noise in an emulated machine.
-        let mut workload = gpu_launch("--profile eager --duration 100");
+        // A graph for a token: the tracer keeps up beside it.
+        let mut workload = gpu_launch("--profile graph --duration 100");
         workload.stdout(Stdio::null());
         let workload = Process::start(workload);
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace.ndjson");
-        let pids = format!("--pid {} --pid {}", hog.pid(), workload.pid());
-        let mut tracer = Process::start(tracer(&format!("{pids} --duration 3"), &file));
-        assert_eq!(code(tracer.wait(Duration::from_secs(60))), 0);
+        let flags = format!("--pid {} --pid {} --duration 3", hog.pid(), workload.pid());
+        let busy = neighbours.iter().chain([&hog]);
+        let mut tracer = start_beside(busy, &flags, &file);
+        assert_eq!(code(tracer.wait(LIMIT)), 0);
         let (header, records) = read(&file);
         let name = header.scheduler.expect("a scheduler");
         assert!(name.starts_with("gpuaware"), "{name}");
@@ -168,7 +187,7 @@ fn a_cgroup_is_traced_with_what_is_in_it_below_it_and_moved_into_it() {
         let mut several = gpu_launch("--profile graph --duration 60");
         several.stdout(Stdio::null());
         let several = Process::start(several);
-        // The tracer says that it probes this one's libcuda: tracing has begun then.
+        // This one's libcuda is probed.
         let mut inside = gpu_launch("--profile graph --duration 60");
         inside.stdout(Stdio::null());
         let inside = Process::start(inside);
@@ -177,19 +196,12 @@ fn a_cgroup_is_traced_with_what_is_in_it_below_it_and_moved_into_it() {
         below.add(&deep);
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace.ndjson");
-        // While the kernel verifies the tracer, which takes long enough.
-        let busy = [&outside, &deep, &late, &several];
-        busy.iter()
-            .for_each(|process| process.signal(Signal::SIGSTOP));
-        let mut tracer = Process::start(tracer("--cgroup traced.slice --duration 4", &file));
-        tracer.wait_for_line("probing", Duration::from_secs(60));
-        busy.iter()
-            .for_each(|process| process.signal(Signal::SIGCONT));
+        let busy = [&outside, &deep, &late, &several].into_iter();
+        let mut tracer = start_beside(busy, "--cgroup traced.slice --duration 4", &file);
         std::thread::sleep(Duration::from_secs(1));
         group.add(&late);
         group.add(&several);
-        // Beside all these it may come to its end only when the launchers, after a minute, come to theirs.
-        assert_eq!(code(tracer.wait(Duration::from_secs(150))), 0);
+        assert_eq!(code(tracer.wait(LIMIT)), 0);
         let (header, records) = read(&file);
         assert!(header.target.starts_with("cgroup "), "{}", header.target);
         let traced: BTreeSet<i32> = records
