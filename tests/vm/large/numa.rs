@@ -36,11 +36,11 @@ fn launchers_stay_on_the_node_of_the_gpu() {
         let near = cpus_near_the_gpu();
         assert!(near.len() < nr_cpus(), "all CPUs are near: {near}");
         let scheduler = Scheduler::start(&[]);
-        let _neighbours = busy_loops(nr_cpus());
         let mut command = gpu_launch("--profile eager --threads 2 --duration 60");
         command.stdout(Stdio::null());
         let workload = Process::start(command);
         let tids = launching_threads(workload.pid(), 2);
+        let _neighbours = busy_loops(nr_cpus());
         // A CPU for the second one becomes preferred within a second.
         std::thread::sleep(Duration::from_secs(3));
         let preferred = preferred_cpus();
@@ -81,7 +81,6 @@ fn each_process_launches_on_the_node_of_its_own_gpu() {
             let number = (major(number) << 20 | minor(number)) as u32;
             set_in_map("gpu_devices", number, node + 1);
         }
-        let _neighbours = busy_loops(nr_cpus());
         let workloads = [gpus[0], gpus[1], gpus[1], gpus[0]].map(|(device, node)| {
             let mut command = gpu_launch("--profile eager --duration 60");
             let device = File::open(device).expect("a device");
@@ -92,6 +91,7 @@ fn each_process_launches_on_the_node_of_its_own_gpu() {
             .iter()
             .map(|(it, node)| (it.pid(), launching_threads(it.pid(), 1)[0], *node));
         let launchers: Vec<_> = launchers.collect();
+        let _neighbours = busy_loops(nr_cpus());
         // CPUs for all of them become preferred within a second.
         std::thread::sleep(Duration::from_secs(3));
         let (mut near, mut all) = (0, 0);

@@ -27,12 +27,12 @@ fn two_launchers_run_on_different_cores() {
     tier::in_large_lab(|| {
         let scheduler =
             Scheduler::with_policy("[preferred]\nmax = \"100%\"\n[guard]\nmax_share = \"75%\"\n");
-        let _neighbours = busy_loops(nr_cpus());
         // They spin while they wait for the GPU: both are runnable all the time.
         let mut command = gpu_launch("--profile eager --threads 2 --sync spin --duration 60");
         command.stdout(Stdio::null());
         let workload = Process::start(command);
         let tids = launching_threads(workload.pid(), 2);
+        let _neighbours = busy_loops(nr_cpus());
         // The second one's core becomes preferred within a second.
         std::thread::sleep(Duration::from_secs(3));
         let samples: Vec<_> = (0..200)
