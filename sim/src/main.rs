@@ -7,7 +7,6 @@ mod print;
 mod flags;
 
 use std::borrow::Cow;
-use std::fs::File;
 use std::io::BufWriter;
 use std::num::NonZero;
 use std::path::Path;
@@ -32,6 +31,7 @@ use gpuaware_sim::simulation::{Outcome, Simulation};
 use gpuaware_sim::situation::{self, Situation};
 use gpuaware_sim::trace;
 use gpuaware_trace::export::Format;
+use gpuaware_trace::overwritten::Overwritten;
 use gpuaware_trace::profile::Profile;
 
 use flags::{Also, Check, Cli, Command, Compare, Costs, Run, Timeline};
@@ -161,7 +161,7 @@ fn simulate(scenario: &Scenario, gpuaware: &[u8], timeline: &Timeline) -> Result
         return Simulation::with_object(scenario.clone(), object)?.run();
     };
     // Before the work: a folder that is not there is said at once.
-    let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+    let file = Overwritten::open(path)?;
     let mut simulation = Simulation::with_object(scenario.clone(), object)?;
     simulation.keep_history();
     let outcome = simulation.run()?;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a command prints, what it says beside it, and how it fails.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::path::Path;
 
 use anyhow::{Context, Result};
 
@@ -18,46 +16,6 @@ pub enum Failure {
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         Self::Runtime(error)
-    }
-}
-
-/// A file that a command writes, which keeps what it held until the first byte of something new: a command that fails
-/// before has lost nothing.
-#[derive(Debug)]
-pub struct Overwritten {
-    file: File,
-    is_emptied: bool,
-}
-
-impl Overwritten {
-    /// Opens the file, or makes it.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn open(path: &Path) -> Result<Self> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path);
-        let file = file.with_context(|| format!("creating {}", path.display()))?;
-        // A pipe or a terminal holds nothing.
-        let is_emptied = !file.metadata().is_ok_and(|metadata| metadata.is_file());
-        Ok(Self { file, is_emptied })
-    }
-}
-
-impl Write for Overwritten {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if !self.is_emptied {
-            self.file.set_len(0)?;
-            self.is_emptied = true;
-        }
-        self.file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
     }
 }
 
@@ -77,36 +35,4 @@ pub fn print(text: &str) -> Result<()> {
 /// Says something beside it, whether anybody listens or not: `eprint!` panics then.
 pub fn say(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_file_held_is_gone_with_the_first_new_byte_and_not_before() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("trace.csv");
-        let held = || std::fs::read_to_string(&path).unwrap();
-        std::fs::write(&path, "of last week").unwrap();
-        let mut file = Overwritten::open(&path).unwrap();
-        file.flush().unwrap();
-        assert_eq!(held(), "of last week");
-        file.write_all(b"of").unwrap();
-        file.write_all(b" today").unwrap();
-        assert_eq!(held(), "of today");
-        drop(Overwritten::open(&path).unwrap());
-        assert_eq!(held(), "of today");
-    }
-
-    #[test]
-    fn what_is_no_file_is_written_as_it_is() {
-        let mut null = Overwritten::open(Path::new("/dev/null")).unwrap();
-        null.write_all(b"gone").unwrap();
-        let error = Overwritten::open(Path::new("/")).unwrap_err();
-        assert!(
-            format!("{error:#}").starts_with("creating /: "),
-            "{error:#}"
-        );
-    }
 }

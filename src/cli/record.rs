@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use gpuaware_trace::overwritten::Overwritten;
 use gpuaware_trace::profile::{self, Profile};
 
 use crate::doctor::KernelConfig;
@@ -18,7 +19,7 @@ use crate::shutdown::Shutdown;
 use crate::trace::record;
 use crate::trace::session::Plan;
 
-use super::output::{Failure, Overwritten, say};
+use super::output::{Failure, say};
 
 /// Records this host into `path`.
 pub fn run(path: &Path, plan: &Plan) -> Result<(), Failure> {

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use gpuaware_trace::export::{self, Format, Sink};
 use gpuaware_trace::outcome::Outcome;
+use gpuaware_trace::overwritten::Overwritten;
 use gpuaware_trace::schema::{Header, Launches};
 use gpuaware_trace::summary;
 
@@ -21,7 +22,7 @@ use crate::stdout::Stdout;
 use crate::trace::session::{self, Plan};
 use crate::trace::target::{Target, find_cgroup};
 
-use super::output::{Failure, Overwritten, say};
+use super::output::{Failure, say};
 use super::record;
 use super::seconds::seconds;
 

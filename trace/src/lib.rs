@@ -10,6 +10,7 @@
 pub mod analyze;
 pub mod export;
 pub mod outcome;
+pub mod overwritten;
 pub mod printable;
 pub mod profile;
 pub mod schema;
