@@ -55,15 +55,16 @@ struct task_ctx {
 	bool is_overdue;      /* taken to the head of its queue, has not run yet */
 	bool woken;	      /* runnable since a wakeup, has not run yet */
 	bool waker_sleeps;    /* soon, or so it said when it woke this one up */
+	bool woke_launcher;   /* of its process, in this burst: waker.bpf.h */
 	bool visits_launcher; /* it was sent to that one's CPU */
 	u8 waker_bursts;
 	s32 launcher_cpu; /* where that one was sent */
 	s32 claimed_cpu;  /* CPU claimed for this boosted task until it runs; -1: none */
 	u64 run_start_ns;
 	u64 burst_ns;	      /* that it ran since it woke up, until run_start_ns */
+	u64 woke_after_ns;    /* of which so much before it woke a launcher first */
 	u64 waiting_since_ns; /* runnable, not running; 0: asleep, running, or of another class */
 	u64 slept_ns;	      /* when it went to sleep last */
-	u64 woke_launcher_ns; /* of its process, first in this burst; 0: not. waker.bpf.h */
 	u64 sleep_start_ns;
 	u64 sleep_avg_ns; /* EWMA of how long a launcher sleeps */
 	u64 sleep_dev_ns; /* EWMA of how far off that was */

@@ -28,8 +28,9 @@ static __always_inline void note_waker(struct task_struct *p, s32 cpu, u64 now)
 	tctx = task_ctx(waker);
 	if (!tctx || tctx->run_as == GPUAWARE_CLASS_LAUNCH)
 		return;
-	if (!tctx->woke_launcher_ns)
-		tctx->woke_launcher_ns = now;
+	if (!tctx->woke_launcher)
+		tctx->woke_after_ns = tctx->burst_ns + time_delta(now, tctx->run_start_ns);
+	tctx->woke_launcher = true;
 	tctx->launcher_cpu = cpu;
 }
 
@@ -42,12 +43,12 @@ static __always_inline void learn_waker(struct task_ctx *tctx, u64 now)
 	u64 since_ns = time_delta(now, tctx->slept_ns), ran_ns = tctx->burst_ns;
 
 	tctx->slept_ns = now;
-	if (!tctx->woke_launcher_ns || ran_ns > WAKER_BURST_NS ||
-	    time_delta(now, tctx->woke_launcher_ns) > WAKER_RUN_NS || 3 * ran_ns > since_ns)
+	if (!tctx->woke_launcher || ran_ns > WAKER_BURST_NS ||
+	    time_delta(ran_ns, tctx->woke_after_ns) > WAKER_RUN_NS || 3 * ran_ns > since_ns)
 		tctx->waker_bursts /= 2;
 	else if (tctx->waker_bursts < WAKER_BURSTS)
 		tctx->waker_bursts++;
-	tctx->woke_launcher_ns = 0;
+	tctx->woke_launcher = false;
 }
 
 static __always_inline bool is_waker(const struct task_ctx *tctx)
