@@ -33,6 +33,7 @@ struct task_mark {
 	u64 refused;  /* what would be observed if its user were trusted */
 	struct sighting launched;
 	struct sighting woke;
+	struct sighting spun;
 	struct sighting sent;
 };
 
@@ -181,6 +182,8 @@ static __always_inline u32 source_of(const struct gpuaware_rule *rule)
 		return GPUAWARE_SOURCE_UPROBE;
 	if (rule->needs & GPUAWARE_OBSERVED_WAKES)
 		return GPUAWARE_SOURCE_WAKES;
+	if (rule->needs & GPUAWARE_OBSERVED_SPINS)
+		return GPUAWARE_SOURCE_SPINS;
 	return GPUAWARE_SOURCE_CONNECTS;
 }
 

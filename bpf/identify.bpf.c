@@ -13,6 +13,7 @@
 #include "pidns.bpf.h"
 #include "observe.bpf.h"
 #include "mapped_file.bpf.h"
+#include "yield.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 
@@ -122,6 +123,53 @@ static void tell(struct gpuaware_event *event)
 	/* User space knows nobody whom it does not see. */
 	if (event->tgid && bpf_ringbuf_output(&events, event, sizeof(*event), BPF_RB_NO_WAKEUP))
 		__sync_fetch_and_add(&nr_lost_events, 1);
+}
+
+/* A thread that loses its CPU so often in sched_yield() waits for somebody by spinning. */
+#define SPIN_WINDOW_NS 1000000000ULL
+#define MIN_SPINS      100
+
+struct spin_ctx {
+	u64 window_start_ns;
+	u32 nr_yields; /* in the window */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct spin_ctx);
+} spin_ctxs SEC(".maps");
+
+/*
+ * `spins_with = "launch"`: tells of who spins, once a window. Whose memory that is, user space
+ * finds out. Yields that nobody else wants the CPU of are not seen, and cost nobody anything.
+ */
+SEC("tp_btf/sched_switch")
+int BPF_PROG(thread_switched, bool preempt, struct task_struct *prev)
+{
+	struct gpuaware_event event = {.kind = GPUAWARE_EVENT_SPINS};
+	struct spin_ctx *sctx;
+	u64 now;
+
+	if (!yields(prev))
+		return 0;
+	sctx = bpf_task_storage_get(&spin_ctxs, prev, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!sctx)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (now - sctx->window_start_ns > SPIN_WINDOW_NS) {
+		sctx->window_start_ns = now;
+		sctx->nr_yields = 0;
+	}
+	if (++sctx->nr_yields != MIN_SPINS)
+		return 0;
+	event.tid = tid_of(prev);
+	event.tgid = tgid_of(prev);
+	/* No room: in the next window. */
+	if (event.tgid)
+		bpf_ringbuf_output(&events, &event, sizeof(event), BPF_RB_NO_WAKEUP);
+	return 0;
 }
 
 /* A launch entry point. The cookie is the index of the library << 8 | that of the symbol. */
@@ -302,6 +350,23 @@ int name_task(struct gpuaware_name_request *request)
 	return 0;
 }
 
+/* User space has seen that a thread which spins shares memory with a launcher. */
+SEC("syscall")
+int note_spinner(struct gpuaware_spinner *spinner)
+{
+	struct task_struct *p = task_by_number(spinner->tid);
+	struct task_mark *mark = NULL;
+
+	if (!p)
+		return -ESRCH;
+	if (p->start_boottime / NS_PER_TICK == spinner->start_ticks)
+		mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (mark)
+		observe(p, mark, &mark->spun, GPUAWARE_OBSERVED_SPINS, false);
+	bpf_task_release(p);
+	return 0;
+}
+
 /* `scx_gpuaware rescan` runs this. */
 SEC("syscall")
 int rescan(void *ctx)
@@ -475,7 +540,8 @@ int forget_outdated(struct bpf_iter__task *ctx)
 	if (!mark)
 		return 0;
 	outdated = expired(&mark->launched, GPUAWARE_OBSERVED_LAUNCH) |
-		   expired(&mark->woke, GPUAWARE_OBSERVED_WAKES) | expired(&mark->sent, endpoints);
+		   expired(&mark->woke, GPUAWARE_OBSERVED_WAKES) |
+		   expired(&mark->spun, GPUAWARE_OBSERVED_SPINS) | expired(&mark->sent, endpoints);
 	if (rules_changed) {
 		mark->named_rules = 0;
 		mark->refused = 0;
@@ -517,6 +583,8 @@ static __always_inline void record_times(struct gpuaware_mark_record *record,
 	}
 	if (record->source == GPUAWARE_SOURCE_WAKES)
 		sighting = &mark->woke;
+	else if (record->source == GPUAWARE_SOURCE_SPINS)
+		sighting = &mark->spun;
 	else if (record->source == GPUAWARE_SOURCE_CONNECTS)
 		sighting = &mark->sent;
 	record->first_seen_ns = sighting->first_ns;

@@ -49,8 +49,9 @@ enum gpuaware_source {
 	GPUAWARE_SOURCE_HINT = 4,
 	GPUAWARE_SOURCE_UPROBE = 5,
 	GPUAWARE_SOURCE_WAKES = 6,
-	GPUAWARE_SOURCE_CONNECTS = 7,
-	GPUAWARE_SOURCE_REFUSED = 8,
+	GPUAWARE_SOURCE_SPINS = 7,
+	GPUAWARE_SOURCE_CONNECTS = 8,
+	GPUAWARE_SOURCE_REFUSED = 9,
 };
 
 /* What a thread was seen doing. Each is a bit of what a rule needs; endpoints follow, a bit each.
@@ -58,7 +59,8 @@ enum gpuaware_source {
 enum gpuaware_observed {
 	GPUAWARE_OBSERVED_LAUNCH = 1,
 	GPUAWARE_OBSERVED_WAKES = 2,
-	GPUAWARE_OBSERVED_FIRST_ENDPOINT = 4,
+	GPUAWARE_OBSERVED_SPINS = 4,
+	GPUAWARE_OBSERVED_FIRST_ENDPOINT = 8,
 };
 
 /* A rule of the policy as it is judged: all that it asks for must hold. Class NONE ends the list.
@@ -88,6 +90,7 @@ enum gpuaware_event_kind {
 	GPUAWARE_EVENT_EXECED = 0,  /* the process started another program */
 	GPUAWARE_EVENT_RENAMED = 1, /* the thread has another name */
 	GPUAWARE_EVENT_MAPPED = 2,  /* the process may map a library that it did not */
+	GPUAWARE_EVENT_SPINS = 3,   /* the thread keeps yielding its CPU */
 };
 
 /* Something that user space has to look at. */
@@ -135,6 +138,13 @@ struct gpuaware_name_request {
 	u32 pad;
 	u64 start_ticks; /* as in /proc/TID/stat: another thread may have the TID by now */
 	u64 rules;	 /* a bit for each whose comm, exe and cmdline terms hold */
+};
+
+/* Argument of the `note_spinner` program. */
+struct gpuaware_spinner {
+	s32 tid;
+	u32 pad;
+	u64 start_ticks; /* see gpuaware_name_request */
 };
 
 /* Argument of the `find_strangers` program. */

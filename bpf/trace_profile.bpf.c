@@ -16,7 +16,7 @@
 #include "trace_hist.bpf.h"
 #include "trace_intf.h"
 #include "trace_profile_intf.h"
-#include "trace_yield.bpf.h"
+#include "yield.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 

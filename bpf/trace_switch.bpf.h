@@ -7,7 +7,7 @@
 #define __GPUAWARE_TRACE_SWITCH_BPF_H
 
 #include "trace_thread.bpf.h"
-#include "trace_yield.bpf.h"
+#include "yield.bpf.h"
 
 #define TASK_DEAD_STATE	   0x80
 #define TASK_REPORT_STATES 0xffff

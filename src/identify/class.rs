@@ -34,6 +34,8 @@ pub enum Source {
     Uprobe,
     /// It keeps waking launchers.
     Wakes,
+    /// It spins on memory that it shares with a launcher.
+    Spins,
     /// It sends to an LLM endpoint.
     Connects,
     /// Nobody: it was seen doing what a class is given for, or hinted, but its user is not trusted.
@@ -82,6 +84,7 @@ impl Source {
             intf::gpuaware_source_GPUAWARE_SOURCE_HINT => Some(Self::Hint),
             intf::gpuaware_source_GPUAWARE_SOURCE_UPROBE => Some(Self::Uprobe),
             intf::gpuaware_source_GPUAWARE_SOURCE_WAKES => Some(Self::Wakes),
+            intf::gpuaware_source_GPUAWARE_SOURCE_SPINS => Some(Self::Spins),
             intf::gpuaware_source_GPUAWARE_SOURCE_CONNECTS => Some(Self::Connects),
             intf::gpuaware_source_GPUAWARE_SOURCE_REFUSED => Some(Self::Refused),
             _ => None,

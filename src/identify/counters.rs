@@ -1,9 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the BPF side counts. The kernel writes these at any time.
 
+use std::time::Duration;
+
 use crate::bpf::identify::IdentifySkel;
 
-use super::window::Counters;
+use super::window::{Counters, Phase};
+
+/// What identification has seen since it was loaded, for the statistics.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sightings {
+    /// Probed launches.
+    pub launch_hits: u64,
+    /// Threads that a probe marked.
+    pub launchers_found: u64,
+    /// libcuda files in use that are probed.
+    pub libraries: usize,
+    /// Are the launch probes armed now?
+    pub armed: bool,
+    /// What they do now.
+    pub phase: Phase,
+    /// For how long they are taken away the next time: it grows while they find nothing new.
+    pub pause: Duration,
+    /// Times that they were armed.
+    pub windows: u64,
+    /// Processes that initialised CUDA and threads that may launch soon, which bring the probes back:
+    /// those of trusted users.
+    pub triggers: u64,
+    /// Sightings that did not count because the thread's user is not trusted.
+    pub refused: u64,
+}
 
 /// What drives the launch probes.
 pub fn probes(skel: &IdentifySkel<'_>) -> Counters {

@@ -38,6 +38,13 @@ pub enum Event {
         /// Its new name.
         comm: String,
     },
+    /// A thread keeps yielding its CPU.
+    Spins {
+        /// The thread.
+        tid: u32,
+        /// Its process.
+        tgid: u32,
+    },
     /// Any process may have started a program and any thread be named otherwise: there was no room for
     /// all that happened.
     Lost,
@@ -124,6 +131,10 @@ fn decode(bytes: &[u8]) -> Option<Event> {
     match event.kind {
         intf::gpuaware_event_kind_GPUAWARE_EVENT_EXECED => Some(Event::Execed { tgid }),
         intf::gpuaware_event_kind_GPUAWARE_EVENT_MAPPED => Some(Event::Mapped { tgid }),
+        intf::gpuaware_event_kind_GPUAWARE_EVENT_SPINS => Some(Event::Spins {
+            tid: event.tid.try_into().ok()?,
+            tgid,
+        }),
         intf::gpuaware_event_kind_GPUAWARE_EVENT_RENAMED => Some(Event::Renamed {
             tid: event.tid.try_into().ok()?,
             tgid,

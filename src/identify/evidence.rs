@@ -79,7 +79,7 @@ impl Evidence {
                 Some(folder) => format!("{folder} by {}", rule()),
                 None => format!("cgroup id {} by {}", record.tag_id, rule()),
             },
-            Source::Rule | Source::Connects => rule(),
+            Source::Rule | Source::Spins | Source::Connects => rule(),
             Source::Uprobe => format!("{} by {}", self.launch(record), rule()),
             Source::Wakes => format!("{} a second by {}", record.rate, rule()),
             Source::Refused => {

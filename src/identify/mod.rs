@@ -27,6 +27,7 @@ mod programs;
 mod quota;
 mod rest;
 pub mod rules;
+mod spinners;
 mod store;
 mod tags;
 mod users;
@@ -50,6 +51,7 @@ use crate::proc::PROC;
 use crate::proc::mounts::Mounts;
 
 pub use class::{Class, Source};
+pub use counters::Sightings;
 
 use events::{Event, Events};
 use hints::Hints;
@@ -60,9 +62,9 @@ use probes::Probes;
 use programs::{run_iterator, run_syscall_program};
 use rest::cpu_time;
 use rules::{Rules, Unmatched};
+use spinners::Spinners;
 use tags::Tags;
 use users::Users;
-use window::Phase;
 
 /// How often cgroups, programs and names are looked after: who needs a class has it within 250 ms.
 const STEP: Duration = Duration::from_millis(100);
@@ -81,6 +83,7 @@ pub struct Identify<'obj> {
     /// Are `rules` what the kernel judges by? Not at first, and not after a change that failed halfway.
     rules_stored: bool,
     names: Option<Names>,
+    spinners: Spinners,
     tags: Option<Tags>,
     hints: Hints,
     bounds: Bounds,
@@ -88,30 +91,6 @@ pub struct Identify<'obj> {
     unmatched: Unmatched,
     users: Users,
     started: Instant,
-}
-
-/// What identification has seen since it was loaded, for the statistics.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Sightings {
-    /// Probed launches.
-    pub launch_hits: u64,
-    /// Threads that a probe marked.
-    pub launchers_found: u64,
-    /// libcuda files in use that are probed.
-    pub libraries: usize,
-    /// Are the launch probes armed now?
-    pub armed: bool,
-    /// What they do now.
-    pub phase: Phase,
-    /// For how long they are taken away the next time: it grows while they find nothing new.
-    pub pause: Duration,
-    /// Times that they were armed.
-    pub windows: u64,
-    /// Processes that initialised CUDA and threads that may launch soon, which bring the probes back:
-    /// those of trusted users.
-    pub triggers: u64,
-    /// Sightings that did not count because the thread's user is not trusted.
-    pub refused: u64,
 }
 
 impl<'obj> Identify<'obj> {
@@ -140,6 +119,7 @@ impl<'obj> Identify<'obj> {
             rules: Rules::default(),
             rules_stored: false,
             names: None,
+            spinners: Spinners::default(),
             tags: mounts.cgroup2().map(Tags::new),
             hints: Hints::default(),
             bounds: policy.identify.clone(),
@@ -294,6 +274,7 @@ impl<'obj> Identify<'obj> {
             probes.ask(now, &self.skel)?;
         }
         self.follow_events(now)?;
+        self.note_spinners(now)?;
         self.hints.follow(now, &self.skel)?;
         self.expire(now)?;
         self.tell_unmatched(now)?;
@@ -388,6 +369,7 @@ impl<'obj> Identify<'obj> {
                     renamed.insert(tid, comm);
                     self.is_to_be_named(tgid);
                 }
+                Event::Spins { tid, tgid } => self.spinners.push(tgid, tid),
                 Event::Rescan => {
                     if let Some(probes) = &mut self.probes {
                         probes.rescan();
@@ -412,6 +394,21 @@ impl<'obj> Identify<'obj> {
         });
         self.names = Some(names);
         result
+    }
+
+    fn note_spinners(&mut self, now: Duration) -> Result<()> {
+        let launchers = || {
+            let launches = |record: &intf::gpuaware_mark_record| {
+                (record.class == Class::Launch.wire()).then_some(record.tgid as u32)
+            };
+            Ok(self.pins.records()?.iter().filter_map(launches).collect())
+        };
+        let program = self.skel.progs.note_spinner.as_fd();
+        for spinner in self.spinners.look(now, Path::new(PROC), launchers)? {
+            // Threads that vanish meanwhile are no error.
+            run_syscall_program(program, &spinner)?;
+        }
+        Ok(())
     }
 
     fn is_to_be_named(&mut self, tgid: u32) {

@@ -13,6 +13,7 @@ pub struct Observers {
     _always: Vec<Link>,
     renames: Option<Link>,
     wakes: Option<Link>,
+    spins: Option<Link>,
     sends: Option<Link>,
 }
 
@@ -37,6 +38,7 @@ impl Observers {
             _always: links.collect::<Result<_>>()?,
             renames: None,
             wakes: None,
+            spins: None,
             sends: None,
         })
     }
@@ -60,6 +62,12 @@ impl Observers {
                 rules.by_wakes(),
                 &progs.thread_waking,
                 "sched_waking",
+            ),
+            (
+                &mut self.spins,
+                rules.by_spins(),
+                &progs.thread_switched,
+                "sched_switch",
             ),
             (
                 &mut self.sends,

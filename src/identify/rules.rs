@@ -110,6 +110,9 @@ impl Rules {
         if rule.wakes_launch {
             needs |= u64::from(intf::gpuaware_observed_GPUAWARE_OBSERVED_WAKES);
         }
+        if rule.spins_with_launch {
+            needs |= u64::from(intf::gpuaware_observed_GPUAWARE_OBSERVED_SPINS);
+        }
         if let Some(endpoint) = &rule.connects_to {
             let key = |endpoint| {
                 let wire = wire_endpoint(endpoint);
@@ -136,6 +139,13 @@ impl Rules {
     /// Does a rule ask who wakes launchers?
     pub fn by_wakes(&self) -> bool {
         self.judged.iter().any(|judged| judged.rule.wakes_launch)
+    }
+
+    /// Does a rule ask who spins on memory of launchers?
+    pub fn by_spins(&self) -> bool {
+        self.judged
+            .iter()
+            .any(|judged| judged.rule.spins_with_launch)
     }
 
     /// Does a rule ask for anything that threads are seen doing?
@@ -329,16 +339,17 @@ mod tests {
             (
                 rules.by_launch(),
                 rules.by_wakes(),
+                rules.by_spins(),
                 rules.by_name(),
                 rules.by_cgroup(),
             )
         };
-        assert_eq!(of(&rules("")), (true, false, false, false));
+        assert_eq!(of(&rules("")), (true, false, false, false, false));
         let all = rules(
             "[class.launch]\nmatch = []\n[class.handoff]\n\
-             match = [{ wakes = \"launch\", cgroup = \"c\" }, { cmdline = \"*x*\" }]\n",
+             match = [{ wakes = \"launch\", cgroup = \"c\" }, { spins_with = \"launch\" }, { cmdline = \"*x*\" }]\n",
         );
-        assert_eq!(of(&all), (false, true, true, true));
+        assert_eq!(of(&all), (false, true, true, true, true));
     }
 
     #[test]

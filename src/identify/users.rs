@@ -17,10 +17,11 @@ const MOST: usize = 64;
 const ROOT: u32 = 0;
 
 /// Sources of a class that are a user's own doing.
-const HIS_OWN: [u32; 4] = [
+const HIS_OWN: [u32; 5] = [
     intf::gpuaware_source_GPUAWARE_SOURCE_HINT,
     intf::gpuaware_source_GPUAWARE_SOURCE_UPROBE,
     intf::gpuaware_source_GPUAWARE_SOURCE_WAKES,
+    intf::gpuaware_source_GPUAWARE_SOURCE_SPINS,
     intf::gpuaware_source_GPUAWARE_SOURCE_CONNECTS,
 ];
 

@@ -12,8 +12,8 @@ use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::scalar::{
     At, CgroupTerm, DeviceTerm, EndpointTerm, EntryPointsOf, ExpireS, Flag, Gid, HeavyPercent,
-    HoldUs, MaxCpus, MaxShare, MinShare, NameTerm, PathTerm, PauseUs, Probes, SliceUs, SmtUse,
-    SweepUs, Text, Uid, Version, Wakes,
+    HoldUs, LaunchClass, MaxCpus, MaxShare, MinShare, NameTerm, PathTerm, PauseUs, Probes, SliceUs,
+    SmtUse, SweepUs, Text, Uid, Version,
 };
 
 /// What an operator wants of scx_gpuaware. Every key is optional.
@@ -198,7 +198,9 @@ pub struct RuleFile {
     /// The thread called a CUDA launch function.
     pub cuda_launch: Option<At<Flag>>,
     /// The thread keeps waking threads of this class; only "launch".
-    pub wakes: Option<At<Wakes>>,
+    pub wakes: Option<At<LaunchClass>>,
+    /// The thread spins on memory that its process shares with one of this class; only "launch".
+    pub spins_with: Option<At<LaunchClass>>,
     /// The thread sends to ADDR:PORT or unix:/path.
     pub connects_to: Option<At<EndpointTerm>>,
     /// Glob over the cgroup's path.

@@ -118,6 +118,7 @@ fn rule() -> impl Strategy<Value = String> {
         "cuda_launch = true",
         "cuda_launch = false",
         "wakes = \"launch\"",
+        "spins_with = \"launch\"",
         "comm = \"a*\"",
         "comm = \"ab\"",
         "comm = \"a-very-long-thread-name\"",

@@ -16,6 +16,8 @@ pub struct Rule {
     pub cuda_launch: bool,
     /// It keeps waking threads of class LAUNCH.
     pub wakes_launch: bool,
+    /// It spins on memory that it shares with a process of class LAUNCH.
+    pub spins_with_launch: bool,
     /// It sends to this address.
     pub connects_to: Option<Endpoint>,
     /// Its cgroup.
@@ -58,6 +60,10 @@ impl Rule {
         [
             ("cuda_launch", self.cuda_launch.then_some(true.into())),
             ("wakes", self.wakes_launch.then_some("launch".into())),
+            (
+                "spins_with",
+                self.spins_with_launch.then_some("launch".into()),
+            ),
             (
                 "connects_to",
                 text(self.connects_to.as_ref().map(Endpoint::to_string)),
@@ -117,7 +123,10 @@ impl Rule {
 
     /// Must the thread be watched to tell?
     pub fn needs_watching(&self) -> bool {
-        self.cuda_launch || self.wakes_launch || self.connects_to.is_some()
+        self.cuda_launch
+            || self.wakes_launch
+            || self.spins_with_launch
+            || self.connects_to.is_some()
     }
 
     /// Does it certainly match whatever `other` matches? Every term of it covers one of `other`.
@@ -131,6 +140,7 @@ impl Rule {
         }
         (!self.cuda_launch || other.cuda_launch)
             && (!self.wakes_launch || other.wakes_launch)
+            && (!self.spins_with_launch || other.spins_with_launch)
             && term(&self.connects_to, &other.connects_to, Endpoint::covers)
             && term(&self.cgroup, &other.cgroup, CgroupGlob::covers)
             && term(&self.comm, &other.comm, NameGlob::covers)

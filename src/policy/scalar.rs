@@ -368,12 +368,12 @@ scalar!(
     }
 );
 scalar!(
-    /// `wakes` of a rule.
-    Wakes(()),
+    /// `wakes` and `spins_with` of a rule.
+    LaunchClass(()),
     { "const": "launch" },
     |scalar| match scalar {
         Scalar::Text(text) if text == "launch" => Ok(()),
-        other => Err(format!("{other}: expected \"launch\", the only class whose wakers are watched")),
+        other => Err(format!("{other}: expected \"launch\", the only class that others are seen working for")),
     }
 );
 scalar!(

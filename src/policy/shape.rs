@@ -254,6 +254,7 @@ mod tests {
             "class.launch.slice_us",
             "class.launch.match.cuda_launch",
             "class.handoff.match.wakes",
+            "class.handoff.match.spins_with",
             "class.handoff.match.connects_to",
             "class.background.min_share",
             "guard.trust_uids",

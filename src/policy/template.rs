@@ -64,7 +64,7 @@ match = [{ cuda_launch = true }]
 # Threads that hand requests over to launchers.
 [class.handoff]
 #slice_us = 3000
-#match = [{ wakes = "launch" }, { comm = "EngineCore*" }, { connects_to = "127.0.0.1:8000" }]
+#match = [{ wakes = "launch" }, { spins_with = "launch" }, { connects_to = "127.0.0.1:8000" }]
 
 # Everybody else.
 [class.background]

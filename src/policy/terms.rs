@@ -48,6 +48,7 @@ fn rule(
     let rule = Rule {
         cuda_launch: file.cuda_launch.as_ref().is_some_and(|term| term.value.0),
         wakes_launch: file.wakes.is_some(),
+        spins_with_launch: file.spins_with.is_some(),
         connects_to: file.connects_to.map(|term| term.value.0),
         cgroup: file.cgroup.map(|term| term.value.0),
         comm: file.comm.map(|term| term.value.0),
@@ -65,8 +66,8 @@ fn rule(
         ),
         (None, true) if !misplaced => report.error_once(
             span.clone(),
-            "a rule without terms: expected one or more of cuda_launch, wakes, connects_to, cgroup, \
-             comm, exe, cmdline",
+            "a rule without terms: expected one or more of cuda_launch, wakes, spins_with, \
+             connects_to, cgroup, comm, exe, cmdline",
         ),
         _ if !misplaced => return Some(rule),
         _ => {}
@@ -99,11 +100,13 @@ fn report_unescaped(cgroup: &At<CgroupTerm>, report: &mut Report<'_>) {
 fn report_misplaced(file: &RuleFile, owner: Owner, report: &mut Report<'_>) -> bool {
     let launch = file.cuda_launch.as_ref().map(|term| &term.span);
     let wakes = file.wakes.as_ref().map(|term| &term.span);
+    let spins = file.spins_with.as_ref().map(|term| &term.span);
     let connects = file.connects_to.as_ref().map(|term| &term.span);
     let mut misplaced = false;
     for (at, home, name) in [
         (launch, Owner::Launch, "class.launch"),
         (wakes, Owner::Handoff, "class.handoff"),
+        (spins, Owner::Handoff, "class.handoff"),
         (connects, Owner::Handoff, "class.handoff"),
     ] {
         if let Some(at) = at.filter(|_| owner != home) {

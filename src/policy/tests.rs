@@ -52,7 +52,7 @@ slice_us = 10000
 match = [{ cuda_launch = true }, { cgroup = "gpu.slice/**" }]
 [class.handoff]
 slice_us = 2000
-match = [{ wakes = "launch" }, { comm = "EngineCore*", cgroup = "system.slice/**" }, { connects_to = "127.0.0.1:8000" }]
+match = [{ wakes = "launch" }, { spins_with = "launch" }, { comm = "EngineCore*", cgroup = "system.slice/**" }, { connects_to = "127.0.0.1:8000" }]
 [class.background]
 slice_us = 2000
 min_share = "10%"
@@ -280,6 +280,8 @@ fn terms_stay_in_the_class_that_they_are_for() {
     assert_says(&refusal(background), &["belongs in class.launch.match"]);
     let launch = "[class.launch]\nmatch = [{ wakes = \"launch\" }]";
     assert_says(&refusal(launch), &["belongs in class.handoff.match"]);
+    let spins = "[class.launch]\nmatch = [{ spins_with = \"launch\" }]";
+    assert_says(&refusal(spins), &["belongs in class.handoff.match"]);
     let pin = "[[pin]]\nmatch = { connects_to = \"127.0.0.1:1\" }\ncpus = \"0\"";
     assert_says(&refusal(pin), &["comm, exe and cmdline only"]);
     assert_says(

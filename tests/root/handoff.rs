@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +20,7 @@ use scx_gpuaware::identify::{Class, Identify, Source};
 use scx_gpuaware::policy::Policy;
 
 use super::place::{Place, identify_until, marks_of};
+use crate::process::Process;
 
 /// Threads of this process that work until they are told to stop.
 pub struct Threads {
@@ -125,6 +127,61 @@ fn who_keeps_waking_a_launcher_is_handoff() {
         evidence.evidence.contains(" a second by { wakes"),
         "{evidence:?}"
     );
+}
+
+/// Python that maps a file of /dev/shm as vLLM's processes do, and then does `what`.
+fn sharing(file: &Path, what: &str) -> Process {
+    let script = format!(
+        "import mmap, os, sys, time\n\
+         file = open(sys.argv[1], 'r+b')\n\
+         memory = mmap.mmap(file.fileno(), 4096)\n\
+         os.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}})\n\
+         while True: {what}\n"
+    );
+    let mut command = Command::new("python3");
+    command.args(["-c", &script]).arg(file).stdin(Stdio::null());
+    Process::start(command)
+}
+
+#[test]
+fn who_spins_on_memory_of_a_launcher_is_handoff() {
+    let Some(place) = Place::new() else { return };
+    let mut object = MaybeUninit::uninit();
+    let rules = policy("{ spins_with = \"launch\" }");
+    let mut identify = Identify::start(&rules, place.pins(), &mut object).unwrap();
+    let files = [(); 2].map(|()| {
+        let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+        file.as_file().set_len(4096).unwrap();
+        file
+    });
+    let [shared, other] = files.each_ref().map(tempfile::NamedTempFile::path);
+    // They yield to each other: where nobody else wants the CPU, nothing is switched.
+    let engine = sharing(shared, "os.sched_yield()");
+    let stranger = sharing(other, "os.sched_yield()");
+    let worker = sharing(shared, "time.sleep(0.01)");
+    let class_of = |process: &Process| {
+        let mut marks = marks_of(&place.pins(), process.pid()).into_iter();
+        marks.next().map(|mark| (mark.class, mark.source))
+    };
+    let found = identify_until(&mut identify, Duration::from_secs(2), |_| {
+        class_of(&engine).is_some()
+    });
+    assert!(!found, "nobody launches");
+    place
+        .pins()
+        .mark(worker.pid(), Some(Class::Launch))
+        .unwrap();
+    identify_until(&mut identify, Duration::from_secs(5), |_| {
+        class_of(&engine).is_some()
+    });
+    assert_eq!(class_of(&engine), Some((Class::Handoff, Source::Spins)));
+    assert_eq!(class_of(&worker), Some((Class::Launch, Source::Mark)));
+    // It spins as much, and would have been found by now.
+    identify_until(&mut identify, Duration::from_secs(2), |_| false);
+    assert_eq!(class_of(&stranger), None);
+    let evidence = marks_of(&place.pins(), engine.pid());
+    let expected = "{ spins_with = \"launch\" }";
+    assert_eq!(evidence[0].evidence, expected);
 }
 
 /// A client thread that keeps sending over `stream`, and a server thread that answers.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Yields, told from preemptions without a probe of system calls. */
-#ifndef __GPUAWARE_TRACE_YIELD_BPF_H
-#define __GPUAWARE_TRACE_YIELD_BPF_H
+#ifndef __GPUAWARE_YIELD_BPF_H
+#define __GPUAWARE_YIELD_BPF_H
 
 #define PF_KTHREAD_FLAG 0x00200000
 
@@ -31,4 +31,4 @@ static __always_inline bool yields(struct task_struct *p)
 	return (s32)SYSCALL_NR(regs) == SCHED_YIELD_NR;
 }
 
-#endif /* __GPUAWARE_TRACE_YIELD_BPF_H */
+#endif /* __GPUAWARE_YIELD_BPF_H */
