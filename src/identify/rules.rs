@@ -366,7 +366,11 @@ mod tests {
         );
         assert_eq!(any.endpoints.len(), 1);
         let needs: Vec<_> = rules.judged.iter().map(|judged| judged.needs).collect();
-        assert!(needs.contains(&4) && needs.contains(&8), "{needs:?}");
+        let first = u64::from(intf::gpuaware_observed_GPUAWARE_OBSERVED_FIRST_ENDPOINT);
+        assert!(
+            needs.contains(&first) && needs.contains(&(first << 1)),
+            "{needs:?}"
+        );
     }
 
     #[test]

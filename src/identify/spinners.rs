@@ -52,13 +52,13 @@ impl Spinners {
         }
         let start = cpu_time();
         let launchers = launchers()?;
-        let memory = |tgid| shared_memory(&proc.join(format!("{tgid}/maps")));
-        let of_launchers: BTreeSet<Inode> = launchers.iter().flat_map(memory).collect();
+        let memory = |tgid: u32| shared_memory(&proc.join(format!("{tgid}/maps")));
+        let of_launchers: BTreeSet<Inode> = launchers.iter().copied().flat_map(memory).collect();
         let mut shares = HashMap::new();
         let mut found = Vec::new();
         for (tgid, tid) in std::mem::take(&mut self.waiting) {
             let shares = *shares.entry(tgid).or_insert_with(|| {
-                !launchers.contains(&tgid) && !memory(&tgid).is_disjoint(&of_launchers)
+                !launchers.contains(&tgid) && !memory(tgid).is_disjoint(&of_launchers)
             });
             let stat = Stat::read(&proc.join(format!("{tgid}/task/{tid}")));
             if let Some(stat) = stat.filter(|_| shares) {

@@ -100,8 +100,13 @@ fn reads_every_key() {
         .map(CgroupGlob::text)
         .collect();
     assert_eq!(globs, ["gpu.slice/**"]);
-    assert_eq!(policy.handoff.rules.len(), 3);
-    assert!(policy.handoff.rules[0].needs_watching());
+    assert_eq!(policy.handoff.rules.len(), 4);
+    let watched = policy
+        .handoff
+        .rules
+        .iter()
+        .filter(|rule| rule.needs_watching());
+    assert_eq!(watched.count(), 3);
     assert_eq!(policy.background.min_share, 0.1);
     assert_eq!(policy.background.rules[0].terms(), ["exe", "cmdline"]);
     assert_eq!(policy.guard.trust_uids, Some(vec![0, 1000]));
