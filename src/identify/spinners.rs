@@ -123,7 +123,7 @@ mod tests {
             spinners.push(tgid, tid);
         }
         let proc = host.path().join("proc");
-        let mut look = |spinners: &mut Spinners, seconds| {
+        let look = |spinners: &mut Spinners, seconds| {
             let launchers = || Ok(BTreeSet::from([1]));
             let now = Duration::from_secs(seconds);
             tids(&spinners.look(now, &proc, launchers).unwrap())
