@@ -11,7 +11,7 @@ use crate::datafile::DataError;
 use crate::record::facts::{self, Facts};
 use crate::record::{self, RunDir, archive};
 
-const KEPT: [&str; 3] = ["plan.json", "summary.json", "report.md"];
+const KEPT: [&str; 2] = ["plan.json", "report.md"];
 
 /// Keeps the run in `dir`, whose report is up to date, as `to`.
 ///
@@ -109,7 +109,6 @@ mod tests {
             "isolation-qwen3.svg",
             "plan.json",
             "report.md",
-            "summary.json",
         ];
         assert_eq!(names, expected);
         assert_eq!(RunDir::open(&to).unwrap().cells().unwrap().len(), 1);

@@ -50,3 +50,5 @@ mod mutants;
 mod seeds;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wakers;

@@ -5,6 +5,8 @@
 #[path = "../../bench/src/print.rs"]
 mod print;
 mod flags;
+#[path = "../../src/cli/overwritten.rs"]
+mod overwritten;
 
 use std::borrow::Cow;
 use std::io::BufWriter;
@@ -31,8 +33,8 @@ use gpuaware_sim::simulation::{Outcome, Simulation};
 use gpuaware_sim::situation::{self, Situation};
 use gpuaware_sim::trace;
 use gpuaware_trace::export::Format;
-use gpuaware_trace::overwritten::Overwritten;
 use gpuaware_trace::profile::Profile;
+use overwritten::Overwritten;
 
 use flags::{Also, Check, Cli, Command, Compare, Costs, Run, Timeline};
 

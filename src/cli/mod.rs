@@ -8,6 +8,7 @@ mod generate;
 mod log;
 mod marks;
 mod output;
+mod overwritten;
 mod policy;
 mod record;
 mod seconds;

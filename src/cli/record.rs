@@ -6,7 +6,6 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use gpuaware_trace::overwritten::Overwritten;
 use gpuaware_trace::profile::{self, Profile};
 
 use crate::doctor::KernelConfig;
@@ -20,6 +19,7 @@ use crate::trace::record;
 use crate::trace::session::Plan;
 
 use super::output::{Failure, say};
+use super::overwritten::Overwritten;
 
 /// Records this host into `path`.
 pub fn run(path: &Path, plan: &Plan) -> Result<(), Failure> {

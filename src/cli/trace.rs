@@ -11,7 +11,6 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use gpuaware_trace::export::{self, Format, Sink};
 use gpuaware_trace::outcome::Outcome;
-use gpuaware_trace::overwritten::Overwritten;
 use gpuaware_trace::schema::{Header, Launches};
 use gpuaware_trace::summary;
 
@@ -23,6 +22,7 @@ use crate::trace::session::{self, Plan};
 use crate::trace::target::{Target, find_cgroup};
 
 use super::output::{Failure, say};
+use super::overwritten::Overwritten;
 use super::record;
 use super::seconds::seconds;
 

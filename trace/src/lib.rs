@@ -10,7 +10,6 @@
 pub mod analyze;
 pub mod export;
 pub mod outcome;
-pub mod overwritten;
 pub mod printable;
 pub mod profile;
 pub mod schema;

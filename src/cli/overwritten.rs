@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A file that is written over.
+//! A file that a command writes over. The simulator includes this file, too.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
