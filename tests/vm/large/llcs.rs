@@ -2,6 +2,8 @@
 //! Several last-level caches, each with a background queue and a clock of its own; and CPUs that are
 //! possible, not there.
 
+use std::time::Duration;
+
 use nix::sys::signal::Signal;
 
 use crate::process::busy_loops;
@@ -47,6 +49,7 @@ fn a_cpuset_of_all_cpus_that_are_there_earns_no_turns() {
             pin_to(process, &there);
         }
         signal(Signal::SIGCONT);
+        std::thread::sleep(Duration::from_secs(2));
         let [had] = shares([&background]);
         let share = had / last as f64;
         println!("they got {share:.3} of the CPUs");
