@@ -2,10 +2,6 @@
 //! Several last-level caches, each with a background queue and a clock of its own; and CPUs that are
 //! possible, not there.
 
-use std::time::Duration;
-
-use nix::sys::signal::Signal;
-
 use crate::process::busy_loops;
 use crate::tier;
 
@@ -33,13 +29,6 @@ fn a_cpuset_of_all_cpus_that_are_there_earns_no_turns() {
         let there: Vec<usize> = (0..last).collect();
         let scheduler = Scheduler::with_policy("[guard]\nmax_share = \"100%\"\n");
         let launchers = busy_loops(last);
-        let signal = |signal| {
-            launchers
-                .iter()
-                .for_each(|launcher| launcher.signal(signal))
-        };
-        // Beside those that are marked already, the next one would be marked late.
-        signal(Signal::SIGSTOP);
         for (cpu, launcher) in launchers.iter().enumerate() {
             pin(launcher, cpu);
             mark_launch(launcher.pid());
@@ -48,8 +37,6 @@ fn a_cpuset_of_all_cpus_that_are_there_earns_no_turns() {
         for process in &background {
             pin_to(process, &there);
         }
-        signal(Signal::SIGCONT);
-        std::thread::sleep(Duration::from_secs(2));
         let [had] = shares([&background]);
         let share = had / last as f64;
         println!("they got {share:.3} of the CPUs");
