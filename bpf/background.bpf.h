@@ -34,11 +34,14 @@ static __always_inline void charge_pinned(struct cpu_ctx *cctx, u64 ran_ns, u64 
 	cctx->pinned_due_ns = advance_deadline(cctx->pinned_due_ns, ran_ns, 1, bound, now);
 }
 
-/* The lead may exceed a slice, as slices of several CPUs may end together. */
-static __always_inline u64 charge_shared(u64 due, u64 ran_ns, u32 llc, u64 now)
+/*
+ * The lead is @nr_turns turns at most, and a slice, as slices of several CPUs may end together: of
+ * time that nobody boosted wanted it is one turn.
+ */
+static __always_inline u64 charge_shared(u64 due, u64 ran_ns, u32 llc, u64 nr_turns, u64 now)
 {
 	u32 nr_cpus = nr_cpus_of(llc);
-	u64 bound = tunables.turn_interval_ns / nr_cpus + tunables.background_slice_ns;
+	u64 bound = nr_turns * tunables.turn_interval_ns / nr_cpus + tunables.background_slice_ns;
 
 	return advance_deadline(due, ran_ns, nr_cpus, bound, now);
 }
@@ -176,6 +179,25 @@ static __always_inline bool is_in_turn(struct cpu_ctx *cctx, u64 at)
 	return cctx->turn_until_ns - 1 - at < tunables.background_slice_ns;
 }
 
+/*
+ * Charges @llc for a run that began at @start. A turn has been charged when it was given, for a
+ * slice, but it may end at a later tick, or much later where a hypervisor stops the CPU.
+ */
+static __always_inline void charge_llc(struct cpu_ctx *cctx, u32 llc, u64 start, u64 now)
+{
+	struct llc_ctx *llcx = llc_ctx(llc);
+	u64 nr_turns = 1;
+
+	if (!llcx)
+		return;
+	if (is_in_turn(cctx, start)) {
+		start = cctx->turn_until_ns;
+		nr_turns = 4;
+	}
+	llcx->background_due_ns =
+		charge_shared(llcx->background_due_ns, time_delta(now, start), llc, nr_turns, now);
+}
+
 static __always_inline void charge_background(struct task_struct *p, struct task_ctx *tctx,
 					      struct cpu_ctx *cctx, s32 cpu, u32 llc, u64 now)
 {
@@ -183,7 +205,6 @@ static __always_inline void charge_background(struct task_struct *p, struct task
 	bool pinned = queues_at_cpu(p);
 	u64 dsq = pinned ? pinned_dsq(cpu) : background_dsq(llc);
 	u64 nr = scx_bpf_dsq_nr_queued(dsq) / (pinned ? 1 : nr_cpus_of(llc)) + 1;
-	struct llc_ctx *llcx;
 
 	tctx->burst_ns += ran_ns;
 	count_run(GPUAWARE_CLASS_BACKGROUND, is_preferred(cpu), ran_ns);
@@ -195,10 +216,9 @@ static __always_inline void charge_background(struct task_struct *p, struct task
 		return;
 	}
 	cctx->shared_share_ns += ran_ns / nr;
-	llcx = llc_ctx(llc);
 	/* A waker runs for its launcher. */
-	if (llcx && !tctx->visits_launcher && !is_in_turn(cctx, tctx->run_start_ns))
-		llcx->background_due_ns = charge_shared(llcx->background_due_ns, ran_ns, llc, now);
+	if (!tctx->visits_launcher)
+		charge_llc(cctx, llc, tctx->run_start_ns, now);
 }
 
 /*
@@ -298,7 +318,7 @@ static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, st
 	/* Work for the whole LLC is owed by any of its CPUs. */
 	return time_after_eq(now, due) && dsq_waiting(background_dsq(llc)) &&
 	       __sync_val_compare_and_swap(&llcx->background_due_ns, due,
-					   charge_shared(due, slice, llc, now)) == due;
+					   charge_shared(due, slice, llc, 4, now)) == due;
 }
 
 /*

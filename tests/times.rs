@@ -11,7 +11,7 @@ const LIMIT_S: f64 = 20.0;
 const SHOWN: usize = 10;
 
 /// Tests of the gate that are above it on two quiet cores, and why.
-const REASONS: [(&str, &str); 11] = [
+const REASONS: [(&str, &str); 10] = [
     (
         "host::lab::ends_the_machine_at_the_time_limit",
         "the limit is twenty seconds, so that a busy machine boots within it",
@@ -31,10 +31,6 @@ const REASONS: [(&str, &str); 11] = [
     (
         "root::trust::one_user_with_many_libraries_leaves_room_for_others_and_has_what_is_passed_over_later",
         "two hundred libraries are probed, one after the other",
-    ),
-    (
-        "vm::background::crumbs_that_launchers_leave_are_not_the_minimum_share",
-        "launchers take all CPUs, and the test waits for its turns",
     ),
     (
         "vm::bench::a_run_is_refused_under_another_scheduler_and_a_cell_fails_under_one",

@@ -51,4 +51,6 @@ mod seeds;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod turns;
+#[cfg(test)]
 mod wakers;

@@ -9,7 +9,6 @@ use crate::process::{Process, busy_loops, gpu_launch};
 
 use super::machine::{mark_launch, nr_cpus, pin, pin_to, preferred_cpu, set_affinity};
 use super::shared::beside_the_scheduler;
-use super::sharing::shares;
 
 /// CPU time per second of `background` on the preferred CPU, where `nr_launchers` spin.
 fn shares_beside(nr_launchers: usize, nr_background: usize) -> Vec<f64> {
@@ -78,59 +77,6 @@ fn a_crowd_that_is_pinned_to_a_preferred_cpu_takes_no_more_than_the_minimum_shar
             MIN_SHARE.contains(&together) && shares.iter().all(|&share| share > 0.0),
             "of the CPU they got {shares:.3?}"
         );
-    });
-}
-
-/// Leaves its CPU for a moment thirty times a second, once it is told to begin.
-const DOZING: &str = "import sys, time
-print('started', file=sys.stderr, flush=True)
-sys.stdin.readline()
-while True:
-    end = time.monotonic() + 0.03
-    while time.monotonic() < end: pass
-    time.sleep(0.0002)
-";
-
-/// How long they have run and waited for a CPU; the rest they slept. Of their main threads.
-fn runnable(processes: &[Process]) -> Duration {
-    let of = |process: &Process| {
-        let path = format!("/proc/{}/schedstat", process.pid());
-        let text = std::fs::read_to_string(path).expect("schedstat");
-        let numbers = text.split_whitespace().take(2);
-        numbers
-            .map(|ns| ns.parse::<u64>().expect("nanoseconds"))
-            .sum::<u64>()
-    };
-    Duration::from_nanos(processes.iter().map(of).sum())
-}
-
-#[test]
-#[ignore = "runs in the lab: make test"]
-fn crumbs_that_launchers_leave_are_not_the_minimum_share() {
-    beside_the_scheduler("[guard]\nmax_share = \"100%\"\n", |_| {
-        let dozing = || {
-            let mut command = Command::new("python3");
-            command.args(["-c", DOZING]).stdin(Stdio::piped());
-            let mut launcher = Process::start(command);
-            launcher.wait_for_line("started", Duration::from_secs(20));
-            mark_launch(launcher.pid());
-            launcher
-        };
-        let mut launchers: Vec<_> = (0..nr_cpus()).map(|_| dozing()).collect();
-        // All are there before hardly anything is left to start with.
-        let background = busy_loops(2 * nr_cpus());
-        for launcher in &mut launchers {
-            launcher.write_line("");
-        }
-        let before = (Instant::now(), runnable(&launchers));
-        let [cpus] = shares([&background]);
-        let passed = before.0.elapsed().as_secs_f64() * nr_cpus() as f64;
-        let share = cpus / nr_cpus() as f64;
-        let crumbs = 1.0 - (runnable(&launchers) - before.1).as_secs_f64() / passed;
-        let all = format!("they got {share:.3} of the CPUs, launchers slept for {crumbs:.3}");
-        println!("{all}");
-        assert!(share > 0.04 && share < 0.07 + crumbs, "{all}");
-        drop((launchers, background));
     });
 }
 

@@ -2,6 +2,8 @@
 //! Several last-level caches, each with a background queue and a clock of its own; and CPUs that are
 //! possible, not there.
 
+use nix::sys::signal::Signal;
+
 use crate::process::busy_loops;
 use crate::tier;
 
@@ -29,13 +31,18 @@ fn a_cpuset_of_all_cpus_that_are_there_earns_no_turns() {
         let there: Vec<usize> = (0..last).collect();
         let scheduler = Scheduler::with_policy("[guard]\nmax_share = \"100%\"\n");
         let launchers = busy_loops(last);
+        // Background is in both caches before launchers leave it nothing: an LLC owes turns to who waits there.
         for (cpu, launcher) in launchers.iter().enumerate() {
+            launcher.signal(Signal::SIGSTOP);
             pin(launcher, cpu);
             mark_launch(launcher.pid());
         }
         let background = busy_loops(2 * last);
         for process in &background {
             pin_to(process, &there);
+        }
+        for launcher in &launchers {
+            launcher.signal(Signal::SIGCONT);
         }
         let [had] = shares([&background]);
         let share = had / last as f64;

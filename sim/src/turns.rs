@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The minimum share of background, where launchers leave nothing, with the rules for it and without.
+
+use crate::mutants::mutant;
+use crate::native::Scheduler;
+use crate::program::Program;
+use crate::scenario::TaskSpec;
+use crate::setup::Class;
+use crate::simulation::Simulation;
+use crate::tests::{of, task};
+
+const NR_CPUS: usize = 4;
+const MS: u64 = 10_000;
+
+/// What eight loops get of four CPUs on which launchers run `launcher`.
+fn share_beside(object: &[u8], launcher: Program, background_slice_us: u64) -> f64 {
+    let launcher = TaskSpec {
+        class: Some(Class::Launch),
+        ..task("launcher", launcher)
+    };
+    let loops = vec![task("loop", Program::Loop); 2 * NR_CPUS];
+    let tasks = [vec![launcher; NR_CPUS], loops].concat();
+    let mut scenario = of("4", Scheduler::Gpuaware, MS, tasks);
+    scenario.policy.max_share = 1.0;
+    scenario.policy.background_slice_us = background_slice_us;
+    let simulation = Simulation::with_object(scenario, object).unwrap();
+    let outcome = simulation.run().unwrap();
+    assert_eq!(outcome.failure, None);
+    let loops = outcome.tasks.iter().filter(|task| task.name == "loop");
+    let cpu_ns: u64 = loops.map(|task| task.cpu_ns).sum();
+    cpu_ns as f64 / (NR_CPUS as u64 * MS * 1_000_000) as f64
+}
+
+/// A turn ends at a tick, which may come a whole period after its slice: that was given, and not charged.
+#[test]
+fn the_minimum_share_is_no_more_where_turns_end_late() {
+    let forgotten = (
+        "background.bpf.h",
+        "start = cctx->turn_until_ns;",
+        "start = now;",
+    );
+    // Ticks come every 4 ms.
+    let share = |object: &[u8]| share_beside(object, Program::Loop, 5000);
+    let charged = share(Scheduler::Gpuaware.object());
+    assert!((0.045..0.055).contains(&charged), "{charged}");
+    let given = share(&mutant(&[forgotten]));
+    assert!(given > 0.07, "{given}");
+}
+
+/// Launchers that sleep for an instant leave crumbs. Each counted as a turn.
+#[test]
+fn crumbs_that_launchers_leave_are_not_the_minimum_share() {
+    let as_turn = (
+        "background.bpf.h",
+        "time_delta(now, start), llc, nr_turns",
+        "nr_turns > 1 ? time_delta(now, start) : tunables.background_slice_ns, llc, nr_turns",
+    );
+    let dozes = Program::Periodic {
+        run_ns: 10_000_000,
+        sleep_ns: 100_000,
+        runs: 0,
+    };
+    let share = |object: &[u8]| share_beside(object, dozes, 4000);
+    let all = share(Scheduler::Gpuaware.object());
+    assert!((0.045..0.065).contains(&all), "{all}");
+    let crumbs = share(&mutant(&[as_turn]));
+    assert!(crumbs < 0.03, "{crumbs}");
+}
