@@ -112,14 +112,17 @@ fn the_arm_for_servers_names_the_threads_of_vllm_that_the_policy_for_servers_nam
 }
 
 #[test]
-fn the_arm_for_workers_of_their_own_names_the_engine_and_nobody_who_launches() {
-    let policy = policy_in("scheds/arms/gpuaware-vllm.policy");
-    for thread in threads_of_vllm() {
-        let named = is_handoff_by_name(&policy, &thread, "bench/workload");
-        let hands_over = thread[2] == "VLLM::EngineCor" || thread[2] == "ZMQbg/IO/0";
-        let expected = thread[5] == "handoff" || hands_over || thread[2] == "ZMQbg/IO/1";
-        assert_eq!(named, expected, "{thread:?}");
-        assert!(!named || thread[6] == "-", "a name would win: {thread:?}");
+fn the_arms_for_workers_of_their_own_name_the_engine_or_not_and_nobody_who_launches() {
+    for (arm, engine_is_named) in [("gpuaware-vllm", true), ("gpuaware-vllm-spins", false)] {
+        let policy = policy_in(&format!("scheds/arms/{arm}.policy"));
+        for thread in threads_of_vllm() {
+            let named = is_handoff_by_name(&policy, &thread, "bench/workload");
+            let is_engine = thread[2] == "VLLM::EngineCor";
+            let is_of_zeromq = ["ZMQbg/IO/0", "ZMQbg/IO/1"].contains(&&*thread[2]);
+            let expected = thread[5] == "handoff" || is_of_zeromq || is_engine && engine_is_named;
+            assert_eq!(named, expected, "{arm}: {thread:?}");
+            assert!(!named || thread[6] == "-", "a name would win: {thread:?}");
+        }
     }
 }
 
