@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use nix::libc;
@@ -27,10 +28,11 @@ pub fn of_running(pid: i32) -> Result<OwnedFd> {
         }
         Ok(process) => Ok(process),
         Err(error) => match error.raw_os_error() {
-            Some(libc::ESRCH) => bail!("no process with PID {pid}"),
-            Some(libc::EINVAL | libc::ENOENT) => {
+            // Before Linux 6.15 also where a process group or a session goes on without its first process.
+            Some(libc::EINVAL | libc::ENOENT) if Path::new(&format!("/proc/{pid}")).exists() => {
                 bail!("{pid} is a thread: expected the PID of its process")
             }
+            Some(libc::ESRCH | libc::EINVAL | libc::ENOENT) => bail!("no process with PID {pid}"),
             _ => Err(error).with_context(|| format!("pidfd_open of process {pid}")),
         },
     }

@@ -62,6 +62,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     refuse_beside_the_scheduler()?;
     let shutdown = Shutdown::watch(undo_a_killed_run)?;
     undo_a_killed_run();
+    sched::raise_file_limit();
     let numbers = Numbers {
         launch: options.launch,
         handoff: options.handoff,
@@ -95,7 +96,7 @@ fn follow(
     let mut seen = None;
     let (mut next, mut next_check) = (Instant::now(), Instant::now());
     while !shutdown.is_asked() {
-        let wait = identify.step()?;
+        let wait = identify.step_anyway();
         if let Some(feed) = &mut feed {
             if Instant::now() >= next {
                 if let Some(marks) = identify.changed_marks(&mut seen)? {

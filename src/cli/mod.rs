@@ -31,7 +31,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::identify::Class;
 use crate::policy::cpuset::CpuSet;
 use crate::running::{Role, Running};
-use crate::sched::reload::PolicyFile;
+use crate::sched::reload::{self, PolicyFile};
 use crate::sched::{self, Config, export, monitor, server};
 use crate::shutdown::Shutdown;
 use crate::stdout::Stdout;
@@ -215,6 +215,7 @@ fn run(args: &Run, verbose: bool) -> Result<(), Failure> {
         let out = Stdout::new(&shutdown);
         return Ok(monitor::monitor(interval, out, &shutdown)?);
     }
+    let asked = reload::hear()?;
     // Everything is validated before anything is changed.
     let policy = policy::in_effect(args.policy.as_deref(), args.preferred_cpus.as_ref())
         .map_err(Failure::Input)?;
@@ -237,7 +238,7 @@ fn run(args: &Run, verbose: bool) -> Result<(), Failure> {
             }
         });
     }
-    let result = sched::run(&config, policy, policy_file(args), &shutdown);
+    let result = sched::run(&config, policy, policy_file(args), asked, &shutdown);
     Ok(result.inspect_err(|_| explain())?)
 }
 

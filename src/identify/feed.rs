@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, MapInfo, MapType};
 use nix::libc;
+use nix::unistd::gettid;
 use serde::{Deserialize, Serialize};
 
 use crate::bpf::intf;
@@ -214,7 +215,11 @@ fn thread(tid: i32) -> Result<Option<OwnedFd>> {
     match pidfd::of_thread(tid) {
         Ok(fd) => Ok(Some(fd)),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+        // Before Linux 6.15 also of one that has ended and whose process group or session goes on.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            if pidfd::of_thread(gettid().as_raw()).is_ok() {
+                return Ok(None);
+            }
             bail!("pidfd_open of thread {tid}: {error}: expected Linux 6.9 or newer")
         }
         Err(error) => Err(error).with_context(|| format!("pidfd_open of thread {tid}")),
@@ -223,6 +228,13 @@ fn thread(tid: i32) -> Result<Option<OwnedFd>> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+
     use super::*;
 
     #[test]
@@ -234,6 +246,21 @@ mod tests {
         assert_eq!(numbers.of(Class::Launch), Some(7));
         assert_eq!(numbers.of(Class::Handoff), Some(9));
         assert_eq!(numbers.of(Class::Background), None);
+    }
+
+    #[test]
+    fn who_has_ended_is_gone_though_its_process_group_goes_on() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 60 & echo $!"]).process_group(0);
+        let mut shell = shell.stdout(Stdio::piped()).spawn().unwrap();
+        let mut left = String::new();
+        let mut lines = BufReader::new(shell.stdout.take().unwrap());
+        lines.read_line(&mut left).unwrap();
+        shell.wait().unwrap();
+        let gone = thread(shell.id().cast_signed());
+        let left = Pid::from_raw(left.trim().parse().unwrap());
+        kill(left, Signal::SIGKILL).unwrap();
+        assert!(gone.unwrap().is_none());
     }
 
     #[test]

@@ -38,10 +38,12 @@ impl Hints {
         if calls == self.calls_seen {
             return Ok(());
         }
-        self.calls_seen = calls;
         let start = cpu_time();
         let taken = run_iterator(&skel.progs.take_hints);
         self.rest.begin(now, cpu_time().saturating_sub(start));
+        if taken.is_ok() {
+            self.calls_seen = calls;
+        }
         taken
     }
 }

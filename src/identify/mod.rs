@@ -30,6 +30,7 @@ pub mod rules;
 mod spinners;
 mod store;
 mod tags;
+mod trouble;
 mod users;
 pub mod window;
 
@@ -64,6 +65,7 @@ use rest::cpu_time;
 use rules::{Rules, Unmatched};
 use spinners::Spinners;
 use tags::Tags;
+use trouble::Trouble;
 use users::Users;
 
 /// How often cgroups, programs and names are looked after: who needs a class has it within 250 ms.
@@ -90,6 +92,7 @@ pub struct Identify<'obj> {
     next_expiry: Duration,
     unmatched: Unmatched,
     users: Users,
+    trouble: Trouble,
     started: Instant,
 }
 
@@ -126,6 +129,7 @@ impl<'obj> Identify<'obj> {
             next_expiry: Duration::ZERO,
             unmatched: Unmatched::default(),
             users: Users::default(),
+            trouble: Trouble::default(),
             started: Instant::now(),
         };
         identify.follow(policy)?;
@@ -288,6 +292,12 @@ impl<'obj> Identify<'obj> {
         }
     }
 
+    /// The same, which logs an error and waits for a while after it.
+    pub fn step_anyway(&mut self) -> Duration {
+        let round = self.step();
+        self.trouble.wait_after(round)
+    }
+
     fn tell_unmatched(&mut self, now: Duration) -> Result<()> {
         if !self.unmatched.is_due(now) {
             return Ok(());
@@ -308,7 +318,8 @@ impl<'obj> Identify<'obj> {
         let start = cpu_time();
         let owners = tags.map(Tags::owners).unwrap_or_default();
         self.users.tell(&self.pins.records()?, &owners);
-        self.users.looked(now, cpu_time().saturating_sub(start));
+        let cpu = cpu_time().saturating_sub(start);
+        self.users.looked(now, changes, cpu);
         Ok(())
     }
 

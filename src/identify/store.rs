@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use libbpf_rs::{MapCore, MapFlags};
+use libbpf_rs::{ErrorKind, MapCore, MapFlags};
 
 use crate::bpf::identify::IdentifySkel;
 use crate::bpf::intf;
@@ -165,8 +165,11 @@ pub fn tags(
 ) -> Result<()> {
     let map = &skel.maps.cgroup_tags;
     for id in before.keys().filter(|id| !now.contains_key(id)) {
-        map.delete(&id.to_ne_bytes())
-            .with_context(|| format!("forgetting cgroup {id}"))?;
+        match map.delete(&id.to_ne_bytes()) {
+            // By a round that failed after it.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            deleted => deleted.with_context(|| format!("forgetting cgroup {id}"))?,
+        }
     }
     for (id, tag) in now {
         let wire = intf::gpuaware_cgroup_tag {

@@ -94,10 +94,14 @@ impl Tags {
         }
         self.xattrs_changed = false;
         let start = cpu_time();
-        let tagged = cgroups::classify(&self.root, rules)?;
-        self.changes_seen = Some(changes);
-        let stored = self.store(skel, tagged);
+        let stored =
+            cgroups::classify(&self.root, rules).and_then(|tagged| self.store(skel, tagged));
         self.rest.begin(now, cpu_time().saturating_sub(start));
+        // Until it succeeds they are outdated.
+        match stored {
+            Ok(()) => self.changes_seen = Some(changes),
+            Err(_) => self.xattrs_changed = true,
+        }
         stored
     }
 

@@ -37,17 +37,14 @@ pub struct Users {
 
 impl Users {
     /// Is there somebody to look for at `now`, when classes of threads and cgroups have changed so often?
-    pub fn are_due(&mut self, now: Duration, changes: u64) -> bool {
+    pub fn are_due(&self, now: Duration, changes: u64) -> bool {
         let has_room = self.named.len() < MOST;
-        let due = has_room && changes != self.changes_seen && self.rest.is_over(now);
-        if due {
-            self.changes_seen = changes;
-        }
-        due
+        has_room && changes != self.changes_seen && self.rest.is_over(now)
     }
 
-    /// A look that began at `now` has taken `cpu`.
-    pub fn looked(&mut self, now: Duration, cpu: Duration) {
+    /// A look that began at `now`, when classes had changed so often, has taken `cpu`.
+    pub fn looked(&mut self, now: Duration, changes: u64, cpu: Duration) {
+        self.changes_seen = changes;
         self.rest.begin(now, cpu);
     }
 
@@ -56,8 +53,8 @@ impl Users {
     pub fn tell(&mut self, records: &[intf::gpuaware_mark_record], owners: &[u32]) {
         for uid in self.new_among(records, owners) {
             info!(
-                "user {uid} gives threads a class, by launches, sends, hints or xattrs: without guard.trust_uids \
-                 everybody may, within guard.max_share"
+                "user {uid} gives threads a class, by launches, wakeups, spins, sends, hints or xattrs: without \
+                 guard.trust_uids everybody may, within guard.max_share"
             );
         }
     }
@@ -125,8 +122,9 @@ mod tests {
     fn tasks_are_gone_through_for_new_classes_only_and_not_all_the_time() {
         let (mut users, second) = (Users::default(), Duration::from_secs(1));
         assert!(!users.are_due(second, 0));
-        assert!(users.are_due(second, 1) && !users.are_due(second, 1));
-        users.looked(second, Duration::from_millis(100));
+        assert!(users.are_due(second, 1));
+        users.looked(second, 1, Duration::from_millis(100));
+        assert!(!users.are_due(9 * second, 1));
         assert!(
             !users.are_due(2 * second, 2),
             "a look of 100 ms is followed by 2 s of rest"

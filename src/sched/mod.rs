@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{Link, MapHandle, OpenObject, PrintLevel};
 use log::{info, warn};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use scx_stats::prelude::*;
 use scx_utils::{ScxExitKind, try_set_rlimit_infinity, uei_exited, uei_read};
 
@@ -48,7 +49,7 @@ pub use config::Config;
 
 use pin::Pinning;
 use placement::Placement;
-use reload::{PolicyFile, Reload, Standing};
+use reload::{Asked, PolicyFile, Reload, Standing};
 use report::{MarkCounts, Parts};
 use requests::Requests;
 use stats::Metrics;
@@ -129,6 +130,7 @@ pub fn run(
     config: &Config,
     policy: Effective,
     file: Option<PolicyFile>,
+    asked: Asked,
     shutdown: &Shutdown,
 ) -> Result<()> {
     // Another one may have come before this became the one that runs, or from a container.
@@ -142,9 +144,10 @@ pub fn run(
     };
     scx_utils::init_libbpf_logging(Some(level));
     try_set_rlimit_infinity();
+    raise_file_limit();
     raise_priority();
     let mut object = MaybeUninit::uninit();
-    let mut reload = Reload::start(policy, file)?;
+    let mut reload = Reload::start(policy, file, asked);
     let policy = &reload.in_force().policy;
     let mut identify = Identify::start(policy, Pins::default(), &mut object)?;
     let requests = Arc::new(Requests::new()?);
@@ -193,6 +196,16 @@ fn raise_priority() {
     let ret = unsafe { nix::libc::setpriority(nix::libc::PRIO_PROCESS, 0, NICE) };
     if ret != 0 {
         warn!("nice {NICE}: {}", std::io::Error::last_os_error());
+    }
+}
+
+/// Each library that is probed takes some descriptors, each client of the statistics two. The soft limit is for programs
+/// that use select().
+pub fn raise_file_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
+    if let Err(error) = raised {
+        warn!("the limit of open files stays as it is: {error}");
     }
 }
 
@@ -376,7 +389,7 @@ impl<'obj> Scheduler<'obj> {
             self.tell_left_out();
             // Not for every statistics client that asks.
             if self.started.elapsed() >= next_step {
-                next_step = self.started.elapsed() + identify.step()?;
+                next_step = self.started.elapsed() + identify.step_anyway();
                 self.marks.follow(self.started.elapsed(), identify);
             }
             let threads = pinning.as_mut().map_or(Duration::MAX, |pins| pins.step());

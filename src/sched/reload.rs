@@ -32,32 +32,43 @@ pub struct Standing {
     pub error: String,
 }
 
+/// Has SIGHUP come?
+pub type Asked = Arc<AtomicBool>;
+
+/// From now on SIGHUP and SIGUSR1 ask for something, and end nobody. A service manager may send them as soon as the
+/// process is there; whoever starts looks at everything, as SIGUSR1 asks for.
+///
+/// # Errors
+/// They cannot be handled.
+pub fn hear() -> Result<Asked> {
+    let asked = Asked::default();
+    signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&asked))
+        .context("handling SIGHUP")?;
+    signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::default())
+        .context("handling SIGUSR1")?;
+    Ok(asked)
+}
+
 /// The policy in force.
 pub struct Reload {
     in_force: Effective,
     file: Option<PolicyFile>,
     watch: Option<Watch>,
-    asked: Arc<AtomicBool>,
+    asked: Asked,
     /// Is a part of another policy in force too? The kernel has refused the rest, and the way back.
     is_mixed: bool,
     standing: Standing,
 }
 
 impl Reload {
-    /// `in_force` is in force; `file` is followed from now on.
-    ///
-    /// # Errors
-    /// SIGHUP cannot be handled. A file that cannot be watched is a warning.
-    pub fn start(in_force: Effective, file: Option<PolicyFile>) -> Result<Self> {
-        let asked = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&asked))
-            .context("handling SIGHUP")?;
+    /// `in_force` is in force; `file` is followed from now on. One that cannot be watched is a warning.
+    pub fn start(in_force: Effective, file: Option<PolicyFile>, asked: Asked) -> Self {
         let watch = file.as_ref().and_then(|file| {
             Watch::start(&file.path)
                 .inspect_err(|error| warn!("changes are taken on SIGHUP only: {error:#}"))
                 .ok()
         });
-        Ok(Self {
+        Self {
             in_force,
             file,
             watch,
@@ -67,7 +78,7 @@ impl Reload {
                 generation: 1,
                 ..Standing::default()
             },
-        })
+        }
     }
 
     /// The policy in force.
@@ -247,7 +258,7 @@ mod tests {
             path: path.to_path_buf(),
             read: Box::new(read),
         };
-        Reload::start(effective("").unwrap(), Some(file)).unwrap()
+        Reload::start(effective("").unwrap(), Some(file), Asked::default())
     }
 
     const HOLD_0: &str = "[preferred]\nhold_us = 0\n";

@@ -63,6 +63,9 @@ fn serve_at(listener: TcpListener, pages: Arc<Pages>) -> Result<()> {
     Ok(())
 }
 
+/// Between two tries to serve somebody.
+const AFTER_FAILURE: Duration = Duration::from_millis(100);
+
 /// Each client has a thread of its own for as long as it is served.
 fn serve_all(listener: &TcpListener, pages: &Arc<Pages>) {
     let mut clients = Clients::default();
@@ -75,6 +78,8 @@ fn serve_all(listener: &TcpListener, pages: &Arc<Pages>) {
         });
         if let Err(error) = served {
             tell(error);
+            // It waits for as long as no descriptor is free, say.
+            std::thread::sleep(AFTER_FAILURE);
         }
     }
 }
