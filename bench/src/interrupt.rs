@@ -52,7 +52,7 @@ fn end_where_it_does_not_end(mut signals: Signals) {
 }
 
 /// Whoever starts a run with nohup wants it to outlive the terminal.
-fn is_ignored(signal: i32) -> bool {
+pub fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());

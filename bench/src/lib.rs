@@ -36,6 +36,7 @@ mod process;
 mod procstat;
 mod program;
 mod record;
+mod replace;
 mod replay;
 mod report;
 mod results;

@@ -4,18 +4,20 @@
 //! and not released of by then is undone.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cgroup::removal;
+use crate::replace::replace;
 
 /// The one of this process. Nobody else holds the pipe to it, which is closed on exec.
 static WATCHDOG: OnceLock<Mutex<Child>> = OnceLock::new();
@@ -30,6 +32,8 @@ pub enum Cleanup {
     Remove(PathBuf),
     /// A file of the kernel's: this is written into it.
     File { path: PathBuf, text: String },
+    /// A file that others read at any time: this takes its place.
+    Replace { path: PathBuf, text: String },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -85,16 +89,23 @@ fn send(message: &Message) {
     let Some(pipe) = &mut watchdog.stdin else {
         return;
     };
-    let line = serde_json::to_string(message).unwrap_or_default() + "\n";
-    if let Err(error) = pipe.write_all(line.as_bytes()) {
+    let sent = serde_json::to_string(message)
+        .map_err(io::Error::other)
+        .and_then(|line| pipe.write_all((line + "\n").as_bytes()));
+    if let Err(error) = sent {
         eprintln!(
-            "gpuaware-bench: warning: the watchdog is gone ({error}): nobody cleans up after a kill -9"
+            "gpuaware-bench: warning: the watchdog was not told ({error}): nobody cleans up after a kill -9"
         );
     }
 }
 
 /// `gpuaware-bench watchdog`: reads cleanups until the runner ends, then does those that are left.
 pub fn main() -> Result<()> {
+    // A service manager sends one to all processes of a unit at once: the runner's end is what counts.
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::default())
+            .with_context(|| format!("cannot handle signal {signal}"))?;
+    }
     let mut cleanups: Vec<Cleanup> = Vec::new();
     for line in BufReader::new(std::io::stdin()).lines() {
         let line = line.context("cannot read from the runner")?;
@@ -135,6 +146,7 @@ fn undo(cleanup: &Cleanup) -> Result<()> {
         }
         Cleanup::File { path, text } => fs::write(path, text)
             .with_context(|| format!("cannot put {} back to {text:?}", path.display())),
+        Cleanup::Replace { path, text } => replace(path, text),
     }
 }
 
@@ -167,6 +179,12 @@ mod tests {
         })
         .unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "0\n");
+        undo(&Cleanup::Replace {
+            path: path.clone(),
+            text: "4\n".to_owned(),
+        })
+        .unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "4\n");
         let folder = dir.path().join("group");
         fs::create_dir(&folder).unwrap();
         undo(&Cleanup::Cgroup(folder.clone())).unwrap();

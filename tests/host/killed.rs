@@ -6,6 +6,7 @@ use std::fs;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 
 use crate::bench::{Bench, ON_HOST, assert_gone, cell, end_of, failure, script_that};
 use crate::process::{Process, code, eventually};
@@ -41,6 +42,19 @@ fn hanging(bench: &Bench) -> Process {
     run
 }
 
+/// Which cleans up after it.
+fn watchdog_of(run: &Process) -> Pid {
+    let of = format!("/proc/{}/task/{}/children", run.pid(), run.pid());
+    let children = fs::read_to_string(of).unwrap();
+    let mut children = children.split_whitespace();
+    let is_watchdog = |pid: &&str| {
+        let cmdline = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        cmdline.ends_with("\0watchdog\0")
+    };
+    let watchdog = children.find(is_watchdog).expect("a watchdog");
+    Pid::from_raw(watchdog.parse().unwrap())
+}
+
 #[test]
 fn kill_9_leaves_nobody_behind_and_the_run_can_be_resumed() {
     if !tier::program("stress-ng") {
@@ -48,6 +62,9 @@ fn kill_9_leaves_nobody_behind_and_the_run_can_be_resumed() {
     }
     let bench = bench();
     let mut run = hanging(&bench);
+    // A service manager asks all processes of a unit to end, and kills those that do not.
+    let watchdog = watchdog_of(&run);
+    nix::sys::signal::kill(watchdog, Signal::SIGTERM).unwrap();
     run.signal(Signal::SIGKILL);
     run.wait(Duration::from_secs(20));
     assert_gone(&bench.path("target/lab/pids"));

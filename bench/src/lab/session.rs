@@ -324,8 +324,10 @@ struct Signals {
 
 impl Signals {
     fn watch(events: &Sender<Event>) -> Result<Self> {
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
-            .context("cannot handle signals")?;
+        let handled = [SIGINT, SIGTERM, SIGHUP].into_iter();
+        let handled = handled.filter(|&signal| !interrupt::is_ignored(signal));
+        let mut signals =
+            signal_hook::iterator::Signals::new(handled).context("cannot handle signals")?;
         let handle = signals.handle();
         let events = events.clone();
         thread::spawn(move || {

@@ -254,8 +254,12 @@ impl Part {
         let Some(status) = self.process.ended()? else {
             return Ok(());
         };
-        let output = fs::read_to_string(&self.output).unwrap_or_default();
-        let log = fs::read_to_string(self.output.with_extension("log")).unwrap_or_default();
+        let printed = |path: &Path| {
+            let bytes = fs::read(path).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        let output = printed(&self.output);
+        let log = printed(&self.output.with_extension("log"));
         let last = log
             .lines()
             .chain(output.lines())

@@ -256,6 +256,11 @@ impl RunDir {
         self.root.join(archive::FILE).exists()
     }
 
+    /// Whether something was measured in it, also where a cell can no longer be read.
+    pub fn has_results(&self) -> Result<bool> {
+        Ok(self.is_archived() || !self.cell_files()?.is_empty())
+    }
+
     /// Puts all cells into one compressed file.
     pub fn archive(&self, file: &Path) -> Result<()> {
         archive::write::<Cell>(file, &self.cell_files()?)

@@ -119,7 +119,7 @@ fn begin(options: &RunOptions) -> Result<(Plan, RunDir, Vec<Claim>)> {
         .canonicalize()
         .with_context(|| format!("cannot find {}", root.display()))?;
     claims.push(claim(&root, TAKEN)?);
-    if run.cells().is_ok_and(|cells| !cells.is_empty()) {
+    if run.has_results()? {
         return Err(DataError::Usage(format!(
             "{0}: expected a folder without results, found some: choose another with -o, or go on with --resume {0}",
             root.display()

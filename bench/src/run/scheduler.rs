@@ -247,9 +247,15 @@ fn spawn(name: &str, words: &[String], log: &Path) -> Result<Supervised> {
     Supervised::spawn(name, &mut command)
 }
 
+/// A log has the names of threads, which may be cut in the middle of a character.
+fn said_in(log: &Path) -> String {
+    let bytes = fs::read(log).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// Has somebody said `line` in the log, if anything is waited for?
 fn contains(log: &Path, line: Option<&String>) -> bool {
-    line.is_none_or(|line| fs::read_to_string(log).is_ok_and(|text| text.contains(line.as_str())))
+    line.is_none_or(|line| said_in(log).contains(line.as_str()))
 }
 
 fn has_attached(scheduler: &Scheduler, log: &Path) -> bool {
@@ -287,7 +293,7 @@ fn enable_seq() -> Result<u64> {
 
 /// The line of its log that best says why, for an error message.
 fn last_words(log: &Path) -> String {
-    let text = fs::read_to_string(log).unwrap_or_default();
+    let text = said_in(log);
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let telling = |line: &&str| line.contains("rror") || line.contains("EXIT:");
     let line = lines().find(telling).or_else(|| lines().next_back());
@@ -311,6 +317,8 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "hello\nEXIT: runnable task stall\nbye\n").unwrap();
         assert_eq!(last_words(file.path()), ": EXIT: runnable task stall");
+        fs::write(file.path(), b"t\xc3[7] waits\nEXIT: stall\n").unwrap();
+        assert_eq!(last_words(file.path()), ": EXIT: stall");
         fs::write(file.path(), "hello\nbye\n\n").unwrap();
         assert_eq!(last_words(file.path()), ": bye");
         fs::write(file.path(), "").unwrap();

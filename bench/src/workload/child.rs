@@ -52,17 +52,19 @@ impl Child {
         let stderr = child.stderr.take().context("a child without stderr")?;
         let (sender, receiver) = channel();
         std::thread::spawn(move || {
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
+            // A name that a program prints need not be UTF-8.
+            for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line);
+                if sender.send(line.trim_end_matches('\r').to_owned()).is_err() {
                     return;
                 }
             }
         });
         let stdout = std::thread::spawn(move || {
-            let mut text = String::new();
+            let mut bytes = Vec::new();
             // A broken stream leaves half a document, which then does not parse.
-            let _ = stdout.read_to_string(&mut text);
-            text
+            let _ = stdout.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
         });
         Ok(Self {
             name,

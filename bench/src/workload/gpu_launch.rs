@@ -104,7 +104,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut running = fake(
             dir.path(),
-            r#"echo "gpu_launch: hello" >&2; echo "gpu_launch: measuring" >&2
+            r#"printf 'gpu_launch: hello \377\n' >&2; echo "gpu_launch: measuring" >&2
             echo "gpu_launch: measured" >&2; cat
             echo '{"workload":"gpu_launch","tokens":1,"seconds":1,"tokens_per_s":1,"launches":9,"failures":0,"token_us":[5],
             "context_switches":{"voluntary":1,"involuntary":0},"threads_detail":[]}'"#,

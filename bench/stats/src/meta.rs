@@ -28,7 +28,8 @@ impl Pooled {
 /// what the weights say. `None`: fewer than two studies, or an error that is none.
 pub fn random_effects(studies: &[(f64, f64)]) -> Option<Pooled> {
     let freedom = studies.len() as f64 - 1.0;
-    if freedom < 1.0 || studies.iter().any(|(_, variance)| *variance <= 0.0) {
+    let is_known = |(_, variance): &(f64, f64)| *variance > 0.0 && variance.is_finite();
+    if freedom < 1.0 || !studies.iter().all(is_known) {
         return None;
     }
     let fixed = Weighted::of(studies, 0.0);
@@ -126,6 +127,8 @@ mod tests {
         assert!((pooled.detectable().unwrap() - 14.0826 * 0.5_f64.sqrt()).abs() < 1e-3);
         assert_eq!(random_effects(&[(0.0, 1.0)]), None);
         assert_eq!(random_effects(&[(0.0, 1.0), (0.0, 0.0)]), None);
+        // Where each has one round, nobody knows.
+        assert_eq!(random_effects(&[(0.0, f64::NAN), (1.0, f64::NAN)]), None);
     }
 
     /// Effects 0 and 4 with errors of 1: Q = 8, tau squared = 7 / (2 - 1); weights of 1 / 8, and Q over its freedom is 1.

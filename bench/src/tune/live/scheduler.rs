@@ -13,6 +13,8 @@ use serde::Deserialize;
 
 use crate::claim::{Claim, claim};
 use crate::datafile::{self, DataError};
+use crate::interrupt;
+use crate::replace::replace;
 use crate::watchdog::{Cleanup, Guarded};
 
 /// For the scheduler to take a changed file.
@@ -67,7 +69,7 @@ impl Scheduler {
             .open(&file)
             .map_err(|error| usage(format!("expected a file that can be written: {error}")))?;
         policies(socket)?;
-        let cleanup = Cleanup::File {
+        let cleanup = Cleanup::Replace {
             path: file.clone(),
             text: old.clone(),
         };
@@ -91,9 +93,10 @@ impl Scheduler {
             return Ok(true);
         }
         let before = policies(&self.socket)?;
-        self.write(policy)?;
+        replace(&self.file, policy)?;
         let began = Instant::now();
         while began.elapsed() < LIMIT {
+            interrupt::check()?;
             let now = policies(&self.socket)?;
             if now.policy_refused > before.policy_refused {
                 return Ok(false);
@@ -112,21 +115,7 @@ impl Scheduler {
 
     /// The old policy, without waiting for anybody.
     pub fn restore(&self) -> Result<()> {
-        self.write(&self.old)
-    }
-
-    /// In one step: half a file would be a policy too.
-    fn write(&self, policy: &str) -> Result<()> {
-        let write = || -> Result<()> {
-            let folder = self.file.parent().context("a file without a folder")?;
-            let mut draft = tempfile::Builder::new()
-                .permissions(fs::metadata(&self.file)?.permissions())
-                .tempfile_in(folder)?;
-            draft.write_all(policy.as_bytes())?;
-            draft.persist(&self.file)?;
-            Ok(())
-        };
-        write().with_context(|| format!("cannot write {}", self.file.display()))
+        replace(&self.file, &self.old)
     }
 }
 

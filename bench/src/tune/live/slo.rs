@@ -132,7 +132,15 @@ fn output(
     let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
     let began = Instant::now();
     let waiting = || format!("{flag}: cannot wait for it");
+    let reading = || format!("{flag}: cannot read its output");
+    let (mut pipe, mut printed) = (child.stdout.take(), Vec::new());
+    // All the while: a pipe that is full stops the command.
+    let mut read = || {
+        pipe.as_mut()
+            .map_or(Ok(()), |pipe| drain(pipe, &mut printed))
+    };
     let late = loop {
+        read().with_context(reading)?;
         if child.try_wait().with_context(waiting)?.is_some() {
             break false;
         }
@@ -153,22 +161,19 @@ fn output(
         );
     }
     let status = child.wait().with_context(waiting)?;
-    let printed = child.stdout.take().map(written).transpose();
-    let printed = printed.with_context(|| format!("{flag}: cannot read its output"))?;
-    let printed = printed.unwrap_or_default();
+    read().with_context(reading)?;
     Ok(Some((
         status,
         String::from_utf8_lossy(&printed).into_owned(),
     )))
 }
 
-/// What is in `pipe` now: what the command has left running may keep it open.
-fn written(mut pipe: ChildStdout) -> io::Result<Vec<u8>> {
-    fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    let mut bytes = Vec::new();
-    match pipe.read_to_end(&mut bytes) {
+/// Adds what is in `pipe` now: what the command has left running may keep it open.
+fn drain(pipe: &mut ChildStdout, bytes: &mut Vec<u8>) -> io::Result<()> {
+    fcntl(&*pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    match pipe.read_to_end(bytes) {
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-        _ => Ok(bytes),
+        _ => Ok(()),
     }
 }
 
@@ -311,6 +316,9 @@ mod tests {
     fn a_command_prints_its_number_last() {
         let never = || false;
         assert_eq!(ask("echo ttft 12.5", &never).unwrap(), Some(12.5));
+        // More than a pipe takes.
+        let much = "head -c 300000 /dev/zero | tr '\\0' x; echo; echo 12.5";
+        assert_eq!(ask(much, &never).unwrap(), Some(12.5));
         for bad in ["true", "echo x", "echo -1", "echo 3; exit 1"] {
             let error = ask(bad, &never).unwrap_err().to_string();
             assert!(
