@@ -28,10 +28,10 @@ pub fn of_running(pid: i32) -> Result<OwnedFd> {
         }
         Ok(process) => Ok(process),
         Err(error) => match error.raw_os_error() {
-            // Before Linux 6.15 also where a process group or a session goes on without its first process.
             Some(libc::EINVAL | libc::ENOENT) if Path::new(&format!("/proc/{pid}")).exists() => {
                 bail!("{pid} is a thread: expected the PID of its process")
             }
+            // EINVAL before Linux 6.15: its process group or session goes on without it.
             Some(libc::ESRCH | libc::EINVAL | libc::ENOENT) => bail!("no process with PID {pid}"),
             _ => Err(error).with_context(|| format!("pidfd_open of process {pid}")),
         },

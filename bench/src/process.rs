@@ -2,8 +2,10 @@
 //! Child processes that are gone for certain: each in a process group of its own, killed when this
 //! process dies, killed as a group when the handle is dropped. It does not know what they do.
 
+use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,13 @@ use nix::unistd::{Pid, getpid, getppid};
 
 use crate::interrupt;
 use crate::watchdog::{Cleanup, Guarded};
+
+/// What a program has printed into `file`; nothing if it is not there. The names of threads in it may be cut in the
+/// middle of a character.
+pub fn printed(file: &Path) -> String {
+    let bytes = fs::read(file).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
 
 const POLL: Duration = Duration::from_millis(5);
 

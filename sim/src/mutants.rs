@@ -33,7 +33,7 @@ pub(crate) fn mutant(edits: &[Edit]) -> Vec<u8> {
     compile_gpuaware(folder.path(), false).unwrap()
 }
 
-fn run_as(object: &[u8], scenario: &Scenario) -> Outcome {
+pub(crate) fn run_as(object: &[u8], scenario: &Scenario) -> Outcome {
     let simulation = Simulation::with_object(scenario.clone(), object).unwrap();
     simulation.run().unwrap()
 }

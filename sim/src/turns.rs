@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The minimum share of background, where launchers leave nothing, with the rules for it and without.
 
-use crate::mutants::mutant;
+use crate::mutants::{mutant, run_as};
 use crate::native::Scheduler;
 use crate::program::Program;
 use crate::scenario::TaskSpec;
 use crate::setup::Class;
-use crate::simulation::Simulation;
 use crate::tests::{of, task};
 
 const NR_CPUS: usize = 4;
@@ -23,8 +22,7 @@ fn share_beside(object: &[u8], launcher: Program, background_slice_us: u64) -> f
     let mut scenario = of("4", Scheduler::Gpuaware, MS, tasks);
     scenario.policy.max_share = 1.0;
     scenario.policy.background_slice_us = background_slice_us;
-    let simulation = Simulation::with_object(scenario, object).unwrap();
-    let outcome = simulation.run().unwrap();
+    let outcome = run_as(object, &scenario);
     assert_eq!(outcome.failure, None);
     let loops = outcome.tasks.iter().filter(|task| task.name == "loop");
     let cpu_ns: u64 = loops.map(|task| task.cpu_ns).sum();

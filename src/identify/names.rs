@@ -238,14 +238,14 @@ mod tests {
         let matched = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    let mut command = std::process::Command::new("true");
-                    command.arg0("vanish").arg("now");
+                    // As long as a look takes: some are seen, and some vanish while they are looked at.
+                    let mut command = std::process::Command::new("sleep");
+                    command.arg0("vanish").arg("0.005");
                     command.status().unwrap();
                 }
             });
-            // Twenty within seconds; a machine that is busy with other tests sees some of them in a minute.
             let (mut matched, end) = (0, Instant::now() + Duration::from_secs(60));
-            while matched < 3 && Instant::now() < end {
+            while matched < 200 && Instant::now() < end {
                 for tgid in names.all_processes() {
                     names.of_process(tgid, &HashMap::new(), |named| {
                         assert!(named.rules <= 1, "nobody has that name");
@@ -256,7 +256,7 @@ mod tests {
             stop.store(true, Ordering::Relaxed);
             matched
         });
-        assert!(matched >= 3, "{matched}");
+        assert!(matched >= 20, "{matched}");
     }
 
     #[test]

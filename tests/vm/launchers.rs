@@ -48,10 +48,8 @@ fn launcher_stays_on_a_preferred_cpu_beside_busy_neighbours() {
         // A move to a preferred CPU is made at a wakeup.
         std::thread::sleep(Duration::from_millis(500));
         let samples = cpus_of(workload.pid(), tid, 100);
-        let preferred = samples
-            .iter()
-            .filter(|&&cpu| cpu == preferred_cpu())
-            .count();
+        let on_preferred = |&&cpu: &&usize| cpu == preferred_cpu();
+        let preferred = samples.iter().filter(on_preferred).count();
         assert!(samples.len() > 50, "the launcher ended early");
         assert!(
             preferred * 10 >= samples.len() * 9,

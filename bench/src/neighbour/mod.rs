@@ -20,7 +20,7 @@ use nix::sys::signal::Signal;
 
 use crate::arm::NeighbourSettings;
 use crate::interrupt;
-use crate::process::Supervised;
+use crate::process::{Supervised, printed};
 use crate::record::neighbour::{Kind, Neighbour, StressNg, Work};
 use program::{Own, Terms};
 
@@ -253,10 +253,6 @@ impl Part {
     fn must_live(&mut self) -> Result<()> {
         let Some(status) = self.process.ended()? else {
             return Ok(());
-        };
-        let printed = |path: &Path| {
-            let bytes = fs::read(path).unwrap_or_default();
-            String::from_utf8_lossy(&bytes).into_owned()
         };
         let output = printed(&self.output);
         let log = printed(&self.output.with_extension("log"));

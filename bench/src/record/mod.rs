@@ -376,6 +376,7 @@ mod tests {
         let run = RunDir::create(dir.path()).unwrap();
         let cell = samples::cell(3, "eevdf", Neighbour::Heavy, 100.0);
         assert!(!run.has(&cell.key));
+        assert!(!run.has_results().unwrap());
         run.write_cell(&cell).unwrap();
         assert!(run.has(&cell.key));
         assert!(
@@ -386,6 +387,9 @@ mod tests {
         let back = run.cells().unwrap();
         assert_eq!(back.len(), 1);
         assert_eq!(back[0].key, cell.key);
+        // Cut off by a crash.
+        fs::write(dir.path().join("cells/r03-eevdf-heavy-qwen3.json"), "").unwrap();
+        assert!(run.cells().is_err() && run.has_results().unwrap());
     }
 
     #[test]

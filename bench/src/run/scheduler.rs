@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 
 use crate::arm::Scheduler;
 use crate::interrupt;
-use crate::process::Supervised;
+use crate::process::{Supervised, printed};
 use crate::program;
 use crate::record::SchedulerSeen;
 
@@ -247,15 +247,9 @@ fn spawn(name: &str, words: &[String], log: &Path) -> Result<Supervised> {
     Supervised::spawn(name, &mut command)
 }
 
-/// A log has the names of threads, which may be cut in the middle of a character.
-fn said_in(log: &Path) -> String {
-    let bytes = fs::read(log).unwrap_or_default();
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 /// Has somebody said `line` in the log, if anything is waited for?
 fn contains(log: &Path, line: Option<&String>) -> bool {
-    line.is_none_or(|line| said_in(log).contains(line.as_str()))
+    line.is_none_or(|line| printed(log).contains(line.as_str()))
 }
 
 fn has_attached(scheduler: &Scheduler, log: &Path) -> bool {
@@ -293,7 +287,7 @@ fn enable_seq() -> Result<u64> {
 
 /// The line of its log that best says why, for an error message.
 fn last_words(log: &Path) -> String {
-    let text = said_in(log);
+    let text = printed(log);
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let telling = |line: &&str| line.contains("rror") || line.contains("EXIT:");
     let line = lines().find(telling).or_else(|| lines().next_back());
