@@ -163,7 +163,7 @@ fn a_file_under_another_path_is_probed_once() {
     let bind = || container(folder.path(), "mount --bind $lab $folder/lib;");
     let (_, libraries) = found(&place, &mut identify, bind());
     assert_eq!(libraries, before + 1);
-    let mut outside = crate::process::gpu_launch("--profile eager --duration 10");
+    let mut outside = crate::process::gpu_launch("--profile eager --duration 60");
     outside.stdout(Stdio::null());
     let _outside = Process::start(outside);
     let is_marked = |_: &Identify<'_>| !place.pins().list().unwrap().is_empty();

@@ -19,7 +19,7 @@ fn marks_launching_threads_and_not_their_siblings() {
     let pins = place.pins();
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
-    let mut command = gpu_launch("--profile eager --threads 2 --idle-threads 3 --duration 3");
+    let mut command = gpu_launch("--profile eager --threads 2 --idle-threads 3 --duration 60");
     command.stdout(Stdio::piped());
     let mut workload = Process::start(command);
     let found = identify_until(&mut identify, Duration::from_secs(3), |_| {
@@ -27,6 +27,7 @@ fn marks_launching_threads_and_not_their_siblings() {
     });
     assert!(found, "{:?}", pins.list());
     let marks = marks_of(&pins, workload.pid());
+    workload.signal(Signal::SIGTERM);
     while !workload.has_ended() {
         identify.step().unwrap();
         std::thread::sleep(Duration::from_millis(20));
@@ -56,7 +57,7 @@ fn steady_launchers_are_left_alone() {
     let mut object = MaybeUninit::uninit();
     let pins = place.pins();
     let mut identify = Identify::start(&Policy::default(), pins, &mut object).unwrap();
-    let mut command = gpu_launch("--profile eager --duration 6");
+    let mut command = gpu_launch("--profile eager --duration 60");
     command.stdout(Stdio::null());
     let _workload = Process::start(command);
     let rests = identify_until(&mut identify, Duration::from_secs(3), |identify| {
@@ -163,7 +164,7 @@ fn a_rescan_arms_the_probes_at_once() {
     let mut object = MaybeUninit::uninit();
     let pins = place.pins();
     let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
-    let mut command = gpu_launch("--profile eager --duration 6");
+    let mut command = gpu_launch("--profile eager --duration 60");
     command.stdout(Stdio::null());
     let _workload = Process::start(command);
     let rests = identify_until(&mut identify, Duration::from_secs(3), |identify| {
@@ -193,7 +194,7 @@ fn a_copied_library_is_probed_while_somebody_maps_it() {
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
     let before = identify.sightings().libraries;
-    let mut command = gpu_launch("--profile eager --duration 4");
+    let mut command = gpu_launch("--profile eager --duration 60");
     command
         .env("LD_LIBRARY_PATH", folder.path())
         .stdout(Stdio::null());
@@ -206,6 +207,7 @@ fn a_copied_library_is_probed_while_somebody_maps_it() {
     assert!(evidence.contains(copy.to_str().unwrap()), "{evidence}");
     // Gone but mapped.
     std::fs::remove_file(&copy).unwrap();
+    workload.signal(Signal::SIGTERM);
     workload.wait(Duration::from_secs(10));
     let dropped = identify_until(&mut identify, Duration::from_secs(4), |identify| {
         identify.sightings().libraries == before

@@ -288,7 +288,7 @@ fn a_launcher_that_goes_on_outlives_its_expiry() {
     let policy = Policy::parse("[identify]\nexpire_s = 2\nmax_pause_us = 400000\n").unwrap();
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&policy, pins.clone(), &mut object).unwrap();
-    let mut command = gpu_launch("--profile eager --duration 12");
+    let mut command = gpu_launch("--profile eager --duration 60");
     command.stdout(Stdio::null());
     let launcher = Process::start(command);
     let is_marked = |_: &Identify<'_>| !marks_of(&pins, launcher.pid()).is_empty();

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
+
 use crate::process::{Process, busy_loop, busy_loops, eventually, gpu_launch, scx_gpuaware};
 use crate::{length, tier};
 
@@ -37,6 +39,7 @@ fn sighting(args: &str) -> Sighting {
     assert!(found.is_some(), "no mark");
     std::thread::sleep(Duration::from_millis(1500));
     let marked = of_workload();
+    workload.signal(Signal::SIGTERM);
     workload.wait(Duration::from_secs(60));
     let result: serde_json::Value = serde_json::from_str(&workload.stdout()).expect("JSON");
     let threads = result["threads_detail"].as_array().expect("threads");
@@ -75,9 +78,9 @@ fn marks_launching_threads_within_a_second_and_not_their_siblings() {
         let scheduler = Scheduler::start(&[]);
         // The first run is of a libcuda that was never seen; the others of a known one.
         for args in [
-            "--profile qwen3 --idle-threads 4 --duration 3",
-            "--profile graph --idle-threads 4 --duration 3",
-            "--profile eager --threads 2 --idle-threads 4 --duration 3",
+            "--profile qwen3 --idle-threads 4 --duration 60",
+            "--profile graph --idle-threads 4 --duration 60",
+            "--profile eager --threads 2 --idle-threads 4 --duration 60",
         ] {
             let seen = sighting(args);
             assert_eq!(seen.marked, seen.launching, "{args}");

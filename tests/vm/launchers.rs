@@ -41,7 +41,7 @@ fn cpus_of(pid: i32, tid: i64, count: usize) -> Vec<usize> {
 fn launcher_stays_on_a_preferred_cpu_beside_busy_neighbours() {
     beside_the_scheduler("", |_| {
         let neighbours = busy_loops(2 * nr_cpus());
-        let mut command = gpu_launch("--profile eager --duration 8");
+        let mut command = gpu_launch("--profile eager --duration 60");
         command.stdout(Stdio::null());
         let workload = Process::start(command);
         let tid = launching_threads(workload.pid(), 1)[0];
@@ -108,7 +108,7 @@ fn launchers_in_excess_share_in_turns() {
 fn handoff_keeps_off_the_cpu_that_a_launcher_comes_back_to() {
     // Whatever interrupts take: the other CPU would be the launcher's where they took too much of this one.
     beside_the_scheduler("[irq]\navoid = false\n", |_| {
-        let mut command = gpu_launch("--profile eager --sync block --duration 10");
+        let mut command = gpu_launch("--profile eager --sync block --duration 60");
         command.stdout(Stdio::null());
         let workload = Process::start(command);
         launching_threads(workload.pid(), 1);

@@ -34,7 +34,6 @@ pub const SCHEMA: u32 = 1;
 /// A file that is there while a run goes on.
 const RESERVE: &str = ".reserve";
 /// How the names of files begin that are being written.
-const DRAFT: &str = ".draft-";
 /// A cell without a measurement takes a block of the file system, its draft and the folder's entry some more.
 const RESERVE_BYTES: usize = 1 << 16;
 
@@ -284,20 +283,10 @@ impl RunDir {
 
 /// Writes JSON beside its place and moves it there: a reader sees all of it or nothing.
 pub fn write_json<T: Serialize>(file: &Path, value: &T) -> Result<()> {
-    let folder = file.parent().context("a result file without a folder")?;
-    let write = || -> Result<()> {
-        // Readable for others than root, who runs the lab; the umask still applies.
-        let mode = fs::Permissions::from_mode(0o644);
-        let mut draft = tempfile::Builder::new()
-            .prefix(DRAFT)
-            .permissions(mode)
-            .tempfile_in(folder)?;
-        serde_json::to_writer(&mut draft, value)?;
-        draft.write_all(b"\n")?;
-        draft.persist(file)?;
-        Ok(())
-    };
-    write().with_context(|| format!("cannot write {}", file.display()))
+    let mut text =
+        serde_json::to_string(value).with_context(|| format!("cannot write {}", file.display()))?;
+    text.push('\n');
+    put(file, text)
 }
 
 pub fn read_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T> {

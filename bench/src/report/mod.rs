@@ -74,14 +74,12 @@ pub fn write(dir: &Path, print: bool) -> Result<bool> {
         ("report.md", markdown::render(&report)),
         ("report.html", html::render(&report)?),
     ] {
-        let file = dir.join(name);
-        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        put(&dir.join(name), text)?;
     }
     for workload in &report.plan.matrix.workloads {
         let svg = scatter::standalone(&report, &workload.name);
         if !svg.is_empty() {
-            let file = dir.join(format!("scatter-{}.svg", workload.name));
-            fs::write(&file, svg).with_context(|| format!("cannot write {}", file.display()))?;
+            put(&dir.join(format!("scatter-{}.svg", workload.name)), svg)?;
         }
     }
     let sweeps = report.plan.matrix.sweeps.iter();
@@ -108,8 +106,7 @@ fn write_pictures(
 ) -> Result<()> {
     for (at, picture) in pictures.enumerate() {
         let file = dir.join(format!("{name}-{}.svg", at + 1));
-        fs::write(&file, look::standalone(&picture.svg))
-            .with_context(|| format!("cannot write {}", file.display()))?;
+        put(&file, look::standalone(&picture.svg))?;
     }
     Ok(())
 }

@@ -76,7 +76,7 @@ fn write(file: &Path, text: &str) -> Result<()> {
         fs::create_dir_all(folder)
             .with_context(|| format!("cannot create {}", folder.display()))?;
     }
-    fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    put(file, text)?;
     println!("written    {}", file.display());
     Ok(())
 }

@@ -170,7 +170,7 @@ fn a_running_process_is_followed_with_its_threads_until_the_time_is_up() {
     let Some(_alone) = alone() else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace.csv");
-    let mut workload = gpu_launch("--profile eager --threads 2 --duration 5");
+    let mut workload = gpu_launch("--profile eager --threads 2 --duration 60");
     workload.stdout(Stdio::null());
     let workload = Process::start(workload);
     std::thread::sleep(Duration::from_millis(500));

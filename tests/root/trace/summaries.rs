@@ -268,7 +268,7 @@ fn launches_in_windows_estimate_all() {
 fn without_a_target_whoever_launches_is_traced() {
     let Some(_alone) = alone() else { return };
     let bystander = Process::start(busy_loop());
-    let mut workload = gpu_launch("--profile eager --duration 4");
+    let mut workload = gpu_launch("--profile eager --duration 60");
     workload
         .stdout(Stdio::null())
         .env("LD_LIBRARY_PATH", lab_folder());

@@ -43,9 +43,7 @@ pub fn cut(from: &Path, root: &Path) -> Result<()> {
             .with_context(|| format!("cannot read {}: bench/strip.sh makes it", trace.display()))?;
         let strip = cut::typical(std::io::BufReader::new(open))
             .with_context(|| format!("{} cannot be cut", trace.display()))?;
-        let kept = file(&to, name);
-        fs::write(&kept, strip.to_csv()?)
-            .with_context(|| format!("cannot write {}", kept.display()))?;
+        put(&file(&to, name), strip.to_csv()?)?;
     }
     Ok(())
 }
