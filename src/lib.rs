@@ -4,7 +4,7 @@
 //!
 //! Imports run downward only: `cli` -> `top` -> {`sched`, `doctor`, `trace`} -> `identify` ->
 //! {`policy`, `topology`}. `bpf` holds what the build generated; only `sched`, `identify` and
-//! `trace` use it. `bpffs`, `namespaces`, `pidfd`, `proc`, `running`, `shutdown` and `stdout`
+//! `trace` use it. `bpffs`, `namespaces`, `pidfd`, `proc`, `running`, `shutdown` and `unread`
 //! belong to nobody and import none of these.
 
 mod bpf;
@@ -19,9 +19,9 @@ pub mod proc;
 mod running;
 pub mod sched;
 pub mod shutdown;
-mod stdout;
 pub mod top;
 pub mod topology;
 pub mod trace;
+mod unread;
 
 pub use gpuaware_trace::printable;

@@ -9,12 +9,16 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, fcntl};
+use nix::fcntl::{FcntlArg, Flock, FlockArg, fcntl};
 use nix::libc;
+
+use crate::bpffs;
 
 /// Held while an instance runs; the kernel drops the lock however that ends. Only root can open it, as whoever can open
 /// it can lock it.
 const LOCK: &str = "/run/scx_gpuaware/lock";
+/// Where pins are is locked too: a container may have the host's, and a /run of its own.
+const PINS: &str = bpffs::PLACE;
 
 /// As what it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +40,8 @@ impl Role {
 
 /// This process is the one that runs, until this is dropped.
 #[derive(Debug)]
-pub struct Running(#[allow(dead_code, reason = "has the lock")] File);
+#[allow(dead_code, reason = "these have the locks")]
+pub struct Running(File, Option<Flock<File>>);
 
 impl Running {
     /// Becomes the one that runs. Nothing that another one has is touched before.
@@ -44,10 +49,10 @@ impl Running {
     /// # Errors
     /// Another one runs; not enough rights.
     pub fn start(role: Role) -> Result<Self> {
-        Self::start_at(Path::new(LOCK), role)
+        Self::start_at(Path::new(LOCK), Path::new(PINS), role)
     }
 
-    fn start_at(path: &Path, role: Role) -> Result<Self> {
+    fn start_at(path: &Path, pins: &Path, role: Role) -> Result<Self> {
         let shown = path.display();
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)
@@ -70,11 +75,27 @@ impl Running {
             ),
             Err(errno) => return Err(errno).with_context(|| format!("locking {shown}")),
         }
+        let pins = lock_pins(pins)?;
         let text = format!("{} {}\n", role.name(), std::process::id());
         file.set_len(0)
             .and_then(|()| file.write_all(text.as_bytes()))
             .with_context(|| format!("writing {shown}"))?;
-        Ok(Self(file))
+        Ok(Self(file, pins))
+    }
+}
+
+/// Locks the folder of pins, if it is there: whoever needs it says what it lacks.
+fn lock_pins(folder: &Path) -> Result<Option<Flock<File>>> {
+    let Ok(open) = File::open(folder) else {
+        return Ok(None);
+    };
+    match Flock::lock(open, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => Ok(Some(lock)),
+        Err((_, Errno::EWOULDBLOCK)) => bail!(
+            "scx_gpuaware already runs, in another container or on its host: it has its pins in {}: stop it first",
+            folder.display()
+        ),
+        Err((_, errno)) => Err(errno).with_context(|| format!("locking {}", folder.display())),
     }
 }
 
@@ -130,17 +151,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run/lock");
         assert_eq!(role_at(&path), None);
-        let first = Running::start_at(&path, Role::Feed).unwrap();
+        let pins = dir.path();
+        let first = Running::start_at(&path, pins, Role::Feed).unwrap();
         assert_eq!(role_at(&path), Some(Role::Feed));
         for _ in 0..2 {
-            let error = Running::start_at(&path, Role::Scheduler).unwrap_err();
+            let error = Running::start_at(&path, pins, Role::Scheduler).unwrap_err();
             let expected = format!("as feed with PID {}", std::process::id());
             assert!(error.to_string().contains(&expected), "{error}");
         }
+        let other = dir.path().join("container/lock");
+        let error = Running::start_at(&other, pins, Role::Scheduler).unwrap_err();
+        assert!(error.to_string().contains("has its pins in"), "{error}");
         assert_eq!(role_at(&path), Some(Role::Feed), "the first loses nothing");
         drop(first);
         assert_eq!(role_at(&path), None, "what is left is nobody's");
-        let _next = Running::start_at(&path, Role::Scheduler).unwrap();
+        let _next = Running::start_at(&path, pins, Role::Scheduler).unwrap();
         assert_eq!(role_at(&path), Some(Role::Scheduler));
     }
 }

@@ -3,7 +3,7 @@
 //! process dies, killed as a group when the handle is dropped. It does not know what they do.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read, Seek};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
@@ -23,7 +23,27 @@ pub fn printed(file: &Path) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Runs `command` until `wait` returns, and returns what that says and what was printed on stdout by then. Who prints waits
+/// for no reader, and nobody waits for what it leaves running.
+pub fn capture<T>(
+    name: &str,
+    command: &mut Command,
+    wait: impl FnOnce(&mut Supervised) -> Result<T>,
+) -> Result<(T, Vec<u8>)> {
+    let cannot = || format!("cannot keep what {name} prints");
+    let mut out = tempfile::tempfile().with_context(cannot)?;
+    command.stdout(out.try_clone().with_context(cannot)?);
+    let mut process = Supervised::spawn(name, command)?;
+    let waited = wait(&mut process)?;
+    let mut printed = Vec::new();
+    out.rewind()
+        .and_then(|()| out.read_to_end(&mut printed))
+        .with_context(cannot)?;
+    Ok((waited, printed))
+}
+
 const POLL: Duration = Duration::from_millis(5);
+const FOREVER: Duration = Duration::from_secs(365 * 86_400);
 
 /// A child process that does not outlive its handle, nor this process.
 #[derive(Debug)]
@@ -91,6 +111,11 @@ impl Supervised {
                 .with_context(|| format!("cannot send {signal} to {}", self.name))?;
         }
         Ok(())
+    }
+
+    /// Waits until it has ended, however long; an error is the user's wish to stop.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        self.wait_until(Instant::now() + FOREVER)
     }
 
     /// Waits until it has ended; past the deadline its whole group is killed and that is an error, and so is the user's

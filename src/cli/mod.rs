@@ -34,8 +34,8 @@ use crate::running::{Role, Running};
 use crate::sched::reload::{self, PolicyFile};
 use crate::sched::{self, Config, export, monitor, server};
 use crate::shutdown::Shutdown;
-use crate::stdout::Stdout;
 use crate::top;
+use crate::unread;
 
 use output::{Failure, say};
 use seconds::seconds;
@@ -212,7 +212,7 @@ fn run(args: &Run, verbose: bool) -> Result<(), Failure> {
     }
     if let Some(interval) = args.monitor {
         let shutdown = Shutdown::watch(|| {})?;
-        let out = Stdout::new(&shutdown);
+        let out = unread::stdout(&shutdown)?;
         return Ok(monitor::monitor(interval, out, &shutdown)?);
     }
     let asked = reload::hear()?;

@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -30,6 +31,12 @@ impl Overwritten {
         // A pipe or a terminal holds nothing.
         let is_emptied = !file.metadata().is_ok_and(|metadata| metadata.is_file());
         Ok(Self { file, is_emptied })
+    }
+}
+
+impl AsFd for Overwritten {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 

@@ -17,6 +17,7 @@ use crate::sched;
 use crate::shutdown::Shutdown;
 use crate::trace::record;
 use crate::trace::session::Plan;
+use crate::unread::Unread;
 
 use super::output::{Failure, say};
 use super::overwritten::Overwritten;
@@ -25,7 +26,8 @@ use super::overwritten::Overwritten;
 pub fn run(path: &Path, plan: &Plan) -> Result<(), Failure> {
     let shutdown = Shutdown::watch(|| {})?;
     // Before recording: a file that cannot be written is no news for the end.
-    let mut file = Overwritten::open(path).map_err(Failure::Input)?;
+    let file = Overwritten::open(path).map_err(Failure::Input)?;
+    let mut file = Unread::new(file, &shutdown);
     namespaces::check_root("recording")?;
     let profile = record::run(plan, hz()?, classes, &shutdown)?;
     let text = profile.text().context("writing a profile")?;

@@ -17,9 +17,9 @@ use gpuaware_trace::summary;
 use crate::namespaces;
 use crate::sched;
 use crate::shutdown::Shutdown;
-use crate::stdout::Stdout;
 use crate::trace::session::{self, Plan};
 use crate::trace::target::{Target, find_cgroup};
+use crate::unread::{self, Unread};
 
 use super::output::{Failure, say};
 use super::overwritten::Overwritten;
@@ -208,13 +208,13 @@ fn open(args: &Trace, shutdown: &Arc<Shutdown>) -> Result<Box<dyn Write>> {
         );
     }
     if let Some(path) = &args.output {
-        let file = Overwritten::open(path)?;
+        let file = Unread::new(Overwritten::open(path)?, shutdown);
         return Ok(Box::new(BufWriter::with_capacity(1 << 20, file)));
     }
     if args.format.events().is_none() {
         // Beside what a command prints, as `time` does.
         return Ok(match args.command.is_empty() {
-            true => Box::new(Stdout::new(shutdown)),
+            true => Box::new(unread::stdout(shutdown)?),
             false => Box::new(std::io::stderr()),
         });
     }
@@ -224,7 +224,7 @@ fn open(args: &Trace, shutdown: &Arc<Shutdown>) -> Result<Box<dyn Write>> {
     if args.format == Output::Perfetto && std::io::stdout().is_terminal() {
         bail!("a Perfetto trace is binary: give a file with -o");
     }
-    let stdout = Stdout::new(shutdown);
+    let stdout = unread::stdout(shutdown)?;
     Ok(Box::new(BufWriter::with_capacity(1 << 20, stdout)))
 }
 

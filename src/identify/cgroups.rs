@@ -2,11 +2,13 @@
 //! cgroup folders: which ones the policy's globs match, which ones have a CPU limit.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use log::debug;
+use nix::errno::Errno;
 
 use crate::bpf::intf;
 
@@ -40,48 +42,75 @@ pub struct Tag {
 /// folders below them inherit from.
 ///
 /// # Errors
-/// `root` itself cannot be read. Folders that vanish on the way are passed over.
+/// `root` itself cannot be read, or no descriptor or memory is free: tags would be lost that are there. Folders that
+/// vanish on the way are passed over.
 pub fn classify(root: &Path, rules: &Rules) -> Result<HashMap<u64, Tag>> {
     let mut tags = HashMap::new();
     let mut folders = VecDeque::from([root.to_path_buf()]);
     while let Some(folder) = folders.pop_front() {
         let relative = folder.strip_prefix(root).unwrap_or(&folder);
         let mut tag = tag_of(&relative.to_string_lossy(), rules);
+        let reading = || format!("reading {}", folder.display());
         if tag.class.is_none()
-            && let Some((class, owner)) = xattr_of(&folder, rules)
+            && let Some((class, owner)) = xattr_of(&folder, rules).with_context(reading)?
         {
             (tag.class, tag.text, tag.owner) = (Some(class), evidence::XATTR, Some(owner));
         }
         if tag != Tag::default()
-            && let Ok(metadata) = std::fs::metadata(&folder)
+            && let Some(metadata) = there(std::fs::metadata(&folder)).with_context(reading)?
         {
             tags.insert(metadata.ino(), tag);
         }
         if tags.len() == MAX_TAGS {
             break;
         }
-        match std::fs::read_dir(&folder) {
-            Ok(entries) => folders.extend(
-                entries
-                    .flatten()
-                    .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-                    .map(|entry| entry.path()),
-            ),
-            Err(error) if folder == root => {
-                return Err(error).with_context(|| format!("reading {}", root.display()));
+        let entries = match std::fs::read_dir(&folder) {
+            Err(error) if folder == root => Err(error),
+            entries => there(entries),
+        };
+        for entry in entries.with_context(reading)?.into_iter().flatten() {
+            if let Some(entry) = there(entry).with_context(reading)?
+                && entry.file_type().is_ok_and(|kind| kind.is_dir())
+            {
+                folders.push_back(entry.path());
             }
-            Err(_) => {}
         }
     }
     Ok(tags)
 }
 
+/// What was asked of a folder; `None`: it has vanished, or says nothing of it to anybody.
+///
+/// # Errors
+/// It may be there, and what it has is not known now.
+fn there<T>(asked: io::Result<T>) -> io::Result<Option<T>> {
+    const SHORTAGES: [Errno; 5] = [
+        Errno::EMFILE,
+        Errno::ENFILE,
+        Errno::ENOMEM,
+        Errno::EINTR,
+        Errno::EAGAIN,
+    ];
+    match asked {
+        Ok(known) => Ok(Some(known)),
+        Err(error) => match error.raw_os_error().map(Errno::from_raw) {
+            Some(errno) if SHORTAGES.contains(&errno) => Err(error),
+            _ => Ok(None),
+        },
+    }
+}
+
 /// The class that the xattr of a folder says, if its owner may say so, and the owner. Who owns a folder can set its
 /// xattrs: delegated ones belong to users.
-fn xattr_of(folder: &Path, rules: &Rules) -> Option<(Class, u32)> {
-    let value = xattr::get(folder, XATTR).ok()??;
+fn xattr_of(folder: &Path, rules: &Rules) -> io::Result<Option<(Class, u32)>> {
+    let Some(value) = there(xattr::get(folder, XATTR))?.flatten() else {
+        return Ok(None);
+    };
     let class = class_named(&value);
-    let owner = std::fs::metadata(folder).ok()?.uid();
+    let Some(metadata) = there(std::fs::metadata(folder))? else {
+        return Ok(None);
+    };
+    let owner = metadata.uid();
     if class.is_none() {
         debug!(
             "{}: {XATTR} is {:?}: expected launch, handoff or background",
@@ -89,8 +118,8 @@ fn xattr_of(folder: &Path, rules: &Rules) -> Option<(Class, u32)> {
             String::from_utf8_lossy(&value)
         );
     }
-    let class = class.filter(|_| owner == ROOT || rules.trusts(owner))?;
-    Some((class, owner))
+    let class = class.filter(|_| owner == ROOT || rules.trusts(owner));
+    Ok(class.map(|class| (class, owner)))
 }
 
 fn class_named(value: &[u8]) -> Option<Class> {
@@ -245,6 +274,22 @@ mod tests {
         for folder in ["a", "b"] {
             let inode = std::fs::metadata(root.path().join(folder)).unwrap().ino();
             assert!(tags.contains_key(&inode), "{folder}");
+        }
+    }
+
+    #[test]
+    fn what_is_short_is_no_folder_that_vanished() {
+        let asked = |errno: Errno| there::<()>(Err(io::Error::from_raw_os_error(errno as i32)));
+        for vanished in [
+            Errno::ENOENT,
+            Errno::ENODEV,
+            Errno::EACCES,
+            Errno::EOPNOTSUPP,
+        ] {
+            assert!(asked(vanished).unwrap().is_none(), "{vanished}");
+        }
+        for short in [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM] {
+            assert!(asked(short).is_err(), "{short}");
         }
     }
 

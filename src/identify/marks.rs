@@ -17,6 +17,7 @@ use crate::bpf::{intf, text};
 use crate::bpffs::{self, Obstacle};
 use crate::namespaces;
 use crate::proc::mounts::Mounts;
+use crate::running;
 
 use super::class::{Class, Source};
 use super::evidence::{Evidence, symbol};
@@ -239,6 +240,9 @@ fn not_running(pin: &Path) -> String {
         Some(obstacle @ (Obstacle::Missing | Obstacle::Hidden { .. })) => format!(
             "opening {shown}: scx_gpuaware does not run, or its pins are not seen here: {obstacle}: {}",
             obstacle.remedy()
+        ),
+        _ if running::role().is_some() => format!(
+            "opening {shown}: scx_gpuaware runs, and it is not ready yet or somebody has removed its pins: start it anew"
         ),
         _ => format!(
             "opening {shown}: scx_gpuaware does not run, or this user may not read its pins (try as root)"

@@ -9,6 +9,7 @@ mod config;
 mod counters;
 pub mod export;
 mod kernel;
+mod limits;
 mod load;
 pub mod monitor;
 pub mod pin;
@@ -30,7 +31,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{Link, MapHandle, OpenObject, PrintLevel};
 use log::{info, warn};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use scx_stats::prelude::*;
 use scx_utils::{ScxExitKind, try_set_rlimit_infinity, uei_exited, uei_read};
 
@@ -46,6 +46,7 @@ use crate::shutdown::Shutdown;
 use crate::topology::{SYSFS, Topology};
 
 pub use config::Config;
+pub use limits::raise_file_limit;
 
 use pin::Pinning;
 use placement::Placement;
@@ -67,6 +68,10 @@ enum Ended {
     /// [`Scheduler::retired`].
     Restart(Vec<MapHandle>),
 }
+
+/// A new start that fails is no reason to end: the next CPU came or went meanwhile, or no memory was free.
+const MORE_ATTEMPTS: u32 = 10;
+const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(1);
 
 /// The name of the sched_ext scheduler that is loaded, if any.
 pub fn loaded() -> Option<String> {
@@ -145,7 +150,7 @@ pub fn run(
     scx_utils::init_libbpf_logging(Some(level));
     try_set_rlimit_infinity();
     raise_file_limit();
-    raise_priority();
+    limits::raise_priority();
     let mut object = MaybeUninit::uninit();
     let mut reload = Reload::start(policy, file, asked);
     let policy = &reload.in_force().policy;
@@ -155,10 +160,23 @@ pub fn run(
         export::http::serve(address, Arc::clone(&requests))?;
     }
     let (mut server, mut pinning, mut retired) = (None, None, Vec::new());
+    let mut attempts = 0;
     loop {
         let mut object = MaybeUninit::uninit();
         let policy = &reload.in_force().policy;
-        let mut scheduler = Scheduler::start(config, policy, &identify, &mut object)?;
+        let started = Scheduler::start(config, policy, &identify, &mut object);
+        let mut scheduler = match started {
+            Err(error) if attempts > 0 => {
+                attempts -= 1;
+                warn!("starting anew failed, and is tried again: {error:#}");
+                shutdown.sleep(BETWEEN_ATTEMPTS);
+                if shutdown.is_asked() {
+                    return Ok(());
+                }
+                continue;
+            }
+            started => started?,
+        };
         scheduler.retired = retired;
         // Not before: its socket is that of any sched_ext scheduler, and only one can be attached.
         if server.is_none() {
@@ -182,30 +200,10 @@ pub fn run(
             }
             Ended::Restart(maps) => {
                 retired = maps;
+                attempts = MORE_ATTEMPTS;
                 info!(event = "restarting"; "restarting: the kernel asked for it");
             }
         }
-    }
-}
-
-/// Probes are armed and disarmed by this thread, within milliseconds, beside any noise: it shares
-/// the CPUs by weight like everybody else, so it takes a large one.
-fn raise_priority() {
-    const NICE: i32 = -15;
-    // SAFETY: takes and returns plain integers; 0 is the calling thread.
-    let ret = unsafe { nix::libc::setpriority(nix::libc::PRIO_PROCESS, 0, NICE) };
-    if ret != 0 {
-        warn!("nice {NICE}: {}", std::io::Error::last_os_error());
-    }
-}
-
-/// Each library that is probed takes some descriptors, each client of the statistics two. The soft limit is for programs
-/// that use select().
-pub fn raise_file_limit() {
-    let raised = getrlimit(Resource::RLIMIT_NOFILE)
-        .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
-    if let Err(error) = raised {
-        warn!("the limit of open files stays as it is: {error}");
     }
 }
 
@@ -219,6 +217,8 @@ struct Scheduler<'obj> {
     marks: MarkCounts,
     left_out: LeftOut,
     started: Instant,
+    /// Its own task storage.
+    storage: MapHandle,
     /// The task storage of schedulers that ended because a CPU came or went. Before Linux 7.0 the kernel's worker that
     /// frees it can deadlock with the next CPU that goes offline, so it is freed when CPUs have been left alone for
     /// [`CPUS_ARE_LEFT_ALONE`].
@@ -257,9 +257,12 @@ impl<'obj> Scheduler<'obj> {
         let topology = Topology::read(Path::new(SYSFS))?.within(&allowed_cpus());
         let placement = Placement::new(policy, topology);
         let (skel, link) = load::load(config, policy, &placement, identify, object)?;
+        // Now, and not when it ends: then no descriptor may be free.
+        let storage = MapHandle::try_from(&skel.maps.task_ctxs).context("the task storage")?;
         warn_of_cgroups(identify.cgroup_root());
         Ok(Self {
             link: Some(link),
+            storage,
             steer: policy.irq.steer.then(start_steering).flatten(),
             skel,
             placement,
@@ -406,8 +409,7 @@ impl<'obj> Scheduler<'obj> {
         if !self.report()? {
             return Ok(Ended::Asked);
         }
-        let storage = MapHandle::try_from(&self.skel.maps.task_ctxs);
-        self.retired.push(storage.context("the task storage")?);
+        self.retired.push(self.storage);
         Ok(Ended::Restart(self.retired))
     }
 

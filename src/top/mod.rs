@@ -16,7 +16,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use ratatui::crossterm::terminal::disable_raw_mode;
 
 use crate::shutdown::Shutdown;
-use crate::stdout::can_be_written;
+use crate::unread::can_be_written;
 
 use sample::Sampler;
 use screen::Theme;
@@ -43,7 +43,7 @@ pub fn let_go() {
     const LEAVE_THE_SCREEN: &[u8] = b"\x1b[?1049l\x1b[?25h";
     let _ = disable_raw_mode();
     // Not through std's buffer: the thread that is stuck may hold its lock.
-    if can_be_written(Duration::ZERO).unwrap_or(false) {
+    if can_be_written(std::io::stdout(), Duration::ZERO).unwrap_or(false) {
         let _ = nix::unistd::write(std::io::stdout(), LEAVE_THE_SCREEN);
     }
 }

@@ -45,8 +45,10 @@ fn the_second_is_refused_and_the_first_loses_nothing() {
         "feed one; one=$!\n\
          pins=$(ls -i /sys/fs/bpf/scx_gpuaware)\n\
          for n in 1 2 3; do feed two; wait $!; echo \"code $?\"; cat two; done\n\
+         unshare -m bash -c 'mount -t tmpfs run /run; exec \"$SCX\" feed --map \"$MAP\"'; echo \"container: $?\"\n\
          [ \"$pins\" = \"$(ls -i /sys/fs/bpf/scx_gpuaware)\" ] && echo 'same pins'\n\
          \"$SCX\" mark --class launch --tid $$ && \"$SCX\" marks | grep -q \"^ *$$ \" && echo marked\n\
+         rm -r /sys/fs/bpf/scx_gpuaware; \"$SCX\" marks\n\
          kill $one; wait $one; echo \"first: code $?\"\n\
          ls /sys/fs/bpf/scx_gpuaware 2>&1\n\
          echo \"runs as PID $one\"",
@@ -58,7 +60,15 @@ fn the_second_is_refused_and_the_first_loses_nothing() {
     let pid = pid.unwrap_or_else(|| panic!("{said}"));
     let refused = format!("already runs, as feed with PID {pid}: stop it first");
     assert_eq!(said.matches(&refused).count(), 3, "{said}");
-    for expected in ["same pins", "marked", "first: code 0", "No such file"] {
+    for expected in [
+        "container: 1",
+        "already runs, in another container or on its host: it has its pins in /sys/fs/bpf: stop it first",
+        "same pins",
+        "marked",
+        "scx_gpuaware runs, and it is not ready yet or somebody has removed its pins",
+        "first: code 0",
+        "No such file",
+    ] {
         assert!(said.contains(expected), "{expected} in {said}");
     }
 }

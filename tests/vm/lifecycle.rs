@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Loading, leaving and being left alone.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -107,7 +108,19 @@ fn restarts_after_cpu_hotplug() {
         scheduler.process.wait_for_line("attached", LOAD_LIMIT);
         // The next CPU may go while the kernel would free that of the first one.
         assert_eq!(map_ids("task_ctxs").len(), 2);
+        // Loading takes descriptors, and none is free for a while.
+        let pid = scheduler.process.pid().to_string();
+        let limit = |files: u64| {
+            let status = Command::new("prlimit")
+                .args(["--pid", &pid, &format!("--nofile={files}:65536")])
+                .status();
+            assert!(status.expect("prlimit").success());
+        };
+        limit(0);
         drop(gone);
+        let again = "starting anew failed, and is tried again";
+        scheduler.process.wait_for_line(again, LOAD_LIMIT);
+        limit(65536);
         scheduler.process.wait_for_line("attached", LOAD_LIMIT);
         scheduler.assert_starves_nobody();
         scheduler.stop();

@@ -6,7 +6,7 @@
 //! The answer is remembered until this machine's next boot.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,6 +17,8 @@ use super::kernel::Kernel;
 use super::machine::Accel;
 use super::tools::Tools;
 use crate::folders;
+use crate::interrupt;
+use crate::process::Supervised;
 
 const KVM: &str = "/dev/kvm";
 /// A kernel is up in two seconds; a host may be busy.
@@ -58,41 +60,29 @@ fn recall(memory: &str, key: &str) -> Option<String> {
 /// Boots `kernel` on KVM; returns why that failed, nothing when it worked. Without a root file system
 /// it panics once it is up, and ends QEMU.
 fn probe(qemu: &Path, kernel: &Kernel) -> Result<String> {
-    let mut child = Command::new(qemu)
+    let mut said = tempfile::tempfile().context("cannot keep what QEMU says")?;
+    let mut guest = Command::new(qemu);
+    guest
         .args(["-accel", "kvm", "-cpu", "host", "-m", "512", "-smp", "2"])
         .args(["-nodefaults", "-no-user-config", "-display", "none"])
         .args(["-no-reboot", "-append", "quiet panic=-1", "-kernel"])
         .arg(&kernel.image)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("cannot start QEMU")?;
-    let deadline = Instant::now() + PROBE_LIMIT;
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break Some(status);
-        }
-        if Instant::now() > deadline {
-            child.kill()?;
-            child.wait()?;
-            break None;
-        }
-        std::thread::sleep(Duration::from_millis(10));
+        .stderr(said.try_clone()?);
+    let mut guest = Supervised::spawn("QEMU", &mut guest)?;
+    let ended = guest.wait_until(Instant::now() + PROBE_LIMIT);
+    interrupt::check()?;
+    let unsaid = match ended {
+        Ok(status) if status.success() => return Ok(String::new()),
+        Ok(_) => "a test guest did not start",
+        Err(_) => "a test guest hung",
     };
-    if status.is_some_and(|status| status.success()) {
-        return Ok(String::new());
-    }
-    let mut said = String::new();
-    if let Some(mut stderr) = child.stderr.take() {
-        let _ = stderr.read_to_string(&mut said);
-    }
-    let unsaid = if status.is_some() {
-        "a test guest did not start"
-    } else {
-        "a test guest hung"
-    };
-    Ok(reason(&said, unsaid))
+    let mut text = Vec::new();
+    let _ = said
+        .rewind()
+        .and_then(|()| said.read_to_end(&mut text).map(drop));
+    Ok(reason(&String::from_utf8_lossy(&text), unsaid))
 }
 
 /// QEMU's first complaint, as one short line; `unsaid` if it made none.

@@ -12,8 +12,6 @@ mod workload;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -22,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::bpf::Programs;
 use crate::datafile::DataError;
 use crate::record::neighbour::{Neighbour, Work};
+use crate::replace::{DRAFT, put};
 pub use disturbance::{Discarded, Load, Surroundings};
 pub use seen::{MarksSeen, SchedulerSeen, ThreadSeen};
 pub use trace::{Launchers, TraceSeen};

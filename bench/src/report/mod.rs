@@ -30,15 +30,15 @@ pub mod tables;
 mod ticks;
 mod traced;
 
-use std::fs;
 use std::path::Path;
 
 use crate::plan::Plan;
 use crate::record::facts::Facts;
 use crate::record::{self, RunDir};
+use crate::replace::put;
 use crate::study;
 use crate::words::wrap;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use format::Detail;
 pub use format::figure;
 pub use model::Report;

@@ -19,6 +19,7 @@ use clap::Args;
 
 use crate::datafile::DataError;
 use crate::folders;
+use crate::replace::put;
 use crate::report;
 use index::Index;
 use loaded::Loaded;

@@ -2,6 +2,7 @@
 //! Runs a matrix: settles the plan, and boots a machine for every block of it (or stays on this one). Owns the host's side; `inside` owns the guest's.
 
 mod cell;
+mod claims;
 mod commands;
 mod disk;
 mod disturbed;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::claim::{Claim, claim};
+use crate::claim::Claim;
 use crate::cli::RunOptions;
 use crate::datafile::DataError;
 use crate::interrupt;
@@ -36,11 +37,6 @@ use disk::Disk;
 use places::Places;
 pub use progress::GUESSED_BOOT;
 
-/// One run at a time in a folder: another would take the drafts of the first for those of a killed one.
-const TAKEN: &str =
-    "expected a folder that no run works in: wait for the one that does, or choose another with -o";
-/// One run at a time of what was built in a folder: two measure each other, whichever folders they write to.
-const BUSY: &str = "expected programs that no other run measures with: wait for that run's end";
 /// How often a block is tried: a lab that breaks down once must not cost the run.
 const ATTEMPTS: u32 = 2;
 /// A minute's load average above this is somebody else's work, which every figure would show.
@@ -109,7 +105,7 @@ fn begin(options: &RunOptions) -> Result<(Plan, RunDir, Vec<Claim>)> {
     if plan.on == Where::Host {
         preflight::check(&plan, &options.folders.target()?)?;
     }
-    let mut claims = of_the_machine(&plan, options)?;
+    let mut claims = claims::of_the_machine(&plan, &options.folders.target()?)?;
     let root = options
         .output
         .clone()
@@ -118,7 +114,7 @@ fn begin(options: &RunOptions) -> Result<(Plan, RunDir, Vec<Claim>)> {
     let root = root
         .canonicalize()
         .with_context(|| format!("cannot find {}", root.display()))?;
-    claims.push(claim(&root, TAKEN)?);
+    claims.push(claims::folder(&root)?);
     if run.has_results()? {
         return Err(DataError::Usage(format!(
             "{0}: expected a folder without results, found some: choose another with -o, or go on with --resume {0}",
@@ -136,14 +132,6 @@ fn begin(options: &RunOptions) -> Result<(Plan, RunDir, Vec<Claim>)> {
     Ok((plan, RunDir::open(&root)?, claims))
 }
 
-/// What a run needs to be the only one that measures. Simulated time is nobody's but one's own.
-fn of_the_machine(plan: &Plan, options: &RunOptions) -> Result<Vec<Claim>> {
-    if plan.on == Where::Sim {
-        return Ok(Vec::new());
-    }
-    Ok(vec![claim(&options.folders.target()?, BUSY)?])
-}
-
 /// A run that was cut off: its plan, and what it has measured.
 fn resume(dir: &Path, options: &RunOptions) -> Result<(Plan, RunDir, Vec<Claim>)> {
     let usage = |error: anyhow::Error| DataError::Usage(format!("--resume: {error:#}"));
@@ -156,9 +144,9 @@ fn resume(dir: &Path, options: &RunOptions) -> Result<(Plan, RunDir, Vec<Claim>)
         let expected = "--resume: expected a run that goes on, got one that is kept: its cells are all there will be";
         return Err(DataError::Usage(expected.to_owned()).into());
     }
-    let first = claim(&root, TAKEN)?;
+    let first = claims::folder(&root)?;
     let plan: Plan = record::read_json(&root.join("plan.json"))?;
-    let mut claims = of_the_machine(&plan, options)?;
+    let mut claims = claims::of_the_machine(&plan, &options.folders.target()?)?;
     claims.push(first);
     same_host(&root.join("facts-host.json"), options)?;
     run.remove_drafts()?;
@@ -279,7 +267,7 @@ fn run_block(
     };
     match here {
         Some(Ok(())) => return Ok(End::Finished),
-        Some(Err(error)) if error.to_string() == "interrupted" => return Ok(End::Interrupted),
+        Some(Err(_)) if interrupt::check().is_err() => return Ok(End::Interrupted),
         Some(Err(error)) => return Err(error),
         None => {}
     }
@@ -310,13 +298,12 @@ fn run_block(
     );
     match lab_for(plan, block, run.root()).run(&words) {
         Ok(0) => Ok(End::Finished),
-        // 128 + SIGHUP, SIGINT, SIGTERM
-        Ok(129 | 130 | 143) => Ok(End::Interrupted),
+        // The guest ends so as well where something there sent it a signal: that is no wish of the user's.
+        Ok(_) | Err(_) if interrupt::check().is_err() => Ok(End::Interrupted),
         Ok(124) => Ok(End::Broken("the lab ran into its time limit".to_owned())),
         Ok(code) => Ok(End::Broken(format!(
             "the runner in the lab ended with exit code {code}"
         ))),
-        Err(error) if error.to_string() == "interrupted" => Ok(End::Interrupted),
         Err(error) => Ok(End::Broken(format!("{error:#}"))),
     }
 }

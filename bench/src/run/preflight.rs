@@ -16,7 +16,7 @@ use crate::datafile::DataError;
 use crate::folders;
 use crate::matrix::{Matrix, Program, Server};
 use crate::plan::Plan;
-use crate::record::neighbour::Kind;
+use crate::record::neighbour::{Kind, Neighbour};
 use crate::workload;
 
 /// What a run needs of a host, as its plan says.
@@ -184,6 +184,16 @@ fn too_full(text: &str, share: f64) -> Option<String> {
              (nvidia-smi lists that), or set gpu_memory_utilization"
         )
     })
+}
+
+/// Whether a run changes what others share on a machine: who schedules, cgroups, interrupts, what the kernel counts.
+pub fn changes_the_machine(plan: &Plan) -> bool {
+    let by_arm = |arm: &Arm| {
+        arm.scheduler.is_some() || arm.workload.cgroup.is_some() || arm.neighbours.confined()
+    };
+    plan.arms.values().any(by_arm)
+        || plan.matrix.neighbours.contains(&Neighbour::Irq)
+        || plan.matrix.bpf_stats
 }
 
 fn needs_root(arm: &Arm) -> bool {

@@ -5,7 +5,7 @@
 mod arm;
 mod describe;
 
-use std::io::Write;
+use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -21,6 +21,7 @@ use crate::datafile::DataError;
 use crate::folders;
 use crate::matrix::Workload;
 use crate::plan::Plan;
+use crate::process::{self, Supervised};
 use crate::record::facts::Facts;
 use crate::record::neighbour::Neighbour;
 use crate::record::{CellKey, Measurement};
@@ -189,19 +190,25 @@ fn answer(command: &str, spec: &Value, target: &Path) -> Result<Value> {
 /// Has a command of the simulator do what `spec` says.
 fn ask(command: &str, spec: &Value, target: &Path) -> Result<Output> {
     let program = program(target);
-    let mut child = Command::new(&program)
+    let text = serde_json::to_vec(spec).context("cannot write what to simulate")?;
+    let file = || tempfile::tempfile().context("cannot write what to simulate");
+    let (mut input, mut errors) = (file()?, file()?);
+    input.write_all(&text).and_then(|()| input.rewind())?;
+    let mut simulator = Command::new(&program);
+    simulator
         .arg(command)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("cannot start {}: run make build", program.display()))?;
-    if let Some(mut stdin) = child.stdin.take() {
-        let text = serde_json::to_vec(spec).context("cannot write what to simulate")?;
-        // One that has ended already says why.
-        let _ = stdin.write_all(&text);
-    }
-    child
-        .wait_with_output()
-        .context("cannot wait for gpuaware-sim")
+        .stdin(input)
+        .stderr(errors.try_clone()?);
+    let name = "gpuaware-sim, as make build makes it";
+    let (status, stdout) = process::capture(name, &mut simulator, Supervised::wait)?;
+    let mut stderr = Vec::new();
+    errors
+        .rewind()
+        .and_then(|()| errors.read_to_end(&mut stderr).map(drop))
+        .context("cannot read what gpuaware-sim says")?;
+    Ok(Output {
+        status,
+        stdout,
+        stderr,
+    })
 }

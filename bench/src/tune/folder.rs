@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -15,15 +16,26 @@ use super::goal::{On, Prefer};
 use super::look::Seen;
 use super::schedule::Schedule;
 use crate::arm::Arm;
+use crate::claim::{Claim, claim};
 use crate::cpus;
 use crate::datafile::DataError;
 use crate::folders::Folders;
 use crate::matrix::Matrix;
 use crate::record;
+use crate::replace::put;
 use crate::simulator;
 
 pub const BASELINE: &str = "eevdf";
 const STATE: &str = "tune.json";
+const ARMS: &str = "arms";
+/// What a tuning beside production has measured.
+pub const LIVE: &str = "live.json";
+/// Steps before there is a state.
+pub const RECORDED: &str = "recorded";
+pub const SIMULATED: &str = "simulated";
+/// Two at once would mix their candidates and forget each other's steps.
+const TAKEN: &str =
+    "expected a folder that no other tuning works in: wait for its end, or choose another with -o";
 
 /// All that a tuning needs to go on.
 #[derive(Debug, Serialize, Deserialize)]
@@ -64,38 +76,69 @@ pub struct Step {
     pub seconds: f64,
 }
 
+/// This process's alone while it lives.
 #[derive(Debug)]
 pub struct TuneDir {
     pub root: PathBuf,
+    _claim: Claim,
 }
 
 impl TuneDir {
     pub fn create(root: &Path) -> Result<Self> {
         let shown = root.display();
-        if root.join(STATE).exists() {
-            return Err(DataError::Usage(format!(
-                "{shown}: expected a folder without a tuning: choose another with -o, or go on with --resume {shown}"
-            ))
-            .into());
-        }
-        fs::create_dir_all(root.join("arms")).with_context(|| format!("cannot create {shown}"))?;
+        let cannot = || format!("cannot create {shown}");
+        fs::create_dir_all(root).with_context(cannot)?;
         let root = root
             .canonicalize()
             .with_context(|| format!("cannot find {shown}"))?;
-        Ok(Self { root })
+        let claim = claim(&root, TAKEN)?;
+        let refuse = |why: &str| Err(DataError::Usage(format!("{shown}: expected {why}")).into());
+        if root.join(STATE).exists() {
+            return refuse(&format!(
+                "a folder without a tuning: choose another with -o, or go on with --resume {shown}"
+            ));
+        }
+        if root.join(LIVE).exists() {
+            return refuse("a folder without a tuning: choose another with -o");
+        }
+        let arms = root.join(ARMS);
+        let is_empty = fs::read_dir(&root).with_context(cannot)?.next().is_none();
+        if !is_empty && !arms.is_dir() {
+            return refuse("an empty folder, or none: choose another with -o");
+        }
+        // One that was stopped before its plan was made begins anew.
+        for name in [ARMS, RECORDED, SIMULATED] {
+            match fs::remove_dir_all(root.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(error).with_context(cannot);
+                }
+                _ => {}
+            }
+        }
+        fs::create_dir(arms).with_context(cannot)?;
+        Ok(Self {
+            root,
+            _claim: claim,
+        })
     }
 
-    pub fn open(root: &Path) -> Result<Self, DataError> {
+    pub fn open(root: &Path) -> Result<Self> {
         let usage = |why: &str| DataError::Usage(format!("--resume: {}: {why}", root.display()));
         let root = root
             .canonicalize()
             .map_err(|error| usage(&error.to_string()))?;
         if !root.join(STATE).is_file() {
             return Err(usage(
-                "expected the folder of a tuning, found no tune.json in it",
-            ));
+                "expected the folder of a tuning, found no tune.json in it: if one was stopped before its plan was made, \
+                 begin it again with -o",
+            )
+            .into());
         }
-        Ok(Self { root })
+        let claim = claim(&root, TAKEN)?;
+        Ok(Self {
+            root,
+            _claim: claim,
+        })
     }
 
     pub fn read_state(&self) -> Result<State> {
@@ -107,7 +150,7 @@ impl TuneDir {
     }
 
     pub fn arms(&self) -> PathBuf {
-        self.root.join("arms")
+        self.root.join(ARMS)
     }
 
     /// The two arms that stand beside candidates.
@@ -124,7 +167,7 @@ impl TuneDir {
     pub fn write_candidate(&self, candidate: &Candidate, on: On) -> Result<PathBuf> {
         let name = &candidate.name;
         let file = self.arms().join(format!("{name}.policy"));
-        write(&file, &candidate.policy)?;
+        put(&file, &candidate.policy)?;
         let args = format!("[\"--policy\", \"{{file:{name}.policy}}\"]");
         self.write_arm(name, &candidate.why, &args, on)?;
         Ok(file)
@@ -149,7 +192,7 @@ impl TuneDir {
             "include = \"gpuaware\"\ndescription = {description}\n\n[scheduler]\ncommand = [{program}, \"{{args}}\"]\n\
              args = {args}\nsettings = [\"{{target}}/release/scx_gpuaware\", \"policy\", \"show\", \"{{args}}\"]\n"
         );
-        write(&self.arms().join(format!("{name}.toml")), &text)
+        put(&self.arms().join(format!("{name}.toml")), text)
     }
 
     /// The matrix file of a step.
@@ -166,13 +209,9 @@ impl TuneDir {
         };
         let text = toml::to_string(&matrix).context("cannot write a matrix as TOML")?;
         let file = self.root.join(format!("{}.toml", step.name));
-        write(&file, &text)?;
+        put(&file, text)?;
         Ok(file)
     }
-}
-
-pub fn write(file: &Path, text: &str) -> Result<()> {
-    fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// Why `scx_gpuaware policy check` refuses the file; `None`: it does not.
@@ -225,5 +264,41 @@ pub mod samples {
             done: Vec::new(),
             spent_s: 0.0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(root: &Path) -> String {
+        TuneDir::create(root).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_folder_is_one_tunings_and_nothing_in_it_is_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("tuned");
+        let dir = TuneDir::create(&root).unwrap();
+        assert!(refused(&root).contains(TAKEN));
+        fs::create_dir(root.join(RECORDED)).unwrap();
+        drop(dir);
+        // It was stopped before its plan was made.
+        let said = TuneDir::open(&root).unwrap_err().to_string();
+        assert!(said.contains("begin it again with -o"), "{said}");
+        let dir = TuneDir::create(&root).unwrap();
+        assert!(!root.join(RECORDED).exists());
+        dir.write_state(&samples::state(&[])).unwrap();
+        drop(dir);
+        assert!(refused(&root).contains("--resume"));
+        let dir = TuneDir::open(&root).unwrap();
+        let said = TuneDir::open(&root).unwrap_err().to_string();
+        assert!(said.contains(TAKEN), "{said}");
+        drop(dir);
+        let live = folder.path().join("live");
+        drop(TuneDir::create(&live).unwrap());
+        fs::write(live.join(LIVE), "[]").unwrap();
+        assert!(refused(&live).contains("without a tuning"));
+        assert!(refused(folder.path()).contains("expected an empty folder"));
     }
 }

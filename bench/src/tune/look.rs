@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::cpus;
 use crate::datafile::DataError;
 use crate::plan::Where;
+use crate::process::{self, Supervised};
 use crate::simulator::Machine;
 use crate::words::quote;
 
@@ -102,15 +103,13 @@ pub fn look(place: &Place) -> Result<Seen> {
             command
         }
     };
-    let output = command
-        .args(["-c", &both])
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot start the look at the machine")?;
-    if !output.status.success() {
-        bail!("looking at the machine failed: {}", output.status);
+    command.args(["-c", &both]);
+    let name = "the look at the machine";
+    let (status, text) = process::capture(name, &mut command, Supervised::wait)?;
+    if !status.success() {
+        bail!("looking at the machine failed: {status}");
     }
-    read(&String::from_utf8_lossy(&output.stdout))
+    read(&String::from_utf8_lossy(&text))
 }
 
 /// A machine that is simulated. It has no interrupts that come with load, and nobody is asked there.

@@ -6,10 +6,11 @@ use anyhow::Result;
 
 use super::candidate::{Candidate, DEFAULT};
 use super::decide::{Finding, Judgement, MAY_LOSE, Shown, Verdict, choose, judge};
-use super::folder::{State, TuneDir, write};
+use super::folder::{State, TuneDir};
 use super::goal::Prefer;
 use super::steps::PROOF;
 use crate::record::neighbour::Neighbour;
+use crate::replace::put;
 use crate::report::format::{percent, times};
 use crate::report::look::STYLE;
 use crate::report::table::{Align, Table, escape};
@@ -135,9 +136,9 @@ impl<'a> Outcome<'a> {
     }
 
     pub fn write(&self, dir: &TuneDir) -> Result<()> {
-        write(&dir.root.join("policy.toml"), &self.policy())?;
-        write(&dir.root.join("report.md"), &self.markdown())?;
-        write(&dir.root.join("report.html"), &self.html())
+        put(&dir.root.join("policy.toml"), self.policy())?;
+        put(&dir.root.join("report.md"), self.markdown())?;
+        put(&dir.root.join("report.html"), self.html())
     }
 
     /// The policy that is recommended, everything that speaks for it in comments above.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::candidate::{Candidate, DEFAULT, Dropped};
-use super::folder::{Step, TuneDir};
+use super::folder::{SIMULATED as STEP, Step, TuneDir};
 use super::goal::{On, Prefer};
 use super::look::Seen;
 use super::schedule::Rung;
@@ -23,7 +23,6 @@ use crate::record::neighbour::Neighbour;
 use crate::simulator::{self, Machine};
 use crate::{interrupt, report, run};
 
-const STEP: &str = "simulated";
 /// The score of what is dropped: some 20 % less of one thing. Shares of clean in the simulator are within 17 points of
 /// the lab's (docs/simulator.md), those of scx_gpuaware within 9.
 const MUCH_WORSE: f64 = -0.2;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::candidate::DEFAULT;
-use super::folder::{Step, TuneDir};
+use super::folder::{RECORDED as STEP, Step, TuneDir};
 use super::goal::On;
 use super::{steps, workload};
 use crate::cli::RunOptions;
@@ -19,7 +19,6 @@ use crate::record::{self, RunDir};
 use crate::words::in_words;
 use crate::{interrupt, run, simulator};
 
-const STEP: &str = "recorded";
 /// Half of them are recorded. Starting the recorder takes some before.
 const SECONDS: f64 = 20.0;
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Targets that end, in all ways that a process has.
 
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -125,22 +128,37 @@ fn nobody_who_reads_keeps_a_trace_from_ending() {
     let mut command = scx_gpuaware(&["trace", "--format", "ndjson", "--pid", &pid]);
     let (reader, writer) = std::io::pipe().unwrap();
     command.stdout(writer);
-    let mut tracer = Process::start(command);
+    ends_unread(command, &reader);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fifo");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let fifo = path.to_str().unwrap();
+    for args in [
+        &["trace", "--format", "ndjson", "--pid", &pid, "-o", fifo][..],
+        &["trace", "--pid", &pid, "-o", fifo],
+        &["trace", "--record-profile", fifo],
+    ] {
+        let mut reader = std::fs::File::options();
+        let reader = reader.read(true).custom_flags(nix::libc::O_NONBLOCK);
+        ends_unread(scx_gpuaware(args), &reader.open(&path).unwrap());
+    }
+}
+
+/// Starts a tracer that writes to what `reader` does not read, and ends it by SIGTERM.
+fn ends_unread(tracer: Command, reader: &impl AsRawFd) {
+    let mut tracer = Process::start(tracer);
     std::thread::sleep(Duration::from_secs(2));
+    assert!(!tracer.has_ended(), "{:#?}", tracer.log);
     // Full, so that not even the end fits.
-    let rest = reader.try_clone().unwrap();
-    fill(&rest);
+    fill(reader);
     tracer.signal(Signal::SIGTERM);
     let status = tracer.wait(LIMIT);
-    assert_ne!(code(status), 0, "{:#?}", tracer.log);
-    drop(reader);
+    // By itself, not by the signal.
+    assert_eq!(code(status), 1, "{:#?}", tracer.log);
 }
 
 /// Fills the pipe that `reader` reads from.
-fn fill(reader: &std::io::PipeReader) {
-    use std::io::Write;
-    use std::os::fd::AsRawFd;
-    use std::os::unix::fs::OpenOptionsExt;
+fn fill(reader: &impl AsRawFd) {
     let end = format!("/proc/self/fd/{}", reader.as_raw_fd());
     let mut end = std::fs::File::options()
         .write(true)

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::replace::put;
 pub use draw::draw;
 pub use model::Strip;
 

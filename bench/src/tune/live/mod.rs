@@ -16,8 +16,10 @@ use rand_pcg::Pcg64Mcg;
 use serde::Serialize;
 
 use super::candidate::Candidate;
+use super::folder::LIVE;
 use crate::datafile::DataError;
 use crate::procstat::ProcessStat;
+use crate::replace::put;
 use crate::study::FALSE_RATE;
 use crate::words::in_words;
 use crate::{interrupt, record};
@@ -94,7 +96,7 @@ pub fn tune(live: &Live, candidates: &[Candidate], output: &Path) -> Result<Exit
     let stopped = rounds(live, &scheduler, window, &mut tried, &mut windows);
     // First of all.
     scheduler.restore()?;
-    record::write_json(&output.join("live.json"), &windows)?;
+    record::write_json(&output.join(LIVE), &windows)?;
     let stopped = stopped?;
     judge(&windows, &mut tried);
     let (verdict, best) = verdict(&tried);
@@ -102,9 +104,9 @@ pub fn tune(live: &Live, candidates: &[Candidate], output: &Path) -> Result<Exit
         || Ok(scheduler.old().to_owned()),
         |tried| on_top(scheduler.old(), tried.candidate),
     )?;
-    super::folder::write(
+    put(
         &output.join("policy.toml"),
-        &evidence(live, &verdict, &tried, &policy),
+        evidence(live, &verdict, &tried, &policy),
     )?;
     println!(
         "{verdict}\nThe old policy is in force.\n{}",

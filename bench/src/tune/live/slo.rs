@@ -3,18 +3,14 @@
 //! from a command of the user's, from requests to the endpoint that the users ask, or from Prometheus; when the rail is
 //! broken is pure.
 
-use std::io::{self, Read};
 use std::path::PathBuf;
-use std::process::{ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use serde_json::Value;
-use std::os::unix::process::CommandExt;
 
+use crate::process;
 use crate::tune::goal::Latency;
 
 /// A command that does not answer is no measurement.
@@ -123,58 +119,25 @@ fn output(
     flag: &str,
     stop: &dyn Fn() -> bool,
 ) -> Result<Option<(ExitStatus, String)>> {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .process_group(0)
-        .spawn()
-        .with_context(|| format!("{flag}: cannot start {}", command.get_program().display()))?;
-    let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
-    let began = Instant::now();
-    let waiting = || format!("{flag}: cannot wait for it");
-    let reading = || format!("{flag}: cannot read its output");
-    let (mut pipe, mut printed) = (child.stdout.take(), Vec::new());
-    // All the while: a pipe that is full stops the command.
-    let mut read = || {
-        pipe.as_mut()
-            .map_or(Ok(()), |pipe| drain(pipe, &mut printed))
-    };
-    let late = loop {
-        read().with_context(reading)?;
-        if child.try_wait().with_context(waiting)?.is_some() {
-            break false;
+    command.stdin(Stdio::null());
+    let deadline = Instant::now() + LIMIT;
+    let captured = process::capture(flag, command, |process| {
+        loop {
+            if let Some(status) = process.ended()? {
+                return Ok(Some(status));
+            }
+            if stop() {
+                return Ok(None);
+            }
+            if Instant::now() > deadline {
+                let limit = LIMIT.as_secs();
+                bail!("{flag}: expected a number within {limit} s, got none");
+            }
+            std::thread::sleep(POLL);
         }
-        if stop() || began.elapsed() > LIMIT {
-            break true;
-        }
-        std::thread::sleep(POLL);
-    };
-    if late {
-        let _ = killpg(group, Signal::SIGKILL);
-        let _ = child.wait();
-        if stop() {
-            return Ok(None);
-        }
-        bail!(
-            "{flag}: expected a number within {} s, got none",
-            LIMIT.as_secs()
-        );
-    }
-    let status = child.wait().with_context(waiting)?;
-    read().with_context(reading)?;
-    Ok(Some((
-        status,
-        String::from_utf8_lossy(&printed).into_owned(),
-    )))
-}
-
-/// Adds what is in `pipe` now: what the command has left running may keep it open.
-fn drain(pipe: &mut ChildStdout, bytes: &mut Vec<u8>) -> io::Result<()> {
-    fcntl(&*pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-    match pipe.read_to_end(bytes) {
-        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-        _ => Ok(()),
-    }
+    });
+    let (status, text) = captured?;
+    Ok(status.map(|status| (status, String::from_utf8_lossy(&text).into_owned())))
 }
 
 /// Watches one candidate.
@@ -210,7 +173,7 @@ impl Rail {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
 
     fn ask(command: &str, stop: &dyn Fn() -> bool) -> Result<Option<f64>> {
@@ -293,10 +256,15 @@ mod tests {
     }
 
     #[test]
-    fn a_command_has_ended_whatever_it_has_left_running() {
+    fn what_a_command_leaves_running_keeps_nobody_waiting_and_is_gone() {
         let left = ask("sleep 60 & echo $!", &|| false).unwrap().unwrap();
-        let left = Pid::from_raw(left as i32);
-        nix::sys::signal::kill(left, Signal::SIGKILL).expect("it still runs");
+        // A zombie's is empty.
+        let command = || std::fs::read(format!("/proc/{left}/cmdline")).unwrap_or_default();
+        let mut looks = 0..500;
+        while !command().is_empty() && looks.next().is_some() {
+            std::thread::sleep(POLL);
+        }
+        assert!(command().is_empty(), "{left} runs on");
     }
 
     #[test]

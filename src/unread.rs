@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Standard output of a command that handles signals: a write that nobody takes must not keep it from ending.
+//! What a command that handles signals writes to: a write that nobody takes must not keep it from ending.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -16,8 +18,9 @@ use crate::shutdown::Shutdown;
 /// How long readers may take for what is left once the command is asked to end.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// Unbuffered.
-pub struct Stdout {
+/// Gives a file up that nobody reads once the command is asked to end.
+pub struct Unread<File> {
+    file: File,
     shutdown: Arc<Shutdown>,
     /// A write to it may wait for a reader.
     may_block: bool,
@@ -25,13 +28,21 @@ pub struct Stdout {
     waited: Duration,
 }
 
-impl Stdout {
-    pub fn new(shutdown: &Arc<Shutdown>) -> Self {
+/// Unbuffered.
+pub fn stdout(shutdown: &Arc<Shutdown>) -> Result<Unread<File>> {
+    let own = io::stdout().as_fd().try_clone_to_owned();
+    let own = own.context("opening standard output")?;
+    Ok(Unread::new(File::from(own), shutdown))
+}
+
+impl<File: AsFd> Unread<File> {
+    pub fn new(file: File, shutdown: &Arc<Shutdown>) -> Self {
         let is_file = |mode| SFlag::from_bits_truncate(mode) & SFlag::S_IFMT == SFlag::S_IFREG;
         Self {
             shutdown: Arc::clone(shutdown),
-            may_block: !fstat(io::stdout()).is_ok_and(|stat| is_file(stat.st_mode)),
+            may_block: !fstat(&file).is_ok_and(|stat| is_file(stat.st_mode)),
             waited: Duration::ZERO,
+            file,
         }
     }
 
@@ -39,24 +50,23 @@ impl Stdout {
     fn wait(&mut self) -> io::Result<()> {
         loop {
             let start = Instant::now();
-            if can_be_written(Duration::from_millis(50))? {
+            if can_be_written(&self.file, Duration::from_millis(50))? {
                 return Ok(());
             }
             if self.shutdown.is_asked() {
                 self.waited += start.elapsed();
             }
             if self.waited > PATIENCE {
-                let problem = "nobody reads standard output";
+                let problem = "nobody reads what is written";
                 return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
             }
         }
     }
 }
 
-/// Does standard output take something within `time`, or fail at once?
-pub fn can_be_written(time: Duration) -> io::Result<bool> {
-    let stdout = io::stdout();
-    let mut fds = [PollFd::new(stdout.as_fd(), PollFlags::POLLOUT)];
+/// Does a file take something within `time`, or fail at once?
+pub fn can_be_written(file: impl AsFd, time: Duration) -> io::Result<bool> {
+    let mut fds = [PollFd::new(file.as_fd(), PollFlags::POLLOUT)];
     let timeout = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
     match poll(&mut fds, timeout) {
         Err(Errno::EINTR) => Ok(false),
@@ -64,17 +74,17 @@ pub fn can_be_written(time: Duration) -> io::Result<bool> {
     }
 }
 
-impl Write for Stdout {
+impl<File: AsFd + Write> Write for Unread<File> {
     fn write(&mut self, mut bytes: &[u8]) -> io::Result<usize> {
         if self.may_block {
             self.wait()?;
             // A pipe that can be written to takes as much as this whole.
             bytes = &bytes[..bytes.len().min(libc::PIPE_BUF)];
         }
-        Ok(nix::unistd::write(io::stdout(), bytes)?)
+        self.file.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        self.file.flush()
     }
 }
