@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The lab as its users see it: exit codes, streams, the time limit, errors.
 
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::process::{alone_with_cuda, beside_labs, code, repository};
 use crate::tier;
@@ -11,14 +16,18 @@ fn lab(args: &[&str]) -> Output {
     boot(args)
 }
 
-fn boot(args: &[&str]) -> Output {
+fn bench() -> PathBuf {
     let program = repository().join("target/release/gpuaware-bench");
     assert!(
         program.exists(),
         "{} is missing: run make build",
         program.display()
     );
-    Command::new(program)
+    program
+}
+
+fn boot(args: &[&str]) -> Output {
+    Command::new(bench())
         .arg("lab")
         .args(args)
         .stdin(Stdio::null())
@@ -49,7 +58,17 @@ fn ends_the_machine_at_the_time_limit() {
     if !tier::lab() {
         return;
     }
-    let output = lab(&["--timeout", "20", "--", "sleep", "1000"]);
+    let _labs = beside_labs();
+    // As nohup starts it: the terminal that goes away is no reason to end.
+    let mut nohup = Command::new("sh");
+    let ignore = "trap '' HUP; exec \"$0\" lab --timeout 20 -- sleep 1000";
+    nohup.args(["-c", ignore]).arg(bench());
+    let lab = nohup.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let lab = lab.expect("starting gpuaware-bench");
+    std::thread::sleep(Duration::from_secs(8));
+    let pid = Pid::from_raw(lab.id().try_into().expect("a PID"));
+    kill(pid, Signal::SIGHUP).expect("it runs");
+    let output = lab.wait_with_output().expect("its end");
     let stderr = text(&output.stderr);
     assert_eq!(code(output.status), 124, "{stderr}");
     assert!(stderr.contains("time limit of 20 s"), "{stderr}");

@@ -4,7 +4,7 @@
 //! second, and clients that say nothing, however many, do not keep others waiting.
 
 use std::collections::VecDeque;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -58,7 +58,7 @@ pub fn serve(address: SocketAddr, requests: Arc<Requests>) -> Result<()> {
 fn serve_at(listener: TcpListener, pages: Arc<Pages>) -> Result<()> {
     std::thread::Builder::new()
         .name("metrics".to_owned())
-        .spawn(move || serve_all(&listener, &pages))
+        .spawn(move || serve_all(listener.incoming(), &pages))
         .context("--metrics: starting a thread")?;
     Ok(())
 }
@@ -67,9 +67,9 @@ fn serve_at(listener: TcpListener, pages: Arc<Pages>) -> Result<()> {
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
 /// Each client has a thread of its own for as long as it is served.
-fn serve_all(listener: &TcpListener, pages: &Arc<Pages>) {
+fn serve_all(came: impl Iterator<Item = io::Result<TcpStream>>, pages: &Arc<Pages>) {
     let mut clients = Clients::default();
-    for stream in listener.incoming() {
+    for stream in came {
         let served = stream.context("accepting a client").and_then(|stream| {
             let (client, pages) = (clients.admit(stream), Arc::clone(pages));
             let serve = move || answer(&client, &pages).unwrap_or_else(tell);
@@ -216,6 +216,22 @@ mod tests {
         let mut text = String::new();
         client.read_to_string(&mut text).unwrap();
         Ok(text)
+    }
+
+    #[test]
+    fn who_cannot_be_taken_now_is_asked_for_again_after_a_pause() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let full = || Err(io::Error::from_raw_os_error(nix::libc::EMFILE));
+        let pages = Pages::new(FRESH, || Ok("page".into()));
+        let start = Instant::now();
+        let came = [full(), full(), listener.accept().map(|(stream, _)| stream)];
+        serve_all(came.into_iter(), &Arc::new(pages));
+        assert!(start.elapsed() >= 2 * AFTER_FAILURE);
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
     }
 
     #[test]
