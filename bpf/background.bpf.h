@@ -11,6 +11,9 @@
 #include "guard.bpf.h"
 #include "overdue.bpf.h"
 
+/* Turns of the minimum share that a queue may be ahead, where they were longer than meant. */
+#define MAX_LEAD 4
+
 /*
  * Next deadline of the minimum share for a queue served by @nr_cpus CPUs, after it ran @ran_ns: it
  * advances by that, divided by the minimum share. So the queue gets its share however late or long
@@ -29,7 +32,7 @@ __noinline u64 advance_deadline(u64 due, u64 ran_ns, u32 nr_cpus, u64 bound_ns, 
 
 static __always_inline void charge_pinned(struct cpu_ctx *cctx, u64 ran_ns, u64 now)
 {
-	u64 bound = 4 * tunables.turn_interval_ns;
+	u64 bound = MAX_LEAD * tunables.turn_interval_ns;
 
 	cctx->pinned_due_ns = advance_deadline(cctx->pinned_due_ns, ran_ns, 1, bound, now);
 }
@@ -192,7 +195,7 @@ static __always_inline void charge_llc(struct cpu_ctx *cctx, u32 llc, u64 start,
 		return;
 	if (is_in_turn(cctx, start)) {
 		start = cctx->turn_until_ns;
-		nr_turns = 4;
+		nr_turns = MAX_LEAD;
 	}
 	llcx->background_due_ns =
 		charge_shared(llcx->background_due_ns, time_delta(now, start), llc, nr_turns, now);
@@ -318,7 +321,7 @@ static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, st
 	/* Work for the whole LLC is owed by any of its CPUs. */
 	return time_after_eq(now, due) && dsq_waiting(background_dsq(llc)) &&
 	       __sync_val_compare_and_swap(&llcx->background_due_ns, due,
-					   charge_shared(due, slice, llc, 4, now)) == due;
+					   charge_shared(due, slice, llc, MAX_LEAD, now)) == due;
 }
 
 /*

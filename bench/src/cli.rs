@@ -246,22 +246,39 @@ pub struct TuneOptions {
 #[derive(Debug, Args)]
 pub struct LiveOptions {
     /// Tune beside this process, the production workload, under the scheduler that runs. The old policy is in force
-    /// again at the end, whatever ends it; nothing is installed.
-    #[arg(long, value_name = "PID", requires = "policy", requires = "slo", conflicts_with_all = ["workload", "recording", "resume", "prefer", "on", "cpus", "machine", "explain"])]
+    /// again at the end, whatever ends it; nothing is installed. With --resume: go on beside this one.
+    #[arg(long, value_name = "PID", conflicts_with_all = ["workload", "recording", "prefer", "on", "cpus", "machine", "explain"])]
     pub attach: Option<u32>,
 
     /// With --attach: the policy file that the scheduler runs with.
-    #[arg(long, value_name = "FILE", requires = "attach")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "attach",
+        conflicts_with = "resume"
+    )]
     pub policy: Option<PathBuf>,
 
     /// With --attach: prints what the workload's users see as a number, such as a latency: less is better. Asked ten
     /// times a second at most.
-    #[arg(long, value_name = "COMMAND", requires = "attach", group = "slo")]
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        requires = "attach",
+        group = "slo",
+        conflicts_with = "resume"
+    )]
     pub slo_command: Option<String>,
 
     /// With --attach: that number is a latency of this OpenAI endpoint, the median of short requests of the tuning's
     /// own, five a second.
-    #[arg(long, value_name = "URL", requires = "attach", group = "slo")]
+    #[arg(
+        long,
+        value_name = "URL",
+        requires = "attach",
+        group = "slo",
+        conflicts_with = "resume"
+    )]
     pub url: Option<String>,
 
     /// With --url: which one.
@@ -269,7 +286,13 @@ pub struct LiveOptions {
     pub latency: Latency,
 
     /// With --attach: that number is what a Prometheus server, http://HOST:PORT, answers to --slo-query.
-    #[arg(long, value_name = "URL", requires = "slo_query", group = "slo")]
+    #[arg(
+        long,
+        value_name = "URL",
+        requires = "slo_query",
+        group = "slo",
+        conflicts_with = "resume"
+    )]
     pub slo_prometheus: Option<String>,
 
     /// With --slo-prometheus: a query with one number as its answer.

@@ -47,12 +47,16 @@ impl Host {
         );
         let listener = UnixListener::bind(&socket).unwrap();
         std::thread::spawn(move || answer_for(&listener, &policy));
-        let mut sleep = Command::new("sleep");
-        sleep.arg("600").stdin(Stdio::null());
         Self {
             folder,
-            workload: Process::start(sleep),
+            workload: Process::start(Self::workload()),
         }
+    }
+
+    fn workload() -> Command {
+        let mut sleep = Command::new("sleep");
+        sleep.arg("600").stdin(Stdio::null());
+        sleep
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -191,6 +195,23 @@ fn the_old_policy_is_back_after_ctrl_c_after_a_kill_and_when_the_workload_ends()
     assert_eq!(code(tuning.wait(LIMIT)), 1);
     let said = tuning.log.join("\n");
     assert!(said.contains("the workload has ended"), "{said}");
+    // It goes on beside the next one.
+    let next = Process::start(Host::workload());
+    let resume = |args: &[&str]| {
+        let mut command = tune(args);
+        command.arg("--resume").arg(host.path("out"));
+        Process::start(command)
+    };
+    let mut without = resume(&[]);
+    assert_eq!(code(without.wait(LIMIT)), 2, "{:#?}", without.log);
+    let mut tuning = resume(&["--attach", &next.pid().to_string()]);
+    assert_eq!(code(tuning.wait(LIMIT)), 0, "{:#?}", tuning.log);
+    assert_eq!(host.in_force(), OLD);
+    let state = fs::read_to_string(host.path("out/live.json")).unwrap();
+    let state: serde_json::Value = serde_json::from_str(&state).unwrap();
+    assert_eq!(state["windows"].as_array().unwrap().len(), 10, "{state}");
+    let mut again = host.tune(10, 10);
+    assert_eq!(code(again.wait(LIMIT)), 2, "{:#?}", again.log);
 }
 
 #[test]

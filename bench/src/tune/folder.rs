@@ -28,7 +28,7 @@ use crate::simulator;
 pub const BASELINE: &str = "eevdf";
 const STATE: &str = "tune.json";
 const ARMS: &str = "arms";
-/// What a tuning beside production has measured.
+/// The state of a tuning beside production.
 pub const LIVE: &str = "live.json";
 /// Steps before there is a state.
 pub const RECORDED: &str = "recorded";
@@ -93,13 +93,10 @@ impl TuneDir {
             .with_context(|| format!("cannot find {shown}"))?;
         let claim = claim(&root, TAKEN)?;
         let refuse = |why: &str| Err(DataError::Usage(format!("{shown}: expected {why}")).into());
-        if root.join(STATE).exists() {
+        if root.join(STATE).exists() || root.join(LIVE).exists() {
             return refuse(&format!(
                 "a folder without a tuning: choose another with -o, or go on with --resume {shown}"
             ));
-        }
-        if root.join(LIVE).exists() {
-            return refuse("a folder without a tuning: choose another with -o");
         }
         let arms = root.join(ARMS);
         let is_empty = fs::read_dir(&root).with_context(cannot)?.next().is_none();
@@ -127,9 +124,9 @@ impl TuneDir {
         let root = root
             .canonicalize()
             .map_err(|error| usage(&error.to_string()))?;
-        if !root.join(STATE).is_file() {
+        if !root.join(STATE).is_file() && !root.join(LIVE).is_file() {
             return Err(usage(
-                "expected the folder of a tuning, found no tune.json in it: if one was stopped before its plan was made, \
+                "expected the folder of a tuning, found no tune.json or live.json in it: if one was stopped before its plan was made, \
                  begin it again with -o",
             )
             .into());
@@ -139,6 +136,11 @@ impl TuneDir {
             root,
             _claim: claim,
         })
+    }
+
+    /// Whether the tuning is one beside production.
+    pub fn is_live(&self) -> bool {
+        self.root.join(LIVE).is_file()
     }
 
     pub fn read_state(&self) -> Result<State> {
@@ -299,6 +301,7 @@ mod tests {
         drop(TuneDir::create(&live).unwrap());
         fs::write(live.join(LIVE), "[]").unwrap();
         assert!(refused(&live).contains("without a tuning"));
+        assert!(TuneDir::open(&live).unwrap().is_live());
         assert!(refused(folder.path()).contains("expected an empty folder"));
     }
 }

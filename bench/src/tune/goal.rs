@@ -43,7 +43,8 @@ impl On {
 }
 
 /// What users of an OpenAI endpoint wait for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Latency {
     /// The first token of an answer.
     #[default]

@@ -44,7 +44,7 @@ use schedule::{MIN_ROUNDS, schedule};
 use steps::Tuning;
 
 /// Names of the tuning's other arms.
-const RESERVED: [&str; 3] = [DEFAULT, BASELINE, "gpuaware"];
+const RESERVED: [&str; 4] = [DEFAULT, BASELINE, "gpuaware", live::OLD];
 /// The neighbours that run anyway, and those where the user names none.
 const LIVE: &str = "live";
 const NEIGHBOUR: &str = "heavy";
@@ -62,16 +62,23 @@ fn look_time(on: On) -> Duration {
 pub fn main(options: &TuneOptions) -> Result<ExitCode> {
     watchdog::start()?;
     interrupt::watch()?;
-    if let Some(pid) = options.live.attach {
-        return beside(pid, options);
-    }
-    let (dir, state) = match &options.resume {
-        Some(folder) => {
-            let dir = TuneDir::open(folder)?;
-            let state = dir.read_state()?;
-            (dir, state)
-        }
-        None => begin(options)?,
+    let (dir, state) = match (&options.resume, options.live.attach) {
+        (None, None) => begin(options)?,
+        (None, Some(pid)) => return beside(pid, options),
+        (Some(folder), attach) => match (TuneDir::open(folder)?, attach) {
+            (dir, Some(pid)) if dir.is_live() => return live::resume(&dir, pid),
+            (dir, None) if !dir.is_live() => {
+                let state = dir.read_state()?;
+                (dir, state)
+            }
+            (_, attach) => {
+                let without = if attach.is_some() { "out" } else { "" };
+                return Err(DataError::Usage(format!(
+                    "--resume: expected with{without} --attach PID, as the tuning was begun"
+                ))
+                .into());
+            }
+        },
     };
     let mut tuning = Tuning {
         dir,
@@ -110,7 +117,9 @@ fn beside(pid: u32, options: &TuneOptions) -> Result<ExitCode> {
     let flags = &options.live;
     let target = options.folders.target()?;
     let (Some(policy), Some(metric)) = (flags.policy.clone(), metric(flags, &target)) else {
-        bail!("--attach needs --policy, and --slo-command, --url or --slo-prometheus");
+        let expected =
+            "--attach: expected --policy with it, and --slo-command, --url or --slo-prometheus";
+        return Err(DataError::Usage(expected.to_owned()).into());
     };
     let live = Live {
         pid,
@@ -119,7 +128,6 @@ fn beside(pid: u32, options: &TuneOptions) -> Result<ExitCode> {
         metric,
         slo_worse: flags.slo_worse,
         slo_for: flags.slo_for,
-        budget: options.budget,
     };
     let mut candidates = own_candidates(&options.candidate, cpus::online(), &target)?;
     if candidates.is_empty() {
@@ -138,7 +146,7 @@ fn beside(pid: u32, options: &TuneOptions) -> Result<ExitCode> {
         .clone()
         .unwrap_or_else(|| run::default_output("tune"));
     let dir = TuneDir::create(&output)?;
-    live::tune(&live, &candidates, &dir.root)
+    live::tune(live, candidates, options.budget, &dir)
 }
 
 /// What is watched, as the command line has it.

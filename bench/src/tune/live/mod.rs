@@ -4,8 +4,9 @@
 
 mod scheduler;
 pub mod slo;
+mod state;
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -13,47 +14,25 @@ use anyhow::{Context, Result, bail};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
-use serde::Serialize;
 
 use super::candidate::Candidate;
-use super::folder::LIVE;
+use super::folder::{LIVE, TuneDir};
 use crate::datafile::DataError;
-use crate::procstat::ProcessStat;
 use crate::replace::put;
 use crate::study::FALSE_RATE;
 use crate::words::in_words;
 use crate::{interrupt, record};
 use gpuaware_stats::{self as stats, Difference, Estimate, Scale, TAIL_MARGIN, discoveries};
 use scheduler::Scheduler;
-use slo::{Metric, Rail};
+use slo::Rail;
+pub use state::{Live, OLD};
+use state::{ROUNDS, State, is_alive};
 
-const ROUNDS: u32 = 5;
 /// Shorter windows see a few answers only.
 const MIN_WINDOW: Duration = Duration::from_secs(1);
 /// After a change nothing is measured for so long; the rail watches already.
 const SETTLE: Duration = Duration::from_secs(1);
 const BETWEEN: Duration = Duration::from_millis(100);
-
-/// What the user asks for.
-#[derive(Debug)]
-pub struct Live {
-    /// The workload: its end is the end.
-    pub pid: u32,
-    pub policy: PathBuf,
-    pub socket: PathBuf,
-    pub metric: Metric,
-    pub slo_worse: f64,
-    pub slo_for: Duration,
-    pub budget: Duration,
-}
-
-/// One window: the policy's name, the round, and the median of the metric.
-#[derive(Debug, Clone, Serialize)]
-struct Window {
-    policy: String,
-    round: u32,
-    metric: f64,
-}
 
 enum End {
     Measured(f64),
@@ -64,56 +43,77 @@ enum End {
 
 /// What came of a candidate.
 #[derive(Debug)]
-struct Tried<'c> {
-    candidate: &'c Candidate,
+struct Tried<'s> {
+    candidate: &'s Candidate,
     /// Why it was given up.
-    given_up: Option<String>,
+    given_up: Option<&'s str>,
     /// The metric over the old policy's, less is better.
     ratio: Option<Estimate>,
     better: bool,
 }
 
-impl<'c> Tried<'c> {
-    fn not_yet(candidate: &'c Candidate) -> Self {
-        Self {
-            candidate,
-            given_up: None,
-            ratio: None,
-            better: false,
-        }
-    }
+/// Tries the candidates; each is on top of the policy in force.
+pub fn tune(
+    live: Live,
+    candidates: Vec<Candidate>,
+    budget: Duration,
+    dir: &TuneDir,
+) -> Result<ExitCode> {
+    live.expect_alive()?;
+    let window = window(budget, candidates.len())?;
+    let scheduler = Scheduler::attach(&live.policy, &live.socket)?;
+    let policy = std::path::absolute(&live.policy).context("--policy")?;
+    let state = State {
+        schema: record::SCHEMA,
+        old: scheduler.old().to_owned(),
+        live: Live { policy, ..live },
+        window,
+        candidates,
+        given_up: BTreeMap::new(),
+        windows: Vec::new(),
+    };
+    go_on(state, &scheduler, dir)
 }
 
-/// Tries the candidates; each is on top of the policy in force.
-pub fn tune(live: &Live, candidates: &[Candidate], output: &Path) -> Result<ExitCode> {
-    if !is_alive(live.pid) {
-        return Err(DataError::Usage(format!("--attach: no process {}", live.pid)).into());
+/// Goes on beside process `pid`. What was measured counts, but for the round that was cut off: within a round policies
+/// are compared at one time.
+pub fn resume(dir: &TuneDir, pid: u32) -> Result<ExitCode> {
+    let mut state: State = record::read_json(&dir.root.join(LIVE))?;
+    state.live.pid = pid;
+    state.live.expect_alive()?;
+    let scheduler = Scheduler::attach(&state.live.policy, &state.live.socket)?;
+    if scheduler.old() != state.old {
+        return Err(DataError::Usage(format!(
+            "--resume: expected {} as it was when the tuning began, as its candidates are on top of that: begin a new one",
+            state.live.policy.display()
+        ))
+        .into());
     }
-    let window = window(live.budget, candidates.len())?;
-    let scheduler = Scheduler::attach(&live.policy, &live.socket)?;
-    let mut tried: Vec<Tried> = candidates.iter().map(Tried::not_yet).collect();
-    let mut windows = Vec::new();
-    let stopped = rounds(live, &scheduler, window, &mut tried, &mut windows);
+    let round = state.next_round();
+    state.windows.retain(|one| one.round < round);
+    go_on(state, &scheduler, dir)
+}
+
+fn go_on(mut state: State, scheduler: &Scheduler, dir: &TuneDir) -> Result<ExitCode> {
+    state.write(dir)?;
+    let stopped = rounds(&mut state, scheduler, dir);
     // First of all.
     scheduler.restore()?;
-    record::write_json(&output.join(LIVE), &windows)?;
     let stopped = stopped?;
-    judge(&windows, &mut tried);
+    let tried = judge(&state);
     let (verdict, best) = verdict(&tried);
     let policy = best.map_or_else(
-        || Ok(scheduler.old().to_owned()),
-        |tried| on_top(scheduler.old(), tried.candidate),
+        || Ok(state.old.clone()),
+        |tried| on_top(&state.old, tried.candidate),
     )?;
-    put(
-        &output.join("policy.toml"),
-        evidence(live, &verdict, &tried, &policy),
-    )?;
-    println!(
-        "{verdict}\nThe old policy is in force.\n{}",
-        output.join("policy.toml").display()
-    );
+    let file = dir.root.join("policy.toml");
+    put(&file, evidence(&state.live, &verdict, &tried, &policy))?;
+    println!("{verdict}\nThe old policy is in force.\n{}", file.display());
     if let Some(why) = stopped {
-        eprintln!("gpuaware-bench: stopped before the last round: {why}");
+        eprintln!(
+            "gpuaware-bench: stopped before the last round: {why}; go on with: gpuaware-bench tune --attach PID --resume {}",
+            dir.root.display()
+        );
         return Ok(ExitCode::from(1));
     }
     Ok(ExitCode::SUCCESS)
@@ -136,57 +136,41 @@ fn window(budget: Duration, candidates: usize) -> Result<Duration> {
 }
 
 /// `Some`: why it ended early.
-fn rounds(
-    live: &Live,
-    scheduler: &Scheduler,
-    window: Duration,
-    tried: &mut [Tried],
-    windows: &mut Vec<Window>,
-) -> Result<Option<&'static str>> {
-    let mut rng = Pcg64Mcg::seed_from_u64(u64::from(live.pid));
-    for round in 1..=ROUNDS {
+fn rounds(state: &mut State, scheduler: &Scheduler, dir: &TuneDir) -> Result<Option<&'static str>> {
+    let window = state.window;
+    for round in state.next_round()..=ROUNDS {
         eprintln!(
             "round {round} of {ROUNDS}: {} a policy",
             in_words(window + SETTLE)
         );
-        let usual = match measure(live, window, None)? {
+        let usual = match measure(&state.live, window, None)? {
             End::Measured(metric) => metric,
             End::Stopped(why) => return Ok(Some(why)),
             End::Broken(_) => bail!("a rail without a limit broke"),
         };
-        windows.push(Window {
-            policy: "old".to_owned(),
-            round,
-            metric: usual,
-        });
-        let mut order: Vec<usize> = (0..tried.len())
-            .filter(|&at| tried[at].given_up.is_none())
-            .collect();
-        order.shuffle(&mut rng);
-        for at in order {
-            let name = &tried[at].candidate.name;
-            if !scheduler.put(&on_top(scheduler.old(), tried[at].candidate)?)? {
+        state.add(OLD, round, usual, dir)?;
+        let mut order: Vec<Candidate> = state.tried().cloned().collect();
+        order.shuffle(&mut Pcg64Mcg::seed_from_u64(round.into()));
+        for candidate in order {
+            let name = &candidate.name;
+            if !scheduler.put(&on_top(&state.old, &candidate)?)? {
                 scheduler.restore()?;
-                tried[at].given_up = Some("the scheduler refuses it".to_owned());
+                state.give_up(name, "the scheduler refuses it", dir)?;
                 continue;
             }
-            let end = measure(live, window, Some(usual));
+            let end = measure(&state.live, window, Some(usual));
             scheduler.restore()?;
             match end? {
                 End::Measured(metric) => {
                     eprintln!("{name}: {metric:.3}, the old policy has {usual:.3}");
-                    windows.push(Window {
-                        policy: name.clone(),
-                        round,
-                        metric,
-                    });
+                    state.add(name, round, metric, dir)?;
                 }
                 End::Broken(metric) => {
                     let why = format!(
                         "the metric was {metric:.3}, {usual:.3} before: the old policy is back"
                     );
                     eprintln!("{name}: given up: {why}");
-                    tried[at].given_up = Some(why);
+                    state.give_up(name, &why, dir)?;
                 }
                 End::Stopped(why) => return Ok(Some(why)),
             }
@@ -225,11 +209,6 @@ fn measure(live: &Live, window: Duration, usual: Option<f64>) -> Result<End> {
     Ok(End::Measured(stats::median(&values).unwrap_or(f64::NAN)))
 }
 
-/// A zombie does no work.
-fn is_alive(pid: u32) -> bool {
-    ProcessStat::of(pid).is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
-}
-
 /// The policy in force with what the candidate sets.
 fn on_top(old: &str, candidate: &Candidate) -> Result<String> {
     candidate.on_top_of(old).with_context(|| {
@@ -240,34 +219,39 @@ fn on_top(old: &str, candidate: &Candidate) -> Result<String> {
     })
 }
 
-/// Each round's ratio counts once.
-fn judge(windows: &[Window], tried: &mut [Tried]) {
-    let value = |policy: &str, round: u32| {
-        let found = windows
-            .iter()
-            .find(|one| one.policy == policy && one.round == round);
-        found.map(|one| one.metric)
+/// Not yet compared with others.
+fn came_of<'s>(state: &'s State, candidate: &'s Candidate) -> Tried<'s> {
+    let ratio = |round: u32| {
+        let tried = state.metric(&candidate.name, round)?;
+        Some((round, tried / state.metric(OLD, round)?))
     };
-    for one in tried.iter_mut() {
-        let ratio = |round: u32| {
-            Some((
-                round,
-                value(&one.candidate.name, round)? / value("old", round)?,
-            ))
-        };
-        let ratios: Vec<(u32, f64)> = (1..=ROUNDS).filter_map(ratio).collect();
-        one.ratio =
-            stats::over_boots(&ratios, Scale::Log).filter(|_| ratios.len() == ROUNDS as usize);
+    let ratios: Vec<(u32, f64)> = (1..=ROUNDS).filter_map(ratio).collect();
+    let ratio = stats::over_boots(&ratios, Scale::Log);
+    Tried {
+        candidate,
+        given_up: state.given_up.get(&candidate.name).map(String::as_str),
+        ratio: ratio.filter(|_| ratios.len() == ROUNDS as usize),
+        better: false,
     }
+}
+
+/// Each round's ratio counts once.
+fn judge(state: &State) -> Vec<Tried<'_>> {
+    let mut all: Vec<Tried> = state
+        .candidates
+        .iter()
+        .map(|one| came_of(state, one))
+        .collect();
     let p = |one: &Tried| {
         one.ratio
             .and_then(|ratio| ratio.p_below(1.0))
             .unwrap_or(1.0)
     };
-    let p_values: Vec<f64> = tried.iter().map(p).collect();
-    for (one, found) in tried.iter_mut().zip(discoveries(&p_values, FALSE_RATE)) {
+    let p_values: Vec<f64> = all.iter().map(p).collect();
+    for (one, found) in all.iter_mut().zip(discoveries(&p_values, FALSE_RATE)) {
         one.better = found && one.given_up.is_none();
     }
+    all
 }
 
 fn verdict<'t, 'c>(tried: &'t [Tried<'c>]) -> (String, Option<&'t Tried<'c>>) {
@@ -313,14 +297,13 @@ fn evidence(live: &Live, verdict: &str, tried: &[Tried], policy: &str) -> String
 
 #[cfg(test)]
 mod tests {
+    use super::state::samples;
     use super::*;
 
     #[test]
     fn a_candidate_is_better_when_every_round_says_so() {
         let names = ["good", "same"];
-        let candidates = names.map(|name| Candidate::new(name, "w", ""));
-        let mut tried: Vec<Tried> = candidates.iter().map(Tried::not_yet).collect();
-        let mut windows = Vec::new();
+        let mut state = samples::state(&names);
         for round in 1..=ROUNDS {
             let drift = 1.0 + 0.1 * f64::from(round);
             let wobble = if round % 2 == 0 { 1.01 } else { 0.99 };
@@ -329,25 +312,21 @@ mod tests {
                 ("good", 8.0 * wobble),
                 ("same", 10.0 * wobble),
             ] {
-                windows.push(Window {
-                    policy: policy.to_owned(),
-                    round,
-                    metric: metric * drift,
-                });
+                state.push(policy, round, metric * drift);
             }
         }
-        judge(&windows, &mut tried);
-        assert_eq!(verdict(&tried).1.unwrap().candidate.name, "good");
-        tried[0].given_up = Some("the rail broke".to_owned());
-        judge(&windows, &mut tried);
-        assert!(verdict(&tried).1.is_none());
-        windows.retain(|one| one.round < ROUNDS);
-        tried[0].given_up = None;
-        judge(&windows, &mut tried);
-        assert!(
-            tried.iter().all(|one| one.ratio.is_none()),
-            "too few rounds"
-        );
+        let best = |state: &State| {
+            let tried = judge(state);
+            verdict(&tried).1.map(|best| best.candidate.name.clone())
+        };
+        assert_eq!(best(&state).unwrap(), "good");
+        let why = "the rail broke".to_owned();
+        state.given_up.insert("good".to_owned(), why);
+        assert!(best(&state).is_none());
+        state.windows.retain(|one| one.round < ROUNDS);
+        state.given_up.clear();
+        let too_few = judge(&state);
+        assert!(too_few.iter().all(|one| one.ratio.is_none()));
     }
 
     #[test]

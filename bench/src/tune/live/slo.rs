@@ -8,6 +8,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::process;
@@ -20,7 +21,8 @@ const POLL: Duration = Duration::from_millis(20);
 const ANSWER: Duration = Duration::from_millis(500);
 
 /// Where the number comes from. Less is better.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Metric {
     /// A shell command prints it, as its last word.
     Command(String),
