@@ -12,6 +12,7 @@ mod bpffs;
 pub mod cli;
 pub mod doctor;
 pub mod identify;
+mod limits;
 mod namespaces;
 mod pidfd;
 pub mod policy;

@@ -2,6 +2,7 @@
 //! The namespaces of this process that decide what BPF is to it: whose root it is, for the kernel loads programs of
 //! the host's root only, whether its numbers of processes are the kernel's, and whether it sees all cgroups.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Result, bail};
@@ -42,9 +43,16 @@ pub fn check_proc() -> Result<()> {
 
 /// Has `/proc`, below `root`, the numbers of this process's PID namespace? Where it does not tell, yes.
 pub fn has_own_proc(root: &Path) -> bool {
-    let number = std::fs::read_link(root.join("proc/self")).ok();
-    let number = number.and_then(|number| number.to_str()?.parse::<u32>().ok());
-    number.is_none_or(|number| number == std::process::id())
+    match std::fs::read_link(root.join("proc/self")) {
+        Ok(number) => {
+            let number = number
+                .to_str()
+                .and_then(|number| number.parse::<u32>().ok());
+            number.is_none_or(|number| number == std::process::id())
+        }
+        // There this process has no number.
+        Err(error) => error.kind() != ErrorKind::NotFound || !root.join("proc/stat").exists(),
+    }
 }
 
 /// Is this process in the PID namespace that the kernel starts with?
@@ -124,6 +132,8 @@ mod tests {
             assert_eq!(has_own_proc(root.path()), is_own);
             std::fs::remove_file(proc.join("self")).unwrap();
         }
+        std::fs::write(proc.join("stat"), "").unwrap();
+        assert!(!has_own_proc(root.path()), "where it has no number");
     }
 
     #[test]

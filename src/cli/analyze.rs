@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{BufReader, stdin};
+use std::io::{BufReader, Write, stdin};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,7 @@ use gpuaware_trace::analyze::report::Report;
 use gpuaware_trace::analyze::{About, InputError, analyze};
 
 use super::output::{Failure, print};
+use super::overwritten::Overwritten;
 
 const READ_AHEAD: usize = 1 << 20;
 
@@ -51,21 +52,25 @@ fn positive(text: &str) -> Result<f64, String> {
 /// Analyses the files and shows the result.
 pub fn run(args: &Analyze) -> Result<(), Failure> {
     let abouts = abouts(args).map_err(Failure::Input)?;
+    // Before the work: a file that cannot be written is said at once.
+    let page = args.html.as_deref().map(Overwritten::open).transpose();
+    let page = page.map_err(Failure::Input)?;
     let mut files = Vec::new();
     for (about, file) in &abouts {
         files.push(analyze_file(about, file, args.strict)?);
     }
     let report = Report::new(files);
-    if let Some(path) = &args.html {
-        let page = report.to_html().context("making the page")?;
-        std::fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
-    }
     let text = if args.json {
         serde_json::to_string_pretty(&report).context("making JSON")? + "\n"
     } else {
         report.to_text()
     };
     print(&text)?;
+    if let (Some(path), Some(mut page)) = (&args.html, page) {
+        let html = report.to_html().context("making the page")?;
+        page.write_all(html.as_bytes())
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use log::{info, warn};
 use crate::identify::Identify;
 use crate::identify::feed::{self, Feed, Numbers};
 use crate::identify::marks::Pins;
+use crate::limits;
 use crate::namespaces;
 use crate::running::{Role, Running};
 use crate::sched;
@@ -62,7 +63,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     refuse_beside_the_scheduler()?;
     let shutdown = Shutdown::watch(undo_a_killed_run)?;
     undo_a_killed_run();
-    sched::raise_file_limit();
+    limits::raise_file_limit();
     let numbers = Numbers {
         launch: options.launch,
         handoff: options.handoff,

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use gpuaware_trace::profile::{self, Profile};
+use log::warn;
 
 use crate::doctor::KernelConfig;
 use crate::identify::Class;
@@ -65,18 +66,22 @@ fn hz() -> Result<Option<u32>> {
 }
 
 /// What scx_gpuaware takes which thread for, if it runs.
-fn classes() -> Result<HashMap<i32, profile::Class>> {
+fn classes() -> HashMap<i32, profile::Class> {
     if !sched::is_loaded() && running::role() != Some(Role::Feed) {
-        return Ok(HashMap::new());
+        return HashMap::new();
     }
-    let marks = Pins::default().list()?;
+    // Not worth a recording.
+    let marks = Pins::default().list().unwrap_or_else(|error| {
+        warn!("the profile says of no thread what scx_gpuaware takes it for: {error:#}");
+        Vec::new()
+    });
     let class = |class| match class {
         Class::Launch => profile::Class::Launch,
         Class::Handoff => profile::Class::Handoff,
         Class::Background => profile::Class::Background,
     };
-    Ok(marks
+    marks
         .iter()
         .map(|mark| (mark.tid, class(mark.class)))
-        .collect())
+        .collect()
 }

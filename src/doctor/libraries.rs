@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::identify::flavour::{Flavour, PLACES};
 use crate::identify::libcuda;
+use crate::printable::printable;
 
 use super::finding::{Judgement, listed, ok, warning};
 
@@ -131,7 +132,7 @@ pub fn judge(libraries: &[Libcuda]) -> Judgement {
         return warning(
             format!(
                 "a process maps {}, through which nothing launches",
-                stub.path
+                printable(&stub.path)
             ),
             "take the folder of stubs out of its LD_LIBRARY_PATH: it is for linking only",
         );
@@ -148,8 +149,8 @@ pub fn judge(libraries: &[Libcuda]) -> Judgement {
 
 fn named(library: &Libcuda) -> String {
     match library.flavour.remark() {
-        Some(remark) => format!("{} ({remark})", library.path),
-        None => library.path.clone(),
+        Some(remark) => format!("{} ({remark})", printable(&library.path)),
+        None => printable(&library.path),
     }
 }
 
@@ -192,6 +193,17 @@ mod tests {
             assert_eq!(verdict, Verdict::Warning, "{found}");
             assert!(found.contains(path) && found.contains(remark), "{found}");
         }
+    }
+
+    #[test]
+    fn a_path_that_a_user_chose_is_spelled_out() {
+        let cache = "glibc\0libcuda.so.1\0/opt/\x1b[31m/libcuda.so.1\0";
+        let root = host(&[(CACHE, cache.as_bytes())]);
+        let (_, found) = judged(root.path(), &[]);
+        assert!(
+            found.contains("/libcuda.so.1") && !found.contains('\x1b'),
+            "{found:?}"
+        );
     }
 
     #[test]

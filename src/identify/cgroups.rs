@@ -11,6 +11,7 @@ use log::debug;
 use nix::errno::Errno;
 
 use crate::bpf::intf;
+use crate::printable::printable;
 
 use super::class::Class;
 use super::evidence;
@@ -157,7 +158,8 @@ pub fn idle(root: &Path) -> Vec<String> {
     those_where(root, "cpu.idle", |idle| idle.trim() == "1")
 }
 
-/// Paths of the cgroups at and below `root` whose `file` holds what `is_meant` says, relative to it, sorted.
+/// Paths of the cgroups at and below `root` whose `file` holds what `is_meant` says, relative to it, sorted, for people:
+/// users may name them.
 /// A folder that vanishes meanwhile is none.
 fn those_where(root: &Path, file: &str, is_meant: impl Fn(&str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
@@ -170,7 +172,7 @@ fn those_where(root: &Path, file: &str, is_meant: impl Fn(&str) -> bool) -> Vec<
         }
         if std::fs::read_to_string(folder.join(file)).is_ok_and(|text| is_meant(&text)) {
             let relative = folder.strip_prefix(root).unwrap_or(&folder);
-            found.push(relative.display().to_string());
+            found.push(printable(&relative.to_string_lossy()));
         }
         folders.extend(
             std::fs::read_dir(&folder)
@@ -315,5 +317,9 @@ mod tests {
         std::fs::write(root.path().join("a/cpu.idle"), "0\n").unwrap();
         std::fs::write(root.path().join("b/cpu.idle"), "1\n").unwrap();
         assert_eq!(idle(root.path()), ["b"]);
+        let red = root.path().join("a\x1b[31m");
+        std::fs::create_dir(&red).unwrap();
+        std::fs::write(red.join("cpu.idle"), "1\n").unwrap();
+        assert!(!idle(root.path()).concat().contains('\x1b'));
     }
 }

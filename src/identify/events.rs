@@ -94,6 +94,11 @@ impl Events {
         })
     }
 
+    /// The next time that events are taken everything is to be looked at, as after SIGUSR1.
+    pub fn ask_rescan(&self) {
+        self.signalled.store(true, Ordering::Relaxed);
+    }
+
     /// Takes what has happened until `now`.
     ///
     /// # Errors

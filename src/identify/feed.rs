@@ -75,7 +75,7 @@ impl Feed {
             );
         }
         Ok(Self {
-            path: path.to_owned(),
+            path: std::path::absolute(path).with_context(|| format!("finding {shown}"))?,
             map,
             numbers,
             told: BTreeMap::new(),

@@ -20,6 +20,7 @@ pub mod marks;
 mod names;
 mod observers;
 mod orders;
+mod pinned;
 mod probe_point;
 mod probes;
 mod processes;
@@ -43,10 +44,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use log::{debug, info, warn};
+use log::{info, warn};
 
 use crate::bpf::identify::{IdentifySkel, IdentifySkelBuilder, types};
 use crate::bpf::intf;
+use crate::limits;
 use crate::policy::{Arming, Identify as Bounds, Policy};
 use crate::proc::PROC;
 use crate::proc::mounts::Mounts;
@@ -111,7 +113,7 @@ impl<'obj> Identify<'obj> {
             .context("opening the identification programs")?;
         let mut skel = open.load().context("loading the identification programs")?;
         marks::know_loader(skel.progs.know_loader.as_fd())?;
-        pin(&mut skel, &pins)?;
+        pinned::pin(&mut skel, &pins)?;
         let mounts = Mounts::of_this_process().context("reading mounts")?;
         let mut identify = Self {
             observers: Observers::new(&skel)?,
@@ -294,7 +296,11 @@ impl<'obj> Identify<'obj> {
 
     /// The same, which logs an error and waits for a while after it.
     pub fn step_anyway(&mut self) -> Duration {
-        let round = self.step();
+        let round = limits::expect_free_files().and_then(|()| self.step());
+        if round.is_err() {
+            // Where it was cut off it may have taken what it could not open for gone.
+            self.events.ask_rescan();
+        }
         self.trouble.wait_after(round)
     }
 
@@ -471,30 +477,4 @@ impl Drop for Identify<'_> {
             warn!("{error:#}");
         }
     }
-}
-
-fn pin(skel: &mut IdentifySkel<'_>, pins: &Pins) -> Result<()> {
-    pins.prepare()?;
-    let pinned = |path: &Path| format!("pinning {}", path.display());
-    let progs = &mut skel.progs;
-    for (program, path) in [
-        (&mut progs.mark_task, pins.mark_task()),
-        (&mut progs.rescan, pins.rescan_program()),
-    ] {
-        program.pin(&path).with_context(|| pinned(&path))?;
-    }
-    let maps = &mut skel.maps;
-    for (map, path) in [
-        (&mut maps.texts, pins.texts()),
-        (&mut maps.hints, pins.hints()),
-        (&mut maps.hint_calls, pins.hint_calls()),
-    ] {
-        map.pin(&path).with_context(|| pinned(&path))?;
-    }
-    let link = skel.progs.list_marks.attach();
-    let mut link = link.context("attaching the task iterator")?;
-    link.pin(pins.marks())
-        .with_context(|| pinned(&pins.marks()))?;
-    debug!("pinned below {}", pins.dir().display());
-    Ok(())
 }

@@ -9,7 +9,6 @@ mod config;
 mod counters;
 pub mod export;
 mod kernel;
-mod limits;
 mod load;
 pub mod monitor;
 pub mod pin;
@@ -38,6 +37,7 @@ use crate::bpf::gpuaware::GpuawareSkel;
 use crate::bpf::intf;
 use crate::identify::marks::Pins;
 use crate::identify::{Identify, cgroups};
+use crate::limits;
 use crate::namespaces;
 use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
@@ -46,7 +46,6 @@ use crate::shutdown::Shutdown;
 use crate::topology::{SYSFS, Topology};
 
 pub use config::Config;
-pub use limits::raise_file_limit;
 
 use pin::Pinning;
 use placement::Placement;
@@ -72,6 +71,8 @@ enum Ended {
 /// A new start that fails is no reason to end: the next CPU came or went meanwhile, or no memory was free.
 const MORE_ATTEMPTS: u32 = 10;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(1);
+/// Cgroups that a line of the log names.
+const MAX_NAMED: usize = 8;
 
 /// The name of the sched_ext scheduler that is loaded, if any.
 pub fn loaded() -> Option<String> {
@@ -149,7 +150,7 @@ pub fn run(
     };
     scx_utils::init_libbpf_logging(Some(level));
     try_set_rlimit_infinity();
-    raise_file_limit();
+    limits::raise_file_limit();
     limits::raise_priority();
     let mut object = MaybeUninit::uninit();
     let mut reload = Reload::start(policy, file, asked);
@@ -450,9 +451,11 @@ fn warn_of_cgroups(cgroup_root: Option<&Path>) {
         }
         let found = cgroup_root.map(find).unwrap_or_default();
         if !found.is_empty() {
+            let first = found[..found.len().min(MAX_NAMED)].join(", ");
+            let nr = found.len();
             warn!(
-                "this kernel does not tell schedulers of {file} (Linux {since} does): it is not enforced for {}",
-                found.join(", ")
+                "this kernel does not tell schedulers of {file} (Linux {since} does): it is not enforced for {nr} \
+                 cgroups: {first}…"
             );
         }
     }

@@ -2,6 +2,7 @@
 //! The policy in force, and when another one is to take its place: on SIGHUP, and when its file
 //! changes. What a policy does to the scheduler is not done here.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Error, Result};
 use log::{error, info, warn};
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 
 use crate::policy::effective::Effective;
 
@@ -191,6 +192,8 @@ struct Watch {
     inotify: Inotify,
     /// `None`: the file is a link, and its folder may change it by any name, as Kubernetes does.
     name: Option<OsString>,
+    /// What is watched.
+    folders: HashMap<WatchDescriptor, PathBuf>,
 }
 
 impl Watch {
@@ -198,23 +201,34 @@ impl Watch {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)
             .context("watching for changes of files")?;
         let mut folders = vec![folder_of(path)];
-        let is_link = path.symlink_metadata().is_ok_and(|data| data.is_symlink());
+        let is_link = is_link(path);
         if is_link && let Ok(target) = path.canonicalize() {
             folders.push(folder_of(&target));
         }
-        // Not the creation of a file: it has no text yet.
+        // Not the creation of a file, but that of a link: a file has no text yet.
         let mut events = AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_MOVED_TO;
         events.set(AddWatchFlags::IN_CREATE, is_link);
-        for folder in folders {
-            inotify
-                .add_watch(&folder, events)
-                .with_context(|| format!("watching {}", folder.display()))?;
-        }
+        let watched = folders.into_iter().map(|folder| {
+            let watch = inotify.add_watch(&folder, events);
+            let watch = watch.with_context(|| format!("watching {}", folder.display()))?;
+            Ok((watch, folder))
+        });
+        let folders = watched.collect::<Result<_>>()?;
         let name = path.file_name().filter(|_| !is_link);
         Ok(Self {
             inotify,
             name: name.map(OsStr::to_owned),
+            folders,
         })
+    }
+
+    /// Is it the creation of a file, whose text comes later?
+    fn is_new_file(&self, event: &InotifyEvent) -> bool {
+        let folder = self.folders.get(&event.wd);
+        let path = folder.zip(event.name.as_ref());
+        event.mask.contains(AddWatchFlags::IN_CREATE)
+            && !event.mask.contains(AddWatchFlags::IN_ISDIR)
+            && !path.is_some_and(|(folder, name)| is_link(&folder.join(name)))
     }
 
     /// Has the file changed since this was asked last?
@@ -224,12 +238,16 @@ impl Watch {
         while let Ok(events) = self.inotify.read_events() {
             changed |= events.iter().any(|event| {
                 event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW)
-                    || self.name.is_none()
-                    || event.name == self.name
+                    || self.name.is_none() && !self.is_new_file(event)
+                    || self.name.is_some() && event.name == self.name
             });
         }
         changed
     }
+}
+
+fn is_link(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|data| data.is_symlink())
 }
 
 fn folder_of(path: &Path) -> PathBuf {
@@ -295,6 +313,14 @@ mod tests {
         std::os::unix::fs::symlink(&target, &link).unwrap();
         let mut reload = follow(&link);
         std::fs::write(&target, HOLD_0).unwrap();
+        let next = reload.poll().expect("another text");
+        reload.accept(next);
+        // Made anew in place, slowly: half of it is no policy.
+        std::fs::remove_file(&target).unwrap();
+        let mut half = std::fs::File::create(&target).unwrap();
+        assert!(reload.poll().is_none(), "no text yet");
+        std::io::Write::write_all(&mut half, b"[preferred]\nhold_us = 9\n").unwrap();
+        drop(half);
         assert!(reload.poll().is_some());
     }
 

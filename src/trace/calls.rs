@@ -13,6 +13,7 @@ use crate::bpf::trace::TraceSkel;
 use crate::identify::libcuda::LAUNCH_SYMBOLS;
 use crate::identify::libraries::Libraries;
 use crate::identify::library::{self, FileId, Library};
+use crate::printable::printable;
 
 /// A libcuda and what is attached to it.
 struct Probed {
@@ -95,7 +96,7 @@ impl Calls {
 
     fn add(&mut self, skel: &TraceSkel<'_>, found: Vec<Library>) {
         for library in found {
-            let name = library.path.display().to_string();
+            let name = printable(&library.path.display().to_string());
             match Probed::new(skel, library) {
                 Ok(mut probed) => {
                     info!("probing {name}");

@@ -31,7 +31,7 @@ const MOST_KEPT: usize = 8192;
 pub fn run(
     plan: &Plan,
     hz: Option<u32>,
-    classes: impl FnOnce() -> Result<HashMap<i32, Class>>,
+    classes: impl FnOnce() -> HashMap<i32, Class>,
     shutdown: &Shutdown,
 ) -> Result<Profile> {
     let topology = Topology::read(Path::new(SYSFS))?;
@@ -54,7 +54,7 @@ pub fn run(
         Ok(())
     };
     let outcome = session::run(plan, no_file, &mut each_look, shutdown)?;
-    let threads = recording.judged(&classes()?, &outcome);
+    let threads = recording.judged(&classes(), &outcome);
     let (groups, nr_quiet) = group::groups(&threads);
     Ok(Profile {
         schema: VERSION,

@@ -97,6 +97,11 @@ fn tables_json_and_a_page_come_of_the_same_files() {
     let named = [format!("base={base}"), format!("cpu={cpu}")];
     let files = [named[0].as_str(), named[1].as_str()];
     let rates = ["--tokens-per-second", "209.82,188.93"];
+    // Said before the work.
+    let nowhere = analyze(&["no-such-trace.csv", "--html", "/dev/null/page.html"]);
+    assert_eq!(nowhere.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&nowhere.stderr);
+    assert!(said.contains("/dev/null/page.html"), "{said}");
     let text = analyze(&[&files[..], &rates, &["--html", page]].concat());
     assert!(
         text.status.success(),

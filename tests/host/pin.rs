@@ -147,6 +147,51 @@ fn the_next_start_restores_what_a_killed_run_has_pinned() {
 }
 
 #[test]
+fn who_came_from_cpus_that_are_offline_by_now_may_run_anywhere() {
+    let machine = Machine::new();
+    let process = machine.sleeper("pinoff");
+    let before = cpus_of(&process);
+    settle();
+    let mut killed = machine.pinning(&machine.policy(&[("pinoff", &machine.cpu(0))]));
+    killed.follow();
+    std::mem::forget(killed);
+    let text = std::fs::read_to_string(machine.state()).unwrap();
+    let mut state: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let pinned = &mut state["affinities"][0];
+    assert_eq!(
+        pinned["pid"].as_i64().or(pinned["tid"].as_i64()),
+        Some(process.pid().into())
+    );
+    pinned["original"] = "1000".into();
+    std::fs::write(machine.state(), state.to_string()).unwrap();
+    drop(machine.pinning(&machine.policy(&[])));
+    assert_eq!(cpus_of(&process), before);
+    assert!(!machine.state().exists());
+}
+
+#[test]
+fn it_does_not_pin_itself() {
+    let machine = Machine::new();
+    let (stop, wait) = std::sync::mpsc::channel::<()>();
+    let (tell, told) = std::sync::mpsc::channel();
+    let thread = std::thread::Builder::new().name("pinself".to_owned());
+    let thread = thread.spawn(move || {
+        tell.send(nix::unistd::gettid().as_raw()).unwrap();
+        let _ = wait.recv();
+    });
+    let tid = told.recv().unwrap();
+    let before = affinity(tid).unwrap();
+    let other = machine.sleeper("pinself");
+    settle();
+    let mut pinning = machine.pinning(&machine.policy(&[("pinself", &machine.cpu(0))]));
+    pinning.follow();
+    assert_eq!(cpus_of(&other), machine.cpu(0));
+    assert_eq!(affinity(tid).unwrap(), before);
+    drop(stop);
+    thread.unwrap().join().unwrap();
+}
+
+#[test]
 fn an_affinity_that_a_program_sets_itself_is_left_alone() {
     let machine = Machine::new();
     let policy = machine.policy(&[("pine", &machine.cpu(0)), ("pine2", &machine.both())]);

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder};
 use nix::libc;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use scx_gpuaware::identify::feed::{Feed, Numbers, take_back};
 use scx_gpuaware::identify::{Class, Identify};
 use scx_gpuaware::policy::Policy;
@@ -207,34 +206,4 @@ fn a_map_of_another_kind_is_refused() {
     assert!(error.contains("expected a map of task storage"), "{error}");
     let error = Feed::open(&pins.hints(), NUMBERS).unwrap_err().to_string();
     assert!(error.contains("values of 8 bytes or more"), "{error}");
-}
-
-/// Under a load that uses up all descriptors it is not identification that ends.
-#[test]
-fn a_round_without_a_free_descriptor_is_no_end() {
-    let Some(place) = Place::new() else { return };
-    let pins = place.pins();
-    let mut object = MaybeUninit::uninit();
-    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
-    let process = Process::start(busy_loop());
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    // A rest may be due.
-    let waits = |identify: &mut Identify<'_>, limit: u64, after_trouble: bool| {
-        setrlimit(Resource::RLIMIT_NOFILE, limit, hard).unwrap();
-        let came = (0..50).any(|_| {
-            let wait = identify.step_anyway();
-            std::thread::sleep(Duration::from_millis(20));
-            (wait >= Duration::from_secs(1)) == after_trouble
-        });
-        setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
-        came
-    };
-    assert!(waits(&mut identify, soft, false));
-    pins.mark(process.pid(), Some(Class::Launch)).unwrap();
-    let free = nix::unistd::dup(std::io::stdin()).unwrap();
-    let none = std::os::fd::AsRawFd::as_raw_fd(&free) as u64;
-    drop(free);
-    assert!(waits(&mut identify, none, true), "no round failed");
-    assert!(waits(&mut identify, soft, false), "none succeeds again");
-    assert_eq!(marks_of(&pins, process.pid()).len(), 1);
 }

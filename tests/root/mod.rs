@@ -19,6 +19,7 @@ mod precedence;
 mod rules;
 mod runtime;
 mod scale;
+mod scarce;
 mod serving;
 mod standing;
 mod trace;

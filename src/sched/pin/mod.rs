@@ -17,6 +17,7 @@ use anyhow::Result;
 use log::{info, warn};
 
 use super::state_file::StateFile;
+use crate::limits;
 use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
 use crate::policy::pin::Dealer;
@@ -150,9 +151,14 @@ impl Pinning {
     }
 
     fn try_follow(&mut self) -> Result<()> {
+        limits::expect_free_files()?;
         let before = self.ledger.clone();
         let mut new = Vec::new();
         for thread in self.threads.look() {
+            // What its own affinity is, it takes for the CPUs that launchers may have.
+            if thread.tgid.unsigned_abs() == std::process::id() {
+                continue;
+            }
             let facts = Facts::read(&thread);
             let pin = self.policy.pin_of(&facts.with_name(&thread.comm));
             let dealt = self
@@ -296,11 +302,21 @@ impl Pinning {
     /// Gives every thread back what it had before its pin, and those that it started; returns how
     /// many.
     fn restore(&mut self) -> Result<usize> {
+        limits::expect_free_files()?;
         let mut nr_restored = 0;
         for thread in self.threads.all() {
             let line = self.threads.line_of(thread.tgid);
-            if self.ledger.knows(&line) && self.restore_one(&thread, &line).is_ok_and(|done| done) {
-                nr_restored += 1;
+            if !self.ledger.knows(&line) {
+                continue;
+            }
+            match self.restore_one(&thread, &line) {
+                Ok(done) => nr_restored += usize::from(done),
+                Err(error) if error.raw_os_error() == Some(nix::libc::ESRCH) => {}
+                Err(error) => warn!(
+                    "{} ({}) stays pinned: {error}",
+                    printable(&thread.comm),
+                    thread.tid
+                ),
             }
         }
         self.ledger = Ledger::default();
@@ -321,7 +337,13 @@ impl Pinning {
         let Some(original) = original else {
             return Ok(false);
         };
-        set_affinity(thread.tid, original.as_ref())?;
+        match set_affinity(thread.tid, original.as_ref()) {
+            // Its CPUs are offline by now.
+            Err(error) if error.raw_os_error() == Some(nix::libc::EINVAL) => {
+                set_affinity(thread.tid, None)?;
+            }
+            done => done?,
+        }
         Ok(true)
     }
 }

@@ -120,6 +120,40 @@ fn a_trace_of_a_cgroup_ends_when_that_is_removed() {
     assert_eq!(ended_by, "target");
 }
 
+/// Its processes are elsewhere: `cgroup.procs` cannot be read.
+#[test]
+fn the_threads_of_a_threaded_cgroup_are_traced() {
+    let Some(_alone) = alone() else { return };
+    let name = format!("gpuaware-threaded-{}", std::process::id());
+    let domain = Folder::new(hierarchy().join(name));
+    let threaded = Folder::new(domain.0.join("threaded"));
+    std::fs::write(threaded.0.join("cgroup.type"), "threaded").unwrap();
+    let busy = Process::start(crate::process::busy_loop());
+    domain.add(&busy);
+    std::fs::write(threaded.0.join("cgroup.threads"), busy.pid().to_string()).unwrap();
+    let folder = threaded.0.to_str().unwrap();
+    let args = [
+        "trace",
+        "--duration",
+        "1",
+        "--format",
+        "json",
+        "--cgroup",
+        folder,
+    ];
+    let output = scx_gpuaware(&args).output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(code(output.status), 0, "{log}");
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let threads = summary["threads"].as_array().unwrap();
+    assert!(
+        threads.iter().any(|thread| thread["tid"] == busy.pid()),
+        "{summary:#}"
+    );
+    drop(busy);
+    drop((threaded, domain));
+}
+
 #[test]
 fn nobody_who_reads_keeps_a_trace_from_ending() {
     let Some(_alone) = alone() else { return };

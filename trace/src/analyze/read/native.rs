@@ -80,7 +80,7 @@ pub fn parse_json(line: &[u8], names: &mut Names) -> Result<Parsed, String> {
     }
     if line.starts_with(NDJSON_END_START.as_bytes()) {
         let last: Last = serde_json::from_slice(line).map_err(json_error)?;
-        return Ok(Parsed::End(Box::new(last.end)));
+        return end(last.end);
     }
     let row: Row = serde_json::from_slice(line).map_err(json_error)?;
     event(&row, names)
@@ -99,7 +99,18 @@ fn header(value: serde_json::Value) -> Result<Parsed, String> {
     }
     let header: Header =
         serde_json::from_value(value).map_err(|error| format!("header: {error}"))?;
+    time("start_ns", header.start_ns)?;
     Ok(Parsed::Header(Box::new(header)))
+}
+
+fn end(end: End) -> Result<Parsed, String> {
+    time("end_ns", end.end_ns)?;
+    Ok(Parsed::End(Box::new(end)))
+}
+
+/// A time since the boot, ns. Differences of two have a sign.
+fn time(name: &str, ns: u64) -> Result<i64, String> {
+    i64::try_from(ns).map_err(|_| format!("{name}: expected less than 2^63"))
 }
 
 /// Where the columns are in this file.
@@ -165,8 +176,7 @@ pub fn parse_csv(line: &[u8], columns: &mut Columns, names: &mut Names) -> Resul
         return header(serde_json::from_slice(&json[..padded(json)]).map_err(json_error)?);
     }
     if let Some(json) = line.strip_prefix(CSV_END_PREFIX.as_bytes()) {
-        let end = serde_json::from_slice(&json[..padded(json)]).map_err(json_error)?;
-        return Ok(Parsed::End(Box::new(end)));
+        return end(serde_json::from_slice(&json[..padded(json)]).map_err(json_error)?);
     }
     let fields = split(line);
     let Some(at) = &columns.at else {
@@ -236,7 +246,7 @@ fn event(row: &Row, names: &mut Names) -> Result<Parsed, String> {
     let Some(what) = what(kind, row, names)? else {
         return Ok(Parsed::Nothing);
     };
-    let time_ns = i64::try_from(row.time_ns).map_err(|_| "time_ns: expected less than 2^63")?;
+    let time_ns = time("time_ns", row.time_ns)?;
     Ok(Parsed::Event(Event {
         time_ns,
         tgid: row.tgid,

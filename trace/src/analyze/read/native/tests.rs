@@ -144,6 +144,23 @@ fn another_version_is_seen() {
     assert!(matches!(parsed, Ok(Parsed::OtherVersion(3))));
 }
 
+/// Differences of times are signed.
+#[test]
+fn no_time_is_beyond_a_signed_number() {
+    let header = r#"{"header":{"schema":1,"program":"x","clock":"c","start_ns":9223372036854775808,"start_unix_ns":1,
+                     "kernel":"k","scheduler":null,"cpus":2,"target":"t","launches":{"mode":"all"}}}"#;
+    let header = header.replace('\n', " ");
+    let mut names = Names::default();
+    let error = parse_json(header.as_bytes(), &mut names).unwrap_err();
+    assert!(
+        error.contains("start_ns: expected less than 2^63"),
+        "{error}"
+    );
+    let good = header.replace("9223372036854775808", "9223372036854775807");
+    let good = parse_json(good.as_bytes(), &mut names);
+    assert!(matches!(good, Ok(Parsed::Header(_))), "{good:?}");
+}
+
 #[test]
 fn says_what_is_wrong_with_a_row() {
     let columns = COLUMNS.join(",");
