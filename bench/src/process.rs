@@ -134,6 +134,16 @@ impl Supervised {
         }
     }
 
+    /// Asks it to end, and waits for `patience` whatever the user wishes: it may have something to put back. Dropped, it
+    /// is gone.
+    pub fn ask_to_end(&mut self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        let asked = self.signal(Signal::SIGINT);
+        while asked.is_ok() && matches!(self.ended(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(POLL);
+        }
+    }
+
     fn leader(&self) -> Pid {
         Pid::from_raw(self.child.id().cast_signed())
     }
@@ -161,6 +171,29 @@ mod tests {
 
     fn shell(script: &str) -> Supervised {
         Supervised::spawn("shell", Command::new("sh").args(["-c", script])).unwrap()
+    }
+
+    #[test]
+    fn who_is_asked_to_end_may_put_something_back_and_is_not_waited_for_without_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let back = dir.path().join("back");
+        let trapped = |trap: &str| {
+            let ready = tempfile::NamedTempFile::new_in(&dir).unwrap();
+            let file = ready.path().display();
+            let child = shell(&format!(
+                "trap '{trap}' INT; echo >{file}; while :; do sleep 0.01; done"
+            ));
+            while ready.path().metadata().unwrap().len() == 0 {
+                std::thread::sleep(POLL);
+            }
+            child
+        };
+        let mut puts_back = trapped(&format!("touch {}; exit", back.display()));
+        puts_back.ask_to_end(Duration::from_secs(20));
+        assert!(back.exists());
+        let mut ignores = trapped("");
+        ignores.ask_to_end(Duration::from_millis(1));
+        assert!(ignores.ended().unwrap().is_none());
     }
 
     #[test]

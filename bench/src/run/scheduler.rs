@@ -20,6 +20,8 @@ const SYSFS: &str = "/sys/kernel/sched_ext";
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(60);
 const DETACH_TIMEOUT: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(10);
+/// The bench ends within a second or so of a signal.
+const LAST_PATIENCE: Duration = Duration::from_millis(500);
 
 /// A scheduler that has attached; dropping it kills it, and the kernel then takes its own back.
 #[derive(Debug)]
@@ -137,6 +139,17 @@ impl Attached {
             );
         }
         Ok(())
+    }
+}
+
+/// Where it was not stopped: a cell has failed, or the user has no patience. What it has changed outside of BPF it puts
+/// back even so.
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let companion = self.companion.iter_mut().map(|one| &mut one.process);
+        for process in companion.chain([&mut self.process]) {
+            process.ask_to_end(LAST_PATIENCE);
+        }
     }
 }
 
