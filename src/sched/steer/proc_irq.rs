@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 
 use super::ledger::{Line, Target};
 use super::mask;
+use crate::limits;
 use crate::policy::cpuset::CpuSet;
 
 /// The affinities of the machine.
@@ -27,7 +28,11 @@ impl ProcIrq {
 
     /// Every affinity as it is now. An interrupt that vanishes while it is read is passed over, as
     /// is one that nobody handles.
+    ///
+    /// # Errors
+    /// There are none, or too few descriptors are free to tell.
     pub fn read(&self) -> Result<Vec<Line>> {
+        limits::expect_free_files()?;
         let entries =
             fs::read_dir(&self.dir).with_context(|| format!("reading {}", self.dir.display()))?;
         let irqs = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
