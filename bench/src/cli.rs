@@ -15,7 +15,7 @@ use crate::pool::PoolOptions;
 use crate::replay::ReplayOptions;
 use crate::results::ResultsOptions;
 use crate::tune::goal::{self, Latency, On, Prefer, share};
-use crate::{lab, matrix};
+use crate::{kernel_release, lab, matrix};
 
 /// Compare ways to protect a GPU launch thread from noisy neighbours.
 #[derive(Debug, Parser)]
@@ -117,7 +117,7 @@ pub struct RunOptions {
     pub on: Where,
 
     /// The lab's kernel, instead of the matrix's.
-    #[arg(long, value_name = "SERIES|PATH")]
+    #[arg(long, value_name = "SERIES|PATH", value_parser = kernel_release::named)]
     pub kernel: Option<String>,
 
     /// CPUs of the lab or of the simulated machine, instead of the matrix's.
@@ -346,5 +346,7 @@ mod tests {
         assert!(Cli::try_parse_from(["b", "run", "--resume", "d", "--rounds", "3"]).is_err());
         assert!(Cli::try_parse_from(["b", "run", "demo", "--rounds", "0"]).is_err());
         assert!(Cli::try_parse_from(["b", "run", "demo", "--seconds", "nan"]).is_err());
+        assert!(Cli::try_parse_from(["b", "run", "demo", "--kernel", "v6.12"]).is_err());
+        assert!(Cli::try_parse_from(["b", "run", "demo", "--kernel", "./vmlinuz"]).is_ok());
     }
 }

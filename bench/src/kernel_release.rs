@@ -8,6 +8,19 @@ pub fn is_series(text: &str) -> bool {
     matches!(parts.len(), 2 | 3) && parts.iter().all(numeric)
 }
 
+/// A kernel as people name one: a series, or the path of an image, which has a slash in it.
+///
+/// # Errors
+/// It is neither; what was expected.
+pub fn named(text: &str) -> Result<String, String> {
+    if text.contains('/') || is_series(text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "expected a series such as 6.18, or a path with a slash in it, got {text:?}"
+    ))
+}
+
 /// The numbers that a version starts with: `6.18.15+deb13-cloud-amd64` -> 6, 18, 15.
 pub fn release_numbers(version: &str) -> Vec<u32> {
     let end = version
@@ -29,10 +42,10 @@ pub fn has_custom_slice(version: &str) -> bool {
     release_numbers(version) >= vec![6, 12]
 }
 
-/// Whether a version belongs to a series.
+/// Whether a version belongs to a series. To what is none, such as `v6.12`, nothing belongs.
 pub fn in_series(version: &str, series: &str) -> bool {
-    let numbers = release_numbers(version);
-    numbers.len() > 1 && numbers.starts_with(&release_numbers(series))
+    let (numbers, series) = (release_numbers(version), release_numbers(series));
+    series.len() > 1 && numbers.starts_with(&series)
 }
 
 #[cfg(test)]
@@ -53,6 +66,20 @@ mod tests {
         assert!(in_series("6.18.15+deb13-cloud-amd64", "6.18.15"));
         assert!(!in_series("6.1.8", "6.18") && !in_series("6.18.15", "6.1"));
         assert!(!in_series(".fetch-x", "6.18") && !in_series(".lock", "6.18"));
+        for none in ["", "6", "v6.18", "newest"] {
+            assert!(!in_series("6.18.15", none), "{none}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_is_named_by_its_series_or_its_path() {
+        for text in ["6.18", "6.18.15", "./vmlinuz", "/boot/vmlinuz-6.1"] {
+            assert_eq!(named(text).as_deref(), Ok(text));
+        }
+        for text in ["", "6", "v6.12", "newest", "6.18-rc1", "vmlinuz"] {
+            let error = named(text).unwrap_err();
+            assert!(error.ends_with(&format!("got {text:?}")), "{error}");
+        }
     }
 
     #[test]

@@ -17,8 +17,6 @@ use crate::record::Load;
 const TICKS_PER_SECOND: f64 = 100.0;
 /// Below this a difference of ticks says nothing.
 const MIN_WINDOW_MS: u64 = 300;
-/// The parent of all kernel threads.
-const KTHREADD: u32 = 2;
 const CPUS: &str = "/sys/devices/system/cpu";
 
 /// One look at a machine's counters.
@@ -98,23 +96,26 @@ impl Sample {
 struct Process {
     pid: u32,
     parent: u32,
+    is_kernel: bool,
     ticks: u64,
 }
 
-/// CPU time of all but the trees of `own` and of the kernel's threads. What a process has used moves to
+/// CPU time of all but the trees of `own` and of the kernel's threads, whatever their numbers: in a container process 2
+/// is like any other. What a process has used moves to
 /// its parent when it is reaped, so the sum loses nobody who came and went between two looks.
 fn outside(processes: &[Process], own: &[u32]) -> u64 {
-    let parents: BTreeMap<u32, u32> = processes.iter().map(|p| (p.pid, p.parent)).collect();
+    let by_pid: BTreeMap<u32, &Process> = processes.iter().map(|p| (p.pid, p)).collect();
     let is_outside = |process: &&Process| {
         let mut seen = BTreeSet::new();
         let mut at = process.pid;
         // The tree was read while it changed: a ring in it must not hold this up.
         while seen.insert(at) {
-            if own.contains(&at) || at == KTHREADD {
+            if own.contains(&at) {
                 return false;
             }
-            match parents.get(&at) {
-                Some(&parent) => at = parent,
+            match by_pid.get(&at) {
+                Some(process) if process.is_kernel => return false,
+                Some(process) => at = process.parent,
                 None => break,
             }
         }
@@ -132,6 +133,7 @@ fn processes() -> Result<Vec<Process>> {
         Some(Process {
             pid,
             parent: stat.parent,
+            is_kernel: stat.is_kernel,
             ticks: stat.own_ticks + stat.reaped_ticks,
         })
     });
@@ -177,7 +179,12 @@ mod tests {
 
     #[test]
     fn own_processes_and_kernel_threads_are_no_load_from_outside() {
-        let process = |(pid, parent, ticks)| Process { pid, parent, ticks };
+        let process = |(pid, parent, ticks)| Process {
+            pid,
+            parent,
+            is_kernel: [2, 20].contains(&pid),
+            ticks,
+        };
         // init, its shell; kthreadd, a worker; the runner, its neighbour and that one's worker.
         let tree = [
             (1, 0, 1),
@@ -191,6 +198,16 @@ mod tests {
         assert_eq!(outside(&tree.map(process), &[30]), 21);
         // An endpoint that runs in the shell's place.
         assert_eq!(outside(&tree.map(process), &[30, 10]), 1);
+        // A program that the kernel started, such as modprobe.
+        let helper = [(2, 0, 1), (20, 2, 2), (21, 20, 4), (1, 0, 8)];
+        assert_eq!(outside(&helper.map(process), &[30]), 8);
+        // In a PID namespace nobody is the kernel's, whatever his number.
+        let contained = [(1, 0, 1), (2, 1, 2), (20, 2, 4), (30, 2, 8)];
+        let contained = contained.map(|one| Process {
+            is_kernel: false,
+            ..process(one)
+        });
+        assert_eq!(outside(&contained, &[30]), 7);
         // A ring, which a tree that changes may show.
         let ring = [(5, 6, 1), (6, 5, 2)];
         assert_eq!(outside(&ring.map(process), &[30]), 3);

@@ -13,6 +13,8 @@ use crate::record::{CpuWindow, Switches};
 
 /// USER_HZ, the unit of /proc/stat: 100 on every architecture that sched_ext runs on.
 const TICKS_PER_SECOND: f64 = 100.0;
+/// Among the flags of a process, linux/sched.h.
+const PF_KTHREAD: u64 = 0x0020_0000;
 
 /// One look at /proc/stat.
 #[derive(Debug, Clone)]
@@ -176,6 +178,8 @@ pub struct ProcessStat {
     /// `Z` and `X`: it is dead.
     pub state: char,
     pub parent: u32,
+    /// The kernel's own: it has no program.
+    pub is_kernel: bool,
     /// CPU time in clock ticks, of its threads that have ended as well.
     pub own_ticks: u64,
     /// CPU time in clock ticks of the children that it has waited for.
@@ -195,6 +199,7 @@ impl ProcessStat {
         Some(Self {
             state: fields.first()?.chars().next()?,
             parent: u32::try_from(number(1)?).ok()?,
+            is_kernel: number(6)? & PF_KTHREAD != 0,
             own_ticks: number(11)? + number(12)?,
             reaped_ticks: number(13)? + number(14)?,
         })
@@ -289,10 +294,13 @@ mod tests {
         let expected = ProcessStat {
             state: 'S',
             parent: 1,
+            is_kernel: false,
             own_ticks: 46,
             reaped_ticks: 198,
         };
         assert_eq!(ProcessStat::parse(stat), Some(expected));
+        let kernel = "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 12 0 0 20 0 1 0 5 0 0";
+        assert!(ProcessStat::parse(kernel).unwrap().is_kernel);
         assert_eq!(ProcessStat::parse("7 (a"), None);
         assert_eq!(ProcessStat::parse("7 (a) S 1 7 7 0 -1"), None);
     }

@@ -85,6 +85,7 @@ struct Replayed {
 /// Prints the table.
 pub fn main(options: &ReplayOptions) -> Result<()> {
     let contenders = contenders(&options.policy)?;
+    let profile = utf8(&options.profile)?;
     let target = options.folders.target()?;
     let mut said = BTreeSet::new();
     let mut rows = Vec::new();
@@ -92,7 +93,7 @@ pub fn main(options: &ReplayOptions) -> Result<()> {
         let mut runs = Vec::new();
         for seed in 1..=options.repeats {
             interrupt::check()?;
-            let run = run(options, contender, seed, &target)?;
+            let run = run(options, profile, contender, seed, &target)?;
             for note in run.notes.iter().filter(|note| !said.contains(*note)) {
                 eprintln!("gpuaware-bench: {note}");
             }
@@ -124,15 +125,26 @@ fn contenders(files: &[PathBuf]) -> Result<Vec<Contender>, DataError> {
     Ok(all)
 }
 
+/// The simulator is told in JSON where the profile is.
+fn utf8(profile: &Path) -> Result<&str, DataError> {
+    profile.to_str().ok_or_else(|| {
+        DataError::Usage(format!(
+            "PROFILE: expected a path in UTF-8, got {profile:?}: call the file something else"
+        ))
+    })
+}
+
 fn run(
     options: &ReplayOptions,
+    profile: &str,
     contender: &Contender,
     seed: u32,
     target: &Path,
 ) -> Result<Replayed> {
+    let machine = options.machine.as_deref().map(simulator::place);
     let spec = json!({
-        "profile": options.profile,
-        "machine": options.machine.as_deref().map(simulator::place),
+        "profile": profile,
+        "machine": machine.map(|place| place.to_string_lossy().into_owned()),
         "scheduler": contender.scheduler,
         "policy": contender.policy,
         "seconds": options.seconds,
@@ -210,6 +222,9 @@ fn text(options: &ReplayOptions, rows: &[(&str, Vec<Replayed>)]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     fn of_class(wait_us: f64, cpus: f64) -> OfClass {
@@ -232,6 +247,14 @@ mod tests {
                 background: of_class(5.0, by * cpus),
             })
             .to_vec()
+    }
+
+    #[test]
+    fn a_path_that_is_no_text_is_refused() {
+        let path = Path::new(OsStr::from_bytes(b"/p\xff.json"));
+        let error = utf8(path).unwrap_err().to_string();
+        assert!(error.contains("in UTF-8, got \"/p\\xFF.json\""), "{error}");
+        assert_eq!(utf8(Path::new("p.json")).unwrap(), "p.json");
     }
 
     #[test]

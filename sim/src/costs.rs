@@ -42,6 +42,10 @@ const KINDS: [Group; 3] = [Group::Launch, Group::Handoff, Group::Background];
 
 /// Cores of two threads, `per_llc` CPUs a cache, a node for each 64 CPUs.
 fn machine(nr_cpus: usize, per_llc: usize) -> Result<Machine> {
+    ensure!(
+        per_llc > 0,
+        "--per-llc: expected at least 1 CPU a cache, got 0"
+    );
     let nodes = (nr_cpus / 64).max(1);
     Machine::generate([nr_cpus, (nr_cpus / per_llc).max(1), nodes, 2], 0)
 }
@@ -293,6 +297,13 @@ impl Names {
 mod tests {
     use super::*;
     use crate::native::METERED;
+
+    #[test]
+    fn caches_without_cpus_are_refused() {
+        let error = machine(8, 0).unwrap_err().to_string();
+        assert!(error.starts_with("--per-llc: expected"), "{error}");
+        assert_eq!(machine(8, 8).unwrap().nr_llcs, 1);
+    }
 
     #[test]
     fn functions_are_read_from_the_innermost_out_without_the_shims() {

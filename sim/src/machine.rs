@@ -10,6 +10,10 @@ use crate::abi::MAX_CPUS;
 
 /// Last-level caches that the scheduler has room for: `GPUAWARE_MAX_LLCS`.
 const MAX_LLCS: usize = 128;
+/// GPUs that a generated machine may have: more than any has.
+const MAX_GPUS: usize = 1024;
+/// CPUs of a list; Linux stops there as well.
+const MAX_LISTED: usize = 8192;
 
 /// A logical CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,8 +41,12 @@ impl Machine {
             cpus > 0 && llcs > 0 && nodes > 0 && threads > 0,
             "a machine has CPUs, caches, nodes and threads: at least 1 each"
         );
+        // Before there are any: a typing error must not fill memory.
+        check_size(cpus, llcs)?;
+        ensure!(gpus <= MAX_GPUS, "{gpus} GPUs: at most {MAX_GPUS}");
+        let whole = llcs.checked_mul(threads);
         ensure!(
-            cpus.is_multiple_of(llcs * threads) && llcs.is_multiple_of(nodes),
+            whole.is_some_and(|whole| cpus.is_multiple_of(whole)) && llcs.is_multiple_of(nodes),
             "{cpus} CPUs do not divide into {llcs} caches of whole cores of {threads}, on {nodes} nodes"
         );
         let cores = cpus / threads;
@@ -102,11 +110,7 @@ impl Machine {
     }
 
     pub(crate) fn checked(self) -> Result<Self> {
-        let (cpus, llcs) = (self.cpus.len(), self.nr_llcs);
-        ensure!(
-            cpus <= MAX_CPUS && llcs <= MAX_LLCS,
-            "{cpus} CPUs and {llcs} caches: at most {MAX_CPUS} and {MAX_LLCS}"
-        );
+        check_size(self.cpus.len(), self.nr_llcs)?;
         Ok(self)
     }
 
@@ -165,6 +169,15 @@ impl Machine {
         found.extend(left.into_iter().rev());
         found.iter().map(|&cpu| &*self.cpus[cpu].core).collect()
     }
+}
+
+/// Whether the scheduler has room for such a machine.
+fn check_size(cpus: usize, llcs: usize) -> Result<()> {
+    ensure!(
+        cpus <= MAX_CPUS && llcs <= MAX_LLCS,
+        "{cpus} CPUs and {llcs} caches: at most {MAX_CPUS} and {MAX_LLCS}"
+    );
+    Ok(())
 }
 
 /// Files of sysfs by path.
@@ -265,7 +278,12 @@ fn list(text: &str) -> Result<Vec<usize>> {
             let number = text.trim().parse::<usize>().ok();
             number.with_context(|| format!("{text:?} is no CPU number"))
         };
-        numbers.extend(number(first)?..=number(last)?);
+        let (first, last) = (number(first)?, number(last)?);
+        ensure!(
+            last < MAX_LISTED,
+            "{part:?}: at most {MAX_LISTED} CPUs, which have numbers from 0"
+        );
+        numbers.extend(first..=last);
     }
     Ok(numbers)
 }
@@ -302,9 +320,30 @@ mod tests {
             "4x1x1x1x1x1",
             "2048",
             "four",
+            "8x2x3",
+            "18446744073709551616",
         ] {
             assert!(Machine::parse(shape).is_err(), "{shape}");
         }
+    }
+
+    #[test]
+    fn a_machine_that_is_too_large_is_refused_before_it_is_made() {
+        let most = usize::MAX;
+        for (shape, limit) in [
+            (format!("{most}"), "at most 1024 and 128"),
+            (format!("{most}x2x2x2x8"), "at most 1024 and 128"),
+            (format!("8x{most}"), "at most 1024 and 128"),
+            (format!("8x2x{most}"), "do not divide"),
+            (format!("8x2x2x{most}"), "do not divide"),
+            (format!("8x1x1x1x{most}"), "GPUs: at most 1024"),
+        ] {
+            let error = format!("{:#}", Machine::parse(&shape).unwrap_err());
+            assert!(error.contains(limit), "{shape}: {error}");
+        }
+        let tree = format!("devices/system/cpu/online = 0-{most}\n");
+        let error = format!("{:#}", Machine::from_sysfs(&tree).unwrap_err());
+        assert!(error.contains("at most 8192 CPUs"), "{error}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use toml::Table;
 
 use super::model::{Arm, Boot};
 use crate::datafile::{self, DataError};
+use crate::kernel_release;
 
 impl Arm {
     /// Reads the arm with all that it includes and fills in the launcher's CPUs and the others.
@@ -46,6 +47,9 @@ impl Arm {
         if *own_boot != (!args.is_empty() || kernel.is_some()) {
             let expected = "boot: expected own_boot = true exactly when args or a kernel are given";
             return Some(expected.to_owned());
+        }
+        if let Some(Err(mistake)) = kernel.as_deref().map(kernel_release::named) {
+            return Some(format!("boot.kernel: {mistake}"));
         }
         if let Some(scheduler) = &mut self.scheduler {
             if scheduler.commands().any(|command| command.is_empty()) {
@@ -243,6 +247,10 @@ mod tests {
             (
                 "description = \"x\"\n[boot]\nargs = [\"quiet\"]\n",
                 "x.toml: boot: expected own_boot = true",
+            ),
+            (
+                "description = \"x\"\n[boot]\nown_boot = true\nkernel = \"v6.12\"\n",
+                "x.toml: boot.kernel: expected a series such as 6.18",
             ),
         ] {
             let error = read(&[("x.toml", text)]).unwrap_err();

@@ -4,15 +4,22 @@
 
 pub mod removal;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 
 use crate::watchdog::{Cleanup, Guarded};
+
+/// How the names of cgroups begin that are nobody else's.
+const OWN: &str = "gpuaware-bench-";
+/// Those that were made here and are in use: two of one folder may live at a time, and the first one made it.
+static IN_USE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// Removed when dropped, if it was not there before; processes that are left in it are killed.
 #[derive(Debug)]
@@ -33,12 +40,24 @@ struct Controller {
 }
 
 impl Cgroup {
-    /// Makes `relative`, one folder below the root of the hierarchy.
+    /// Makes `relative`, one folder below the root of the hierarchy. One that a bench that died has left is made anew:
+    /// it has settings that no arm asks for. Somebody else's stays as it is.
     pub fn make(relative: &str) -> Result<Self> {
-        let root = hierarchy()?;
+        Self::make_below(&hierarchy()?, relative)
+    }
+
+    fn make_below(root: &Path, relative: &str) -> Result<Self> {
         let path = root.join(relative);
+        let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        // One run at a time makes cgroups, so what nobody uses here is of one that is gone.
+        if relative.starts_with(OWN) && !in_use.contains(&path) && path.exists() {
+            removal::kill_and_remove(&path).context("a run that died has left it")?;
+        }
         let made = match fs::create_dir(&path) {
-            Ok(()) => Some(Guarded::new(Cleanup::Cgroup(path.clone()))),
+            Ok(()) => {
+                in_use.insert(path.clone());
+                Some(Guarded::new(Cleanup::Cgroup(path.clone())))
+            }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
             Err(error) => {
                 return Err(error)
@@ -122,11 +141,14 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        if self.made.is_some()
-            && let Err(error) = removal::kill_and_remove(&self.path)
-        {
+        if self.made.is_none() {
+            return;
+        }
+        if let Err(error) = removal::kill_and_remove(&self.path) {
             eprintln!("gpuaware-bench: warning: {error:#}");
         }
+        let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        in_use.remove(&self.path);
     }
 }
 
@@ -167,7 +189,9 @@ fn mount_point(mounts: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
     use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -181,6 +205,43 @@ mod tests {
                       tmpfs /sys/fs tmpfs rw 0 0\n\
                       cgroup2 /mnt/cgroup cgroup2 rw 0 0\n";
         assert_eq!(mount_point(hidden), Some("/mnt/cgroup".into()));
+    }
+
+    #[test]
+    fn what_a_dead_run_has_left_is_made_anew_and_what_is_in_use_or_foreign_stays() {
+        // Folders of any file system will do.
+        let root = tempfile::tempdir().unwrap();
+        let make = |name: &str| Cgroup::make_below(root.path(), name).unwrap();
+        let settings = |name: &str| {
+            let mode = fs::metadata(root.path().join(name)).unwrap().permissions();
+            mode.mode() & 0o777
+        };
+        let leave = |name: &str| {
+            let folder = root.path().join(name);
+            fs::create_dir(&folder).unwrap();
+            fs::set_permissions(&folder, Permissions::from_mode(0o500)).unwrap();
+        };
+        let (own, foreign) = ("gpuaware-bench-workload", "system.slice");
+        leave(own);
+        let first = make(own);
+        assert!(first.made.is_some());
+        assert_ne!(settings(own), 0o500);
+        // A server stands in it while another workload starts.
+        let file = root.path().join(own).join("cgroup.procs");
+        fs::write(&file, "").unwrap();
+        let second = make(own);
+        assert!(second.made.is_none() && file.exists());
+        drop(second);
+        assert!(file.exists());
+        fs::remove_file(&file).unwrap();
+        drop(first);
+        assert!(!root.path().join(own).exists());
+        assert!(make(own).made.is_some());
+        leave(foreign);
+        let taken = make(foreign);
+        assert!(taken.made.is_none());
+        drop(taken);
+        assert_eq!(settings(foreign), 0o500);
     }
 
     #[test]

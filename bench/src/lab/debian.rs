@@ -23,9 +23,11 @@ struct Suite {
     needs_busybox: bool,
 }
 
-/// Has kernels with sched_ext; Debian's own releases have it switched off.
+/// How the folders begin that something is fetched into.
+const FETCHING: &str = ".fetch-";
 /// Beside the image in the cache.
 pub const SHELL: &str = "busybox";
+/// Has kernels with sched_ext; Debian's own releases have it switched off.
 const BACKPORTS: Suite = Suite {
     name: "trixie-backports",
     needs_busybox: false,
@@ -46,8 +48,10 @@ struct Release {
     packages: Vec<String>,
 }
 
-/// Fetches the newest release of the series into `kernels/VERSION`; returns the version.
+/// Fetches the newest release of the series into `kernels/VERSION`; returns the version. Who calls this holds the lock
+/// of that folder: what others have left half-fetched in it is removed.
 pub fn fetch(series: &str, kernels: &Path) -> Result<String> {
+    remove_half_fetched(kernels)?;
     let suite = suite_of(series);
     let apt = Apt::with_suite(&folders::cache_dir()?.join("apt").join(suite.name), suite)?;
     let names = apt.run("apt-cache", &["pkgnames", "linux-"], Path::new("/"))?;
@@ -62,7 +66,7 @@ pub fn fetch(series: &str, kernels: &Path) -> Result<String> {
         kernels.display()
     );
     let work = tempfile::Builder::new()
-        .prefix(".fetch-")
+        .prefix(FETCHING)
         .tempdir_in(kernels)
         .with_context(|| format!("cannot create a folder in {}", kernels.display()))?;
     let mut words = vec!["-q", "download"];
@@ -77,6 +81,21 @@ pub fn fetch(series: &str, kernels: &Path) -> Result<String> {
     fs::rename(&ready, &place)
         .with_context(|| format!("cannot move the kernel to {}", place.display()))?;
     Ok(release.version)
+}
+
+/// Who is told to stop while a download takes its time ends at once, and leaves hundreds of megabytes.
+fn remove_half_fetched(kernels: &Path) -> Result<()> {
+    let cannot = || format!("cannot read {}", kernels.display());
+    for entry in fs::read_dir(kernels).with_context(cannot)? {
+        let entry = entry.with_context(cannot)?;
+        let name = entry.file_name();
+        if name.as_encoded_bytes().starts_with(FETCHING.as_bytes()) {
+            let folder = entry.path();
+            fs::remove_dir_all(&folder)
+                .with_context(|| format!("cannot remove {}", folder.display()))?;
+        }
+    }
+    Ok(())
 }
 
 fn suite_of(series: &str) -> Suite {
@@ -276,6 +295,20 @@ mod tests {
         );
         let release = choose(names, "6.1", BEFORE_EEVDF).unwrap();
         assert_eq!(release.version, "6.1.0-50-cloud-amd64");
+    }
+
+    #[test]
+    fn what_a_fetch_that_was_stopped_has_left_is_removed_and_nothing_else() {
+        let kernels = tempfile::tempdir().unwrap();
+        let kept = ["6.18.15+deb13-cloud-amd64", "mine"];
+        for name in [".fetch-Ab1", ".fetch-Cd2", kept[0], kept[1]] {
+            fs::create_dir_all(kernels.path().join(name).join("root")).unwrap();
+        }
+        fs::write(kernels.path().join(".lock"), "").unwrap();
+        remove_half_fetched(kernels.path()).unwrap();
+        let left = fs::read_dir(kernels.path()).unwrap().flatten();
+        let left: BTreeSet<_> = left.map(|entry| entry.file_name()).collect();
+        assert_eq!(left, [".lock", kept[0], kept[1]].map(Into::into).into());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! What one run keeps on disk: the guest's script, the scratch disk, links to the writable
 //! directories. All of it is gone when the run is over.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -64,9 +65,7 @@ impl Files {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        let mut env: Vec<_> = std::env::vars()
-            .filter(|(key, _)| guest::passes_on(key))
-            .collect();
+        let mut env = passed_on(std::env::vars_os());
         let host_load = hostload::file(dir.path()).to_string_lossy().into_owned();
         env.push((hostload::VARIABLE.to_owned(), host_load));
         env.extend(lab.env.iter().cloned());
@@ -101,6 +100,14 @@ impl Files {
     }
 }
 
+/// The variables that the guest gets. Any of them may have any bytes, in the guest's script they are text.
+fn passed_on(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(String, String)> {
+    let text = |word: OsString| word.to_string_lossy().into_owned();
+    all.map(|(key, value)| (text(key), text(value)))
+        .filter(|(key, _)| guest::passes_on(key))
+        .collect()
+}
+
 /// The guest mounts its modules on /lib/modules, which a machine without a kernel of its own may lack.
 fn prepare_modules_dir() -> Result<()> {
     std::fs::create_dir_all("/lib/modules")
@@ -120,4 +127,25 @@ fn scratch_disk(mib: u64) -> Result<File> {
             dir.display()
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    #[test]
+    fn variables_of_any_bytes_neither_stop_the_lab_nor_are_lost() {
+        let bytes = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+        let all = [
+            (bytes(b"HOME"), bytes(b"/h\xff")),
+            (bytes(b"LS_COLORS"), bytes(b"\xff")),
+            (bytes(b"\xff"), bytes(b"x")),
+            (bytes(b"CI"), bytes(b"1")),
+        ];
+        let expected = [("HOME", "/h\u{fffd}"), ("CI", "1")];
+        let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(passed_on(all.into_iter()), expected);
+    }
 }

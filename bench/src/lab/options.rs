@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::spec::{DiskDriver, Lab, default_cpus};
+use crate::kernel_release;
 
 const MAX_CPUS: u64 = 64;
 const MAX_NUMA_NODES: u64 = 8;
@@ -21,7 +22,7 @@ variables are passed on. Exit code: the command's; 124 when the time limit is re
 1 when the lab itself failed; 2 bad usage.")]
 pub struct Options {
     /// Kernel: a series of the distribution's, or the path of a vmlinuz.
-    #[arg(long, value_name = "SERIES|PATH", default_value = "6.18", value_parser = kernel_name)]
+    #[arg(long, value_name = "SERIES|PATH", default_value = "6.18", value_parser = kernel_release::named)]
     kernel: String,
 
     /// Virtual CPUs [default: this machine's, at most 8].
@@ -132,13 +133,6 @@ fn key_value(text: &str) -> Result<(String, String), String> {
         return Err(format!("{key:?} is not the name of a variable"));
     }
     Ok((key.to_owned(), value.to_owned()))
-}
-
-fn kernel_name(text: &str) -> Result<String, String> {
-    if text.contains('/') || crate::kernel_release::is_series(text) {
-        return Ok(text.to_owned());
-    }
-    Err("expected a series such as 6.18, or a path with a slash in it".to_owned())
 }
 
 #[cfg(test)]

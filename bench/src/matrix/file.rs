@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::model::{Cgroups, LabSettings, Matrix};
 use super::published::PublishedFile;
 use super::reference::Reference;
-use super::scalar::{Count, CpuList, Mib, Names, Neighbours, Seconds, SecondsOrZero};
+use super::scalar::{Count, CpuList, Kernel, Mib, Names, Neighbours, Seconds, SecondsOrZero};
 use super::sweep::Sweep;
 use super::workload::Workloads;
 use crate::datafile::{self, DataError};
@@ -47,7 +47,7 @@ pub struct MatrixFile {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LabFile {
-    kernel: Option<String>,
+    kernel: Option<Kernel>,
     disk_mib: Option<Mib<16>>,
     disk_driver: Option<DiskDriver>,
     cpus: Option<u32>,
@@ -145,7 +145,7 @@ impl MatrixFile {
             stress_ng: self.stress_ng.unwrap_or_default(),
             cgroups: self.cgroups.unwrap_or_default(),
             lab: LabSettings {
-                kernel: lab.kernel.unwrap_or(defaults.kernel),
+                kernel: lab.kernel.map_or(defaults.kernel, |kernel| kernel.0),
                 disk_mib: lab.disk_mib.map_or(defaults.disk_mib, |mib| mib.0),
                 disk_driver: lab.disk_driver.unwrap_or(defaults.disk_driver),
                 cpus: lab.cpus.or(defaults.cpus),
@@ -239,6 +239,13 @@ mod tests {
             ("loop.toml", "include = \"loop\"\n"),
             ("lost.toml", "include = \"nowhere\"\n"),
             ("bare.toml", "description = \"d\"\n"),
+            ("boot.toml", &BASE.replace("\"7.0\"", "\"v7.0\"")),
+            ("path.toml", &BASE.replace("\"7.0\"", "\"./vmlinuz\"")),
+            (
+                "arms.toml",
+                &BASE.replace("[\"eevdf\"]", "[\"eevdf\", \"my/arm\"]"),
+            ),
+            ("work.toml", &BASE.replace("name = \"q\"", "name = \"q/1\"")),
         ]);
         let error = |name: &str| {
             Matrix::read(&dir.path().join(name))
@@ -254,6 +261,24 @@ mod tests {
         assert!(text.contains("does one include itself?"), "{text}");
         let text = error("lost.toml");
         assert!(text.starts_with("no matrix \"nowhere\""), "{text}");
+        let text = error("boot.toml");
+        assert!(
+            text.contains("boot.toml:9: kernel: expected a series such as 6.18")
+                && text.ends_with("got \"v7.0\""),
+            "{text}"
+        );
+        let path = Matrix::read(&dir.path().join("path.toml")).unwrap();
+        assert_eq!(path.lab.kernel, "./vmlinuz");
+        let text = error("arms.toml");
+        assert!(
+            text.contains("arms.toml:5: arms: expected names without a slash, got \"my/arm\""),
+            "{text}"
+        );
+        let text = error("work.toml");
+        assert!(
+            text.contains("name: expected one without a slash, got \"q/1\""),
+            "{text}"
+        );
         let text = error("bare.toml");
         assert!(
             text.contains("bare.toml: rounds: expected a value here"),

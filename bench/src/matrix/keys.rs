@@ -8,7 +8,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::driver::Driver;
-use super::scalar::Positive;
+use super::scalar::{Positive, names_a_file};
 use super::served::{Client, Launches, Requests, Served, Server};
 use super::workload::{
     CalledServer, GpuLaunch, LlmServer, Pipeline, Program, Recording, Sync, Trace, Workload,
@@ -307,6 +307,9 @@ impl TryFrom<Keys> for Workload {
             ));
         }
         let (name, trace) = (keys.name.clone(), keys.trace);
+        if !names_a_file(&name) {
+            return Err(format!("name: expected one without a slash, got {name:?}"));
+        }
         let arms = std::mem::take(&mut keys.arms);
         let neighbours = std::mem::take(&mut keys.neighbours);
         let program = match keys.program {

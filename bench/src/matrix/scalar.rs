@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cpus;
 use crate::record::neighbour::Neighbour;
+use crate::{cpus, kernel_release};
 
 /// TOML tells `3` from `3.0`; people do not.
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -148,13 +148,37 @@ impl TryFrom<Vec<Neighbour>> for Neighbours {
 pub struct Names(pub Vec<String>);
 
 impl TryFrom<Vec<String>> for Names {
-    type Error = &'static str;
+    type Error = String;
 
-    fn try_from(list: Vec<String>) -> Result<Self, &'static str> {
+    fn try_from(list: Vec<String>) -> Result<Self, String> {
         if list.is_empty() || list.iter().collect::<BTreeSet<_>>().len() != list.len() {
-            return Err("expected at least one name, every name once");
+            return Err("expected at least one name, every name once".to_owned());
         }
-        Ok(Self(list))
+        match list.iter().find(|name| !names_a_file(name)) {
+            Some(name) => Err(format!(
+                "expected names without a slash, got {name:?}: name the folder of the file with --arms-dir, or include \
+                 it in an arm of the others' folder"
+            )),
+            None => Ok(Self(list)),
+        }
+    }
+}
+
+/// Whether a name can be a part of the name of a cell's file.
+pub fn names_a_file(name: &str) -> bool {
+    !name.contains(['/', '\0'])
+}
+
+/// The lab's kernel: a series, or a path.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Kernel(pub String);
+
+impl TryFrom<String> for Kernel {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        kernel_release::named(&text).map(Self)
     }
 }
 

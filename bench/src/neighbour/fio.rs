@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! fio: random 4 KiB writes on a scratch disk or a file, four jobs or more, direct I/O.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -39,9 +41,22 @@ pub(super) fn command(disk: &Path, output: &Path, terms: &Terms) -> Command {
             "--eta=never",
             "--output-format=json",
         ])
-        .arg(format!("--filename={}", disk.display()))
-        .arg(format!("--output={}", output.display()));
+        .arg(flag("--filename=", &one_file(disk)))
+        .arg(flag("--output=", output.as_os_str()));
     command
+}
+
+fn flag(name: &str, value: &OsStr) -> OsString {
+    let mut flag = OsString::from(name);
+    flag.push(value);
+    flag
+}
+
+/// A path as fio takes one: names are split at each colon that has no backslash before it.
+fn one_file(path: &Path) -> OsString {
+    let bytes = path.as_os_str().as_bytes().iter();
+    let escaped = bytes.flat_map(|&byte| (byte == b':').then_some(b'\\').into_iter().chain([byte]));
+    OsString::from_vec(escaped.collect())
 }
 
 pub(super) fn start(disk: &Path, output: &Path, terms: &Terms) -> Result<Supervised> {
@@ -139,6 +154,22 @@ mod tests {
     fn reads_the_writes_of_an_interrupted_run() {
         let own = parse(include_str!("../../tests/data/neighbour/fio.json")).unwrap();
         assert_eq!((own.total, own.seconds), (587_225.0, 1.715));
+    }
+
+    #[test]
+    fn a_path_with_colons_or_any_bytes_is_one_file() {
+        let disk = Path::new(OsStr::from_bytes(
+            b"/dev/disk/by-path/pci-0000:01:00.0-\xff",
+        ));
+        let output = Path::new("/tmp/a:b.json");
+        let command = command(disk, output, &Terms::default());
+        let words: Vec<&OsStr> = command.get_args().collect();
+        let filename = b"--filename=/dev/disk/by-path/pci-0000\\:01\\:00.0-\xff";
+        assert!(words.contains(&OsStr::from_bytes(filename)), "{words:?}");
+        assert!(
+            words.contains(&OsStr::new("--output=/tmp/a:b.json")),
+            "{words:?}"
+        );
     }
 
     #[test]

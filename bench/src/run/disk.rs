@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::datafile::DataError;
 use crate::matrix::Matrix;
+use crate::plan::Where;
 use crate::record::neighbour::Kind;
 use crate::watchdog::{Cleanup, Guarded};
 
@@ -62,6 +63,21 @@ impl Drop for Disk {
         if self.made.is_some() {
             let _ = fs::remove_file(&self.path);
         }
+    }
+}
+
+/// Whether the disk that the user names can be one. Nothing is made.
+///
+/// # Errors
+/// It is no device and no file that is large enough, or the cells run elsewhere.
+pub fn check(named: Option<&Path>, on: Where) -> Result<(), DataError> {
+    match (named, on) {
+        (None, _) => Ok(()),
+        (Some(path), Where::Host) => checked(path).map(drop),
+        (Some(_), Where::Lab | Where::Sim) => Err(DataError::Usage(
+            "--disk: expected with --on host, where fio writes to a file of this machine"
+                .to_owned(),
+        )),
     }
 }
 
@@ -119,8 +135,18 @@ mod tests {
         refused(named());
         fs::write(&path, "small").unwrap();
         refused(named());
+        assert!(check(Some(&path), Where::Host).is_err());
         File::create(&path).unwrap().set_len(MIN_BYTES).unwrap();
         drop(named().unwrap());
         assert!(path.exists());
+        check(Some(&path), Where::Host).unwrap();
+        check(None, Where::Lab).unwrap();
+        for on in [Where::Lab, Where::Sim] {
+            let error = check(Some(&path), on).unwrap_err().to_string();
+            assert!(
+                error.starts_with("--disk: expected with --on host"),
+                "{error}"
+            );
+        }
     }
 }

@@ -42,6 +42,8 @@ const ATTEMPTS: u32 = 2;
 /// A minute's load average above this is somebody else's work, which every figure would show.
 const BUSY_LOAD: f64 = 0.7;
 
+/// Of the machine that began the run.
+const HOST_FACTS: &str = "facts-host.json";
 /// Facts of what was built.
 const BUILD: [&str; 4] = ["git revision", "gpuaware-bench", "programs", "scx_gpuaware"];
 
@@ -82,11 +84,6 @@ pub fn main(options: &RunOptions) -> Result<Option<Done>> {
     run.make_reserve()?;
     let disk = match plan.on {
         Where::Host => Disk::on_host(options.disk.as_deref(), &plan.matrix, root)?,
-        Where::Lab | Where::Sim if options.disk.is_some() => {
-            let expected =
-                "--disk: expected with --on host, where fio writes to a file of this machine";
-            return Err(DataError::Usage(expected.to_owned()).into());
-        }
         Where::Lab | Where::Sim => None,
     };
     let complete = run_blocks(options, &plan, &run, disk.as_ref())?;
@@ -102,9 +99,7 @@ pub fn main(options: &RunOptions) -> Result<Option<Done>> {
 /// A new run: its plan and the facts of the machine are written before its first cell.
 fn begin(options: &RunOptions) -> Result<(Plan, RunDir, Vec<Claim>)> {
     let plan = settle::settle(options)?;
-    if plan.on == Where::Host {
-        preflight::check(&plan, &options.folders.target()?)?;
-    }
+    can_run(&plan, options)?;
     let mut claims = claims::of_the_machine(&plan, &options.folders.target()?)?;
     let root = options
         .output
@@ -122,14 +117,31 @@ fn begin(options: &RunOptions) -> Result<(Plan, RunDir, Vec<Claim>)> {
         ))
         .into());
     }
-    record::write_json(&root.join("plan.json"), &plan)?;
-    let mut host = facts::of_the_host(&options.folders.target()?);
+    let target = options.folders.target()?;
+    write_beginning(&root, &plan, || facts::of_the_host(&target))?;
+    Ok((plan, RunDir::open(&root)?, claims))
+}
+
+/// What of the options and of this machine keeps the plan from being run. Nothing is changed.
+fn can_run(plan: &Plan, options: &RunOptions) -> Result<(), DataError> {
+    disk::check(options.disk.as_deref(), plan.on)?;
+    if plan.on == Where::Host {
+        preflight::check(plan, &options.folders.target()?)?;
+    }
+    Ok(())
+}
+
+/// Writes what a run is resumed with. The plan is the last of it, as a folder that has one has begun: who stops a run
+/// while programs are asked for the facts of the `host`, which takes seconds, leaves none.
+fn write_beginning(root: &Path, plan: &Plan, host: impl FnOnce() -> Facts) -> Result<()> {
+    let mut host = host();
+    interrupt::check()?;
     if plan.on == Where::Sim {
         // What the machine is that simulates means nothing for the figures.
         host.retain(|name, _| BUILD.contains(&name.as_str()));
     }
-    record::write_json(&root.join("facts-host.json"), &host)?;
-    Ok((plan, RunDir::open(&root)?, claims))
+    record::write_json(&root.join(HOST_FACTS), &host)?;
+    record::write_json(&root.join("plan.json"), plan)
 }
 
 /// A run that was cut off: its plan, and what it has measured.
@@ -146,9 +158,11 @@ fn resume(dir: &Path, options: &RunOptions) -> Result<(Plan, RunDir, Vec<Claim>)
     }
     let first = claims::folder(&root)?;
     let plan: Plan = record::read_json(&root.join("plan.json"))?;
+    can_run(&plan, options)?;
     let mut claims = claims::of_the_machine(&plan, &options.folders.target()?)?;
     claims.push(first);
-    same_host(&root.join("facts-host.json"), options)?;
+    same_host(&root.join(HOST_FACTS), options)?;
+    interrupt::check()?;
     run.remove_drafts()?;
     let forgotten = run.forget_failed()?;
     eprintln!(
@@ -415,8 +429,50 @@ pub fn default_output(name: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::folders::Folders;
     use crate::matrix::Matrix;
     use crate::plan::samples;
+
+    #[test]
+    fn a_folder_has_a_plan_once_all_is_there_that_a_resumed_run_needs() {
+        let dir = tempfile::tempdir().unwrap();
+        let [facts, written] = [HOST_FACTS, "plan.json"].map(|name| dir.path().join(name));
+        let plan = samples::plan();
+        // Where no facts can be written there is no plan either.
+        std::fs::create_dir(&facts).unwrap();
+        write_beginning(dir.path(), &plan, Facts::new).unwrap_err();
+        assert!(!written.exists());
+        std::fs::remove_dir(&facts).unwrap();
+        let host = || {
+            assert!(!written.exists(), "a run that is stopped now has not begun");
+            Facts::new()
+        };
+        write_beginning(dir.path(), &plan, host).unwrap();
+        assert!(facts.is_file() && written.is_file());
+    }
+
+    #[test]
+    fn a_disk_that_cannot_be_is_refused_before_failed_cells_are_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut plan = samples::plan();
+        plan.on = Where::Lab;
+        let run = RunDir::create(dir.path()).unwrap();
+        write_beginning(dir.path(), &plan, Facts::new).unwrap();
+        let keys = plan.blocks[0].keys().take(1).collect();
+        record_as_failed(&plan, 0, &run, keys, "interrupted", false).unwrap();
+        let options = RunOptions {
+            disk: Some("/dev/null".into()),
+            ..RunOptions::rest_of(dir.path().to_owned(), false, Folders::default())
+        };
+        let error = resume(dir.path(), &options).unwrap_err();
+        assert!(error.downcast_ref::<DataError>().is_some(), "{error:#}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("--disk: expected with --on host")
+        );
+        assert_eq!(run.cells().unwrap().len(), 1);
+    }
 
     #[test]
     fn the_lab_has_time_for_a_server_of_each_arm_to_start() {

@@ -2,11 +2,12 @@
 //! What a host lacks for a run, all of it in one list before the first cell: a run that fails after an hour for a program
 //! that is not installed is an hour lost. What only makes figures worse is a warning.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use nix::unistd::geteuid;
+use nix::unistd::{Uid, geteuid};
 
 use super::facts;
 use super::scheduler::current_ops;
@@ -14,10 +15,16 @@ use crate::arm::{Arm, WorkloadSettings};
 use crate::cgroup;
 use crate::datafile::DataError;
 use crate::folders;
-use crate::matrix::{Matrix, Program, Server};
+use crate::matrix::{Program, Server, Workload};
 use crate::plan::Plan;
 use crate::record::neighbour::{Kind, Neighbour};
 use crate::workload;
+
+/// The user namespace that the kernel starts with, of linux/proc_ns.h.
+const INITIAL_USER: &str = "user:[4026531837]";
+
+/// What to do where there are no cgroups of version 2, or they lack what those of version 1 have.
+const UNIFIED: &str = "mount it, as systemd does with systemd.unified_cgroup_hierarchy=1";
 
 /// What a run needs of a host, as its plan says.
 struct Wants<'a> {
@@ -61,33 +68,42 @@ impl Wants<'_> {
         self.plan.arms.values()
     }
 
+    fn needs_root(&self) -> bool {
+        let matrix = &self.plan.matrix;
+        let served_or_traced = |workload: &Workload| {
+            workload.trace.is_some() || !matches!(workload.program, Program::GpuLaunch(_))
+        };
+        self.arms().any(needs_root)
+            || matrix.workloads.iter().any(served_or_traced)
+            || matrix.neighbours.contains(&Neighbour::Irq)
+            || matrix.bpf_stats
+    }
+
     fn root(&self) -> Vec<String> {
-        let served = |matrix: &Matrix| {
-            let mut all = matrix.workloads.iter();
-            all.any(|workload| !matches!(workload.program, Program::GpuLaunch(_)))
-        };
-        let wanted = self.arms().any(needs_root) || served(&self.plan.matrix);
-        let uid = geteuid();
-        let missing = wanted && !uid.is_root();
-        let line = || {
-            format!(
-                "root: expected it, got the user {uid}: schedulers, cgroups and priorities need it: sudo"
-            )
-        };
-        missing.then(line).into_iter().collect()
+        let lacks = self
+            .needs_root()
+            .then(|| lacks_root(geteuid(), user_namespace(Path::new("/"))));
+        lacks.flatten().into_iter().collect()
     }
 
     fn tools(&self) -> Vec<String> {
-        let mut names: Vec<&str> = self.kinds().into_iter().filter_map(program).collect();
-        names.push("taskset");
-        names.sort_unstable();
-        names.dedup();
-        let missing = names
+        let missing = self
+            .tool_names()
             .into_iter()
             .filter(|name| folders::on_path(name).is_none());
         missing
             .map(|name| format!("{name}: expected it on the PATH: run make setup, or install it"))
             .collect()
+    }
+
+    fn tool_names(&self) -> BTreeSet<&'static str> {
+        let mut names: BTreeSet<_> = self.kinds().into_iter().filter_map(program).collect();
+        names.insert("taskset");
+        // It tells what the programs of a scheduler cost.
+        if self.plan.matrix.bpf_stats && self.arms().any(|arm| arm.scheduler.is_some()) {
+            names.insert("bpftool");
+        }
+        names
     }
 
     fn kinds(&self) -> Vec<Kind> {
@@ -126,12 +142,15 @@ impl Wants<'_> {
         let wanted = self
             .arms()
             .any(|arm| arm.workload.cgroup.is_some() || arm.neighbours.confined());
-        let error = wanted.then(cgroup::hierarchy).and_then(Result::err);
-        let remedy = "mount it, as systemd does with systemd.unified_cgroup_hierarchy=1";
-        error
-            .map(|error| format!("cgroups: {error:#}: {remedy}"))
-            .into_iter()
-            .collect()
+        if !wanted {
+            return Vec::new();
+        }
+        let root = match cgroup::hierarchy() {
+            Ok(root) => root,
+            Err(error) => return vec![format!("cgroups: {error:#}: {UNIFIED}")],
+        };
+        let wanted = self.arms().flat_map(controllers).collect();
+        lacks_controllers(&root, &wanted).into_iter().collect()
     }
 
     fn no_scheduler(&self) -> Vec<String> {
@@ -172,6 +191,61 @@ impl Wants<'_> {
             .into_iter()
             .collect()
     }
+}
+
+/// Why a process is not root as runs need it; `None`: it is.
+fn lacks_root(uid: Uid, namespace: Option<String>) -> Option<String> {
+    let what = "schedulers, cgroups, priorities, interrupts and what the kernel counts need it";
+    if !uid.is_root() {
+        return Some(format!(
+            "root: expected it, got the user {uid}: {what}: sudo"
+        ));
+    }
+    let namespace = namespace?;
+    Some(format!(
+        "root: expected that of the host, got that of {namespace}: {what}: run it on the host, or in a container \
+         without a user namespace of its own"
+    ))
+}
+
+/// The user namespace that this process is in, in words; `None`: that of the host. `/proc` is below `root`.
+fn user_namespace(root: &Path) -> Option<String> {
+    let map = fs::read_to_string(root.join("proc/self/uid_map")).unwrap_or_default();
+    let map = map.split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_initial = match fs::read_link(root.join("proc/self/ns/user")) {
+        Ok(namespace) => namespace == Path::new(INITIAL_USER),
+        Err(_) => map.is_empty() || map == "0 0 4294967295",
+    };
+    (!is_initial).then(|| format!("a user namespace (uid_map: {map})"))
+}
+
+/// The controllers that an arm sets something of.
+fn controllers(arm: &Arm) -> BTreeSet<&'static str> {
+    let (workload, neighbours) = (&arm.workload, &arm.neighbours);
+    let cpuset = workload.cpuset.is_some() || neighbours.cpuset.is_some();
+    let cpu = workload.weight.is_some() || neighbours.weight.is_some() || neighbours.idle;
+    let wanted = [("cpu", cpu), ("cpuset", cpuset)].into_iter();
+    wanted
+        .filter_map(|(name, is_wanted)| is_wanted.then_some(name))
+        .collect()
+}
+
+/// Which of these the hierarchy at `root` does not have; `None`: it has all. One that is mounted beside version 1's has
+/// what that one leaves.
+fn lacks_controllers(root: &Path, wanted: &BTreeSet<&str>) -> Option<String> {
+    let file = root.join("cgroup.controllers");
+    let text = fs::read_to_string(&file).unwrap_or_default();
+    let has: BTreeSet<&str> = text.split_whitespace().collect();
+    let lacking: Vec<&str> = wanted.difference(&has).copied().collect();
+    (!lacking.is_empty()).then(|| {
+        format!(
+            "cgroups: expected the controllers {} in {}, got {:?}: where version 1 of cgroups has them, leave all to \
+             version 2: {UNIFIED}; or leave out the arms that set cpusets and weights (--arms)",
+            lacking.join(", "),
+            file.display(),
+            text.trim()
+        )
+    })
 }
 
 /// From nvidia-smi's lines, free and total MiB of each GPU: whether the first one, which a server takes, has that share.
@@ -249,7 +323,11 @@ fn runs(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
+    use crate::arm::Scheduler;
+    use crate::matrix::Trace;
     use crate::plan::samples;
 
     #[test]
@@ -284,6 +362,101 @@ mod tests {
             target,
         };
         assert_eq!(wants.workloads(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn root_of_a_user_namespace_is_not_the_hosts() {
+        assert_eq!(lacks_root(Uid::from_raw(0), None), None);
+        let said = lacks_root(Uid::from_raw(1000), None).unwrap();
+        assert!(said.contains("got the user 1000"), "{said}");
+        let root = tempfile::tempdir().unwrap();
+        let process = root.path().join("proc/self");
+        fs::create_dir_all(process.join("ns")).unwrap();
+        assert_eq!(
+            user_namespace(root.path()),
+            None,
+            "where /proc does not tell"
+        );
+        for (map, is_host) in [("0 0 4294967295\n", true), ("  0  1000  1\n", false)] {
+            fs::write(process.join("uid_map"), map).unwrap();
+            assert_eq!(user_namespace(root.path()).is_none(), is_host, "{map}");
+        }
+        let said = lacks_root(Uid::from_raw(0), user_namespace(root.path())).unwrap();
+        assert!(
+            said.contains("a user namespace (uid_map: 0 1000 1)"),
+            "{said}"
+        );
+        // Some containers map everybody to himself.
+        fs::write(process.join("uid_map"), "0 0 4294967295\n").unwrap();
+        let link = process.join("ns/user");
+        symlink("user:[4026532701]", &link).unwrap();
+        assert!(user_namespace(root.path()).is_some());
+        fs::remove_file(&link).unwrap();
+        symlink(INITIAL_USER, &link).unwrap();
+        assert_eq!(user_namespace(root.path()), None);
+    }
+
+    #[test]
+    fn what_changes_or_watches_the_kernel_needs_root_and_its_tools() {
+        let bare = || {
+            let mut plan = samples::plan();
+            plan.arms.clear();
+            plan.matrix.neighbours = vec![Neighbour::None];
+            plan.matrix.bpf_stats = false;
+            let launches = |workload: &Workload| matches!(workload.program, Program::GpuLaunch(_));
+            plan.matrix.workloads.retain(launches);
+            plan
+        };
+        let target = Path::new("/nowhere");
+        let needs_root = |plan: &Plan| Wants { plan, target }.needs_root();
+        assert!(!needs_root(&bare()) && !bare().matrix.workloads.is_empty());
+        let mut irq = bare();
+        irq.matrix.neighbours.push(Neighbour::Irq);
+        let mut traced = bare();
+        traced.matrix.workloads[0].trace = Some(Trace::Summary);
+        let mut counted = bare();
+        counted.matrix.bpf_stats = true;
+        assert!([&irq, &traced, &counted].into_iter().all(needs_root));
+        let names = |plan: &Plan| Wants { plan, target }.tool_names();
+        assert!(!names(&counted).contains("bpftool"), "nobody is counted");
+        counted.arms.insert("gpuaware".to_owned(), scheduled());
+        assert!(names(&counted).contains("bpftool"));
+        counted.matrix.bpf_stats = false;
+        assert!(!names(&counted).contains("bpftool"));
+    }
+
+    fn scheduled() -> Arm {
+        Arm {
+            scheduler: Some(Scheduler::default()),
+            ..Arm::default()
+        }
+    }
+
+    #[test]
+    fn controllers_that_version_1_has_are_named() {
+        let mut arm = Arm::default();
+        assert!(controllers(&arm).is_empty());
+        arm.neighbours.idle = true;
+        assert_eq!(controllers(&arm), ["cpu"].into());
+        arm.workload.cpuset = Some("1".to_owned());
+        let both = controllers(&arm);
+        assert_eq!(both, ["cpu", "cpuset"].into());
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("cgroup.controllers");
+        fs::write(&file, "cpuset cpu io memory\n").unwrap();
+        assert_eq!(lacks_controllers(root.path(), &both), None);
+        // As on a host with both: version 2's hierarchy has what version 1 leaves.
+        fs::write(&file, "io cpu\n").unwrap();
+        let said = lacks_controllers(root.path(), &both).unwrap();
+        assert!(said.contains("the controllers cpuset in "), "{said}");
+        assert!(
+            said.contains("got \"io cpu\"") && said.contains(UNIFIED),
+            "{said}"
+        );
+        fs::write(&file, "\n").unwrap();
+        let said = lacks_controllers(root.path(), &both).unwrap();
+        assert!(said.contains("the controllers cpu, cpuset in "), "{said}");
+        assert_eq!(lacks_controllers(root.path(), &BTreeSet::new()), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! From the command line and the data files to the plan of a run.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::Result;
@@ -64,7 +65,7 @@ pub fn settle(options: &RunOptions) -> Result<Plan> {
         cpus,
         seed,
         started_unix_ms: inside::unix_ms(),
-        command_line: command_line(std::env::args().skip(1)),
+        command_line: command_line(std::env::args_os().skip(1)),
         on: options.on,
         machine,
         blocks,
@@ -185,11 +186,12 @@ fn read_arms(
         .collect()
 }
 
-/// What was typed, without what does not change the figures: where files lie.
-fn command_line(mut words: impl Iterator<Item = String>) -> String {
+/// What was typed, without what does not change the figures: where files lie. Paths may have any bytes.
+fn command_line(mut words: impl Iterator<Item = OsString>) -> String {
     let mut text = String::from("gpuaware-bench");
     while let Some(word) = words.next() {
-        match word.as_str() {
+        let word = word.to_string_lossy();
+        match &*word {
             "-o" | "--output" | "--target-dir" => drop(words.next()),
             _ if word.starts_with("--output=") || word.starts_with("--target-dir=") => {}
             _ => text += &format!(" {word}"),
@@ -200,6 +202,8 @@ fn command_line(mut words: impl Iterator<Item = String>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
     #[test]
@@ -213,7 +217,10 @@ mod tests {
             "--rounds",
             "3",
         ];
-        let text = command_line(words.into_iter().map(str::to_owned));
+        let text = command_line(words.into_iter().map(OsString::from));
         assert_eq!(text, "gpuaware-bench run demo --rounds 3");
+        let words = ["--disk".into(), OsString::from_vec(b"/d\xff".to_vec())];
+        let text = command_line(words.into_iter());
+        assert_eq!(text, "gpuaware-bench --disk /d\u{fffd}");
     }
 }

@@ -142,7 +142,7 @@ pub fn cell(plan: &Plan, key: &CellKey, site: &Site, target: &Path) -> Result<As
         }
     };
     let common = json!({
-        "machine": site.machine,
+        "machine": site.machine.to_string_lossy(),
         "scheduler": how.scheduler,
         "hz": site.hz,
         "seconds": plan.matrix.seconds,

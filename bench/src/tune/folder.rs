@@ -28,6 +28,8 @@ use crate::simulator;
 pub const BASELINE: &str = "eevdf";
 const STATE: &str = "tune.json";
 const ARMS: &str = "arms";
+/// Says that a tuning was begun here, in a folder that was empty: what has the names of its parts is no one else's.
+const BEGUN: &str = ".tuning";
 /// The state of a tuning beside production.
 pub const LIVE: &str = "live.json";
 /// Steps before there is a state.
@@ -98,12 +100,13 @@ impl TuneDir {
                 "a folder without a tuning: choose another with -o, or go on with --resume {shown}"
             ));
         }
-        let arms = root.join(ARMS);
+        let begun = root.join(BEGUN);
         let is_empty = fs::read_dir(&root).with_context(cannot)?.next().is_none();
-        if !is_empty && !arms.is_dir() {
+        if !is_empty && !begun.is_file() {
             return refuse("an empty folder, or none: choose another with -o");
         }
-        // One that was stopped before its plan was made begins anew.
+        // Before all else, so that one that was stopped before its plan was made is known, and begins anew.
+        put(&begun, "")?;
         for name in [ARMS, RECORDED, SIMULATED] {
             match fs::remove_dir_all(root.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -112,7 +115,7 @@ impl TuneDir {
                 _ => {}
             }
         }
-        fs::create_dir(arms).with_context(cannot)?;
+        fs::create_dir(root.join(ARMS)).with_context(cannot)?;
         Ok(Self {
             root,
             _claim: claim,
@@ -303,5 +306,23 @@ mod tests {
         assert!(refused(&live).contains("without a tuning"));
         assert!(TuneDir::open(&live).unwrap().is_live());
         assert!(refused(folder.path()).contains("expected an empty folder"));
+    }
+
+    #[test]
+    fn a_folder_of_somebody_elses_is_left_alone_whatever_is_in_it() {
+        for name in [ARMS, RECORDED, SIMULATED] {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join(name).join("own.toml");
+            fs::create_dir(folder.path().join(name)).unwrap();
+            fs::write(&file, "own").unwrap();
+            assert!(refused(folder.path()).contains("expected an empty folder"));
+            assert_eq!(fs::read_to_string(&file).unwrap(), "own");
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        }
+        // A tuning that was stopped between its first two steps is one too.
+        let folder = tempfile::tempdir().unwrap();
+        drop(TuneDir::create(folder.path()).unwrap());
+        fs::remove_dir(folder.path().join(ARMS)).unwrap();
+        assert!(TuneDir::create(folder.path()).unwrap().arms().is_dir());
     }
 }

@@ -212,12 +212,13 @@ impl Tuning<'_> {
         let measured = self.run(step, &folder);
         self.state.spent_s += began.elapsed().as_secs_f64();
         self.dir.write_state(&self.state)?;
-        measured?;
+        // Before the error: a step that is stopped while it begins ends with one.
         if let Err(stopped) = interrupt::check() {
             let root = self.dir.root.display();
             eprintln!("go on with: gpuaware-bench tune --resume {root}");
-            return Err(stopped);
+            return measured.and(Err(stopped));
         }
+        measured?;
         report::write(&folder, false)?;
         self.state.done.push(step.name.clone());
         self.dir.write_state(&self.state)?;
