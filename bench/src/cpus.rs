@@ -8,9 +8,14 @@ use nix::unistd::Pid;
 
 /// The CPUs that are online. Not those that this process may use: on a boot with isolated CPUs
 /// these are fewer.
-pub fn online() -> usize {
+pub fn online() -> BTreeSet<usize> {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    parse_list(&list).map_or(1, |cpus| cpus.len())
+    parse_list(&list).unwrap_or_else(|_| first(1))
+}
+
+/// Those of a machine that numbers them from 0 on, as the lab does.
+pub fn first(count: usize) -> BTreeSet<usize> {
+    (0..count).collect()
 }
 
 /// The CPUs that a thread may use; 0: the calling one.
@@ -68,10 +73,10 @@ pub fn format_list(cpus: &BTreeSet<usize>) -> String {
     parts.join(",")
 }
 
-/// The first `cpus` CPUs without those that are in `list`, as a list.
-pub fn others(list: &str, cpus: usize) -> String {
+/// The CPUs of a machine without those that are in `list`, as a list.
+pub fn others(list: &str, online: &BTreeSet<usize>) -> String {
     let taken = parse_list(list).unwrap_or_default();
-    format_list(&(0..cpus).filter(|cpu| !taken.contains(cpu)).collect())
+    format_list(&(online - &taken))
 }
 
 /// Writes a CPU mask as /proc and /sys take it: hexadecimal words of 32 CPUs, the last ones first.
@@ -88,13 +93,13 @@ pub fn format_mask(cpus: &BTreeSet<usize>) -> String {
     texts.join(",")
 }
 
-/// The last quarter of the machine, at least one CPU, never CPU 0, which takes most interrupts.
-pub fn preferred(online: usize) -> Option<BTreeSet<usize>> {
-    if online < 2 {
+/// The last quarter of the machine, at least one CPU, never the first, which takes most interrupts.
+pub fn preferred(online: &BTreeSet<usize>) -> Option<BTreeSet<usize>> {
+    if online.len() < 2 {
         return None;
     }
-    let count = (online / 4).max(1);
-    Some((online - count..online).collect())
+    let count = (online.len() / 4).max(1);
+    Some(online.iter().rev().take(count).copied().collect())
 }
 
 #[cfg(test)]
@@ -102,13 +107,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefers_the_last_quarter_but_never_cpu_0() {
-        let list = |online| preferred(online).map(|cpus| format_list(&cpus));
+    fn prefers_the_last_quarter_but_never_the_first_cpu() {
+        let list = |online| preferred(&first(online)).map(|cpus| format_list(&cpus));
         assert_eq!(list(1), None);
         assert_eq!(list(2).as_deref(), Some("1"));
         assert_eq!(list(4).as_deref(), Some("3"));
         assert_eq!(list(8).as_deref(), Some("6-7"));
         assert_eq!(list(32).as_deref(), Some("24-31"));
+    }
+
+    #[test]
+    fn numbers_may_have_holes() {
+        let online = parse_list("0-3,8-11").unwrap();
+        assert_eq!(format_list(&preferred(&online).unwrap()), "10-11");
+        assert_eq!(others("10-11", &online), "0-3,8-9");
+        let online = parse_list("0,2,4,6").unwrap();
+        assert_eq!(format_list(&preferred(&online).unwrap()), "6");
+        assert_eq!(others("6", &online), "0,2,4");
     }
 
     #[test]

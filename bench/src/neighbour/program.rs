@@ -16,7 +16,7 @@ const CGROUP: &str = "gpuaware-bench-neighbours";
 /// So many times as large as on the lab's machine is the noise that is not one worker a CPU, such as streams and jobs: it
 /// grows with each four CPUs.
 pub fn size() -> u32 {
-    size_for(cpus::online())
+    size_for(cpus::online().len())
 }
 
 fn size_for(nr_cpus: usize) -> u32 {

@@ -19,7 +19,7 @@ pub fn of_this_machine() -> Facts {
         }
     };
     put("cpu model", cpu_model());
-    put("cpus", Some(crate::cpus::online().to_string()));
+    put("cpus", Some(crate::cpus::online().len().to_string()));
     put("kernel", read("/proc/sys/kernel/osrelease"));
     put(
         "kernel parameters",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! From the command line and the data files to the plan of a run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -39,19 +39,21 @@ pub fn settle(options: &RunOptions) -> Result<Plan> {
     }
     let machine = machine(options, &mut matrix)?;
     let cpus = match options.on {
-        Where::Lab => matrix
-            .lab
-            .cpus
-            .map_or_else(|| Lab::default().cpus, |cpus| cpus as usize),
+        Where::Lab => cpus::first(
+            matrix
+                .lab
+                .cpus
+                .map_or_else(|| Lab::default().cpus, |cpus| cpus as usize),
+        ),
         Where::Host => cpus::online(),
-        Where::Sim => matrix.lab.cpus.unwrap_or_default() as usize,
+        Where::Sim => cpus::first(matrix.lab.cpus.unwrap_or_default() as usize),
     };
-    let preferred = preferred_cpus(&matrix, cpus)?;
+    let preferred = preferred_cpus(&matrix, &cpus)?;
     if options.on != Where::Sim {
         check_real(&matrix, &file)?;
         check_graphs(&matrix, &file, &folders.target()?)?;
     }
-    let arms = read_arms(&matrix, folders, &preferred, cpus)?;
+    let arms = read_arms(&matrix, folders, &preferred, &cpus)?;
     let seed = options.seed.unwrap_or_else(inside::unix_ms);
     let blocks = plan::blocks(&matrix, &arms, seed);
     let plan = Plan {
@@ -62,7 +64,7 @@ pub fn settle(options: &RunOptions) -> Result<Plan> {
         matrix,
         arms,
         preferred,
-        cpus,
+        cpus: cpus.len(),
         seed,
         started_unix_ms: inside::unix_ms(),
         command_line: command_line(std::env::args_os().skip(1)),
@@ -142,10 +144,11 @@ fn check_graphs(matrix: &Matrix, file: &Path, target: &Path) -> Result<(), DataE
     Ok(())
 }
 
-fn preferred_cpus(matrix: &Matrix, cpus: usize) -> Result<String, DataError> {
+fn preferred_cpus(matrix: &Matrix, cpus: &BTreeSet<usize>) -> Result<String, DataError> {
     let few = || {
         DataError::Usage(format!(
-            "cannot compare on {cpus} CPU: expected at least 2, one for the launcher and one for the rest"
+            "cannot compare on {} CPU: expected at least 2, one for the launcher and one for the rest",
+            cpus.len()
         ))
     };
     let automatic = cpus::preferred(cpus).ok_or_else(few)?;
@@ -153,9 +156,10 @@ fn preferred_cpus(matrix: &Matrix, cpus: usize) -> Result<String, DataError> {
         return Ok(cpus::format_list(&automatic));
     }
     let list = cpus::parse_list(&matrix.preferred).map_err(DataError::Usage)?;
-    if list.iter().any(|&cpu| cpu >= cpus) {
+    if !list.is_subset(cpus) {
         return Err(DataError::Usage(format!(
-            "preferred: expected CPUs below {cpus}, got {:?}",
+            "preferred: expected some of the CPUs {}, got {:?}",
+            cpus::format_list(cpus),
             matrix.preferred
         )));
     }
@@ -166,7 +170,7 @@ fn read_arms(
     matrix: &Matrix,
     folders: &Folders,
     preferred: &str,
-    cpus: usize,
+    cpus: &BTreeSet<usize>,
 ) -> Result<BTreeMap<String, Arm>, DataError> {
     let others = cpus::others(preferred, cpus);
     matrix

@@ -181,7 +181,7 @@ impl TuneDir {
     /// Why the simulator cannot try a candidate that is written here; `None`: it can.
     pub fn not_simulated(&self, candidate: &Candidate, seen: &Seen) -> Result<Option<String>> {
         let file = self.arms().join(format!("{}.toml", candidate.name));
-        let others = cpus::others(&seen.preferred, seen.cpus);
+        let others = cpus::others(&seen.preferred, &cpus::first(seen.cpus));
         let arm = Arm::read(&file, &seen.preferred, &others)?;
         Ok(simulator::refusal(&arm, seen.cpus))
     }

@@ -117,7 +117,7 @@ pub fn look(place: &Place) -> Result<Seen> {
 /// # Errors
 /// It has one CPU.
 pub fn simulated(machine: &Machine) -> Result<Seen, DataError> {
-    let preferred = cpus::preferred(machine.cpus).ok_or_else(|| {
+    let preferred = cpus::preferred(&cpus::first(machine.cpus)).ok_or_else(|| {
         DataError::Usage("--machine: expected two CPUs at least, one for the rest".to_owned())
     })?;
     Ok(Seen {

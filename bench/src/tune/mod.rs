@@ -129,11 +129,12 @@ fn beside(pid: u32, options: &TuneOptions) -> Result<ExitCode> {
         slo_worse: flags.slo_worse,
         slo_for: flags.slo_for,
     };
-    let mut candidates = own_candidates(&options.candidate, cpus::online(), &target)?;
+    let cpus = cpus::online();
+    let mut candidates = own_candidates(&options.candidate, &cpus::format_list(&cpus), &target)?;
     if candidates.is_empty() {
         let place = Place {
             on: Where::Host,
-            cpus: cpus::online(),
+            cpus: cpus.len(),
             kernel: "",
             target: &target,
         };
@@ -209,6 +210,10 @@ fn asked(options: &TuneOptions) -> Result<Asked> {
             .into());
         }
     }
+    let online = cpus::format_list(&match options.on {
+        On::Host => cpus::online(),
+        On::Lab | On::Sim => cpus::first(cpus),
+    });
     let costs = steps::costs(&matrix, options.on);
     // One candidate is the least that is tried.
     schedule(
@@ -219,7 +224,7 @@ fn asked(options: &TuneOptions) -> Result<Asked> {
     .map_err(|least| too_short(options, least))?;
     Ok(Asked {
         workload: format!("{source}/{}", matrix.workloads[0].name),
-        own: own_candidates(&options.candidate, cpus, &target)?,
+        own: own_candidates(&options.candidate, &online, &target)?,
         matrix,
         cpus,
         name,
@@ -386,7 +391,7 @@ fn how_many(
             "--cpus: expected with --on lab: --machine says how many a simulated one has"
                 .to_owned(),
         )),
-        (On::Host, None) => Ok(cpus::online()),
+        (On::Host, None) => Ok(cpus::online().len()),
         (On::Sim, None) => {
             let cpus = simulated.map_or(0, |machine| machine.cpus);
             matrix.lab.cpus = u32::try_from(cpus).ok();
@@ -409,12 +414,11 @@ fn too_short(options: &TuneOptions, least: Duration) -> DataError {
 }
 
 /// The user's own: one that is refused is the user's mistake.
-fn own_candidates(files: &[PathBuf], cpus: usize, target: &Path) -> Result<Vec<Candidate>> {
-    let online = format!("0-{}", cpus.saturating_sub(1));
+fn own_candidates(files: &[PathBuf], online: &str, target: &Path) -> Result<Vec<Candidate>> {
     let mut all = Vec::new();
     for file in files {
         let policy = datafile::text(file)?;
-        if let Some(why) = refusal(file, &online, target)? {
+        if let Some(why) = refusal(file, online, target)? {
             return Err(DataError::Usage(format!("--candidate: {why}")).into());
         }
         let stem = file.file_stem().context("a policy file without a name")?;

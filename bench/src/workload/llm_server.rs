@@ -46,7 +46,7 @@ pub(super) fn client(
     command
         .args([
             "-c",
-            &cpus::others(place.preferred, cpus::online()),
+            &cpus::others(place.preferred, &cpus::online()),
             "chrt",
             "--fifo",
             "1",

@@ -39,7 +39,7 @@ pub(super) fn server_command(workload: &Pipeline, place: Place) -> Result<Option
     let Some(server) = &workload.server else {
         return Ok(None);
     };
-    let elsewhere = cpus::others(place.preferred, cpus::online());
+    let elsewhere = cpus::others(place.preferred, &cpus::online());
     let share = server.gpu_memory_utilization.to_string();
     let mut line: Vec<OsString> = ["taskset", "-c", &elsewhere, "chrt", "--fifo", "1"]
         .map(OsString::from)

@@ -94,7 +94,7 @@ pub fn client(
     let mut command = Command::new("taskset");
     command.args([
         "-c",
-        &cpus::others(place.preferred, cpus::online()),
+        &cpus::others(place.preferred, &cpus::online()),
         "chrt",
         "--fifo",
         "1",
