@@ -4,8 +4,7 @@
 //!
 //! Imports run downward only: `cli` -> `top` -> {`sched`, `doctor`, `trace`} -> `identify` ->
 //! {`policy`, `topology`}. `bpf` holds what the build generated; only `sched`, `identify` and
-//! `trace` use it. `bpffs`, `namespaces`, `pidfd`, `proc`, `running`, `shutdown` and `unread`
-//! belong to nobody and import none of these.
+//! `trace` use it. The other files and `proc` belong to nobody and import none of these.
 
 mod bpf;
 mod bpffs;
@@ -13,6 +12,7 @@ pub mod cli;
 pub mod doctor;
 pub mod identify;
 mod limits;
+mod listed;
 mod namespaces;
 mod pidfd;
 pub mod policy;

@@ -232,7 +232,7 @@ pub struct TuneOptions {
     pub resume: Option<PathBuf>,
 
     /// With --resume: go on although the machine or the programs are others than at the start.
-    #[arg(long, requires = "resume")]
+    #[arg(long, requires = "resume", conflicts_with = "attach")]
     pub force: bool,
 
     #[command(flatten)]
@@ -300,15 +300,20 @@ pub struct LiveOptions {
     pub slo_query: Option<String>,
 
     /// With --attach: a candidate is given up when that number is worse by more than this…
-    #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = share, conflicts_with = "resume")]
     pub slo_worse: f64,
 
     /// …for as long as this.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = goal::duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = goal::duration, conflicts_with = "resume")]
     pub slo_for: Duration,
 
     /// With --attach: where the scheduler's statistics are.
-    #[arg(long, value_name = "SOCKET", default_value = "/var/run/scx/root/stats")]
+    #[arg(
+        long,
+        value_name = "SOCKET",
+        default_value = "/var/run/scx/root/stats",
+        conflicts_with = "resume"
+    )]
     pub stats_socket: PathBuf,
 }
 

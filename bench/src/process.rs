@@ -35,6 +35,8 @@ pub fn capture<T>(
     command.stdout(out.try_clone().with_context(cannot)?);
     let mut process = Supervised::spawn(name, command)?;
     let waited = wait(&mut process)?;
+    // What it has left running would write at the place that is read.
+    drop(process);
     let mut printed = Vec::new();
     out.rewind()
         .and_then(|()| out.read_to_end(&mut printed))
@@ -43,6 +45,8 @@ pub fn capture<T>(
 }
 
 const POLL: Duration = Duration::from_millis(5);
+/// The bench ends within a second or so of a signal.
+const LAST_PATIENCE: Duration = Duration::from_millis(500);
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
 
 /// A child process that does not outlive its handle, nor this process.
@@ -134,10 +138,10 @@ impl Supervised {
         }
     }
 
-    /// Asks it to end, and waits for `patience` whatever the user wishes: it may have something to put back. Dropped, it
-    /// is gone.
-    pub fn ask_to_end(&mut self, patience: Duration) {
-        let deadline = Instant::now() + patience;
+    /// Asks it to end, and waits for a moment whatever the user wishes: it may have something to put back. Dropped, it is
+    /// gone.
+    pub fn ask_to_end(&mut self) {
+        let deadline = Instant::now() + LAST_PATIENCE;
         let asked = self.signal(Signal::SIGINT);
         while asked.is_ok() && matches!(self.ended(), Ok(None)) && Instant::now() < deadline {
             std::thread::sleep(POLL);
@@ -176,24 +180,22 @@ mod tests {
     #[test]
     fn who_is_asked_to_end_may_put_something_back_and_is_not_waited_for_without_end() {
         let dir = tempfile::tempdir().unwrap();
-        let back = dir.path().join("back");
-        let trapped = |trap: &str| {
-            let ready = tempfile::NamedTempFile::new_in(&dir).unwrap();
-            let file = ready.path().display();
-            let child = shell(&format!(
-                "trap '{trap}' INT; echo >{file}; while :; do sleep 0.01; done"
-            ));
-            while ready.path().metadata().unwrap().len() == 0 {
-                std::thread::sleep(POLL);
-            }
-            child
-        };
-        let mut puts_back = trapped(&format!("touch {}; exit", back.display()));
-        puts_back.ask_to_end(Duration::from_secs(20));
-        assert!(back.exists());
-        let mut ignores = trapped("");
-        ignores.ask_to_end(Duration::from_millis(1));
-        assert!(ignores.ended().unwrap().is_none());
+        let asked = dir.path().join("asked");
+        let ready = dir.path().join("ready");
+        // It needs longer than anybody has patience.
+        let mut slow = shell(&format!(
+            "trap 'touch {}; sleep 60' INT; touch {}; while :; do sleep 0.01; done",
+            asked.display(),
+            ready.display()
+        ));
+        while !ready.exists() {
+            std::thread::sleep(POLL);
+        }
+        slow.ask_to_end();
+        assert!(slow.ended().unwrap().is_none());
+        while !asked.exists() {
+            std::thread::sleep(POLL);
+        }
     }
 
     #[test]

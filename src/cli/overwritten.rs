@@ -4,16 +4,18 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 /// A file that a command writes, which keeps what it held until the first byte of something new: a command that fails
-/// before has lost nothing.
+/// before has lost nothing. One that was not there is gone again where nothing was written.
 #[derive(Debug)]
 pub struct Overwritten {
     file: File,
     is_emptied: bool,
+    /// The path of a file that was made here and has nothing in it yet.
+    made: Option<PathBuf>,
 }
 
 impl Overwritten {
@@ -22,15 +24,20 @@ impl Overwritten {
     /// # Errors
     /// It cannot be written.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path);
+        let mut options = OpenOptions::new();
+        let new = options.write(true).create_new(true).open(path);
+        let made = new.is_ok().then(|| path.to_owned());
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(false);
+        let file = new.or_else(|_| options.open(path));
         let file = file.with_context(|| format!("creating {}", path.display()))?;
         // A pipe or a terminal holds nothing.
         let is_emptied = !file.metadata().is_ok_and(|metadata| metadata.is_file());
-        Ok(Self { file, is_emptied })
+        Ok(Self {
+            file,
+            is_emptied,
+            made,
+        })
     }
 }
 
@@ -40,8 +47,17 @@ impl AsFd for Overwritten {
     }
 }
 
+impl Drop for Overwritten {
+    fn drop(&mut self) {
+        if let Some(path) = &self.made {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
 impl Write for Overwritten {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.made = None;
         if !self.is_emptied {
             self.file.set_len(0)?;
             self.is_emptied = true;
@@ -72,6 +88,11 @@ mod tests {
         assert_eq!(held(), "of today");
         drop(Overwritten::open(&path).unwrap());
         assert_eq!(held(), "of today");
+        let new = folder.path().join("new.csv");
+        drop(Overwritten::open(&new).unwrap());
+        assert!(!new.exists());
+        Overwritten::open(&new).unwrap().write_all(b"x").unwrap();
+        assert!(new.exists());
     }
 
     #[test]

@@ -3,6 +3,8 @@
 
 use serde::Serialize;
 
+use crate::listed;
+
 /// Names that are listed before "and N more".
 const LISTED: usize = 4;
 
@@ -48,9 +50,5 @@ pub fn problem(found: impl Into<String>, remedy: impl Into<String>) -> Judgement
 
 /// The first of `names`, and how many more there are.
 pub fn listed(names: &[String]) -> String {
-    let first = names[..names.len().min(LISTED)].join(", ");
-    match names.len().saturating_sub(LISTED) {
-        0 => first,
-        more => format!("{first} and {more} more"),
-    }
+    listed::listed(names, LISTED)
 }

@@ -51,7 +51,7 @@ pub fn classify(root: &Path, rules: &Rules) -> Result<HashMap<u64, Tag>> {
     while let Some(folder) = folders.pop_front() {
         let relative = folder.strip_prefix(root).unwrap_or(&folder);
         let mut tag = tag_of(&relative.to_string_lossy(), rules);
-        let reading = || format!("reading {}", folder.display());
+        let reading = || format!("reading {}", printable(&folder.to_string_lossy()));
         if tag.class.is_none()
             && let Some((class, owner)) = xattr_of(&folder, rules).with_context(reading)?
         {

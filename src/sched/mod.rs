@@ -38,6 +38,7 @@ use crate::bpf::intf;
 use crate::identify::marks::Pins;
 use crate::identify::{Identify, cgroups};
 use crate::limits;
+use crate::listed::{LISTED, listed};
 use crate::namespaces;
 use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
@@ -71,8 +72,6 @@ enum Ended {
 /// A new start that fails is no reason to end: the next CPU came or went meanwhile, or no memory was free.
 const MORE_ATTEMPTS: u32 = 10;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(1);
-/// Cgroups that a line of the log names.
-const MAX_NAMED: usize = 8;
 
 /// The name of the sched_ext scheduler that is loaded, if any.
 pub fn loaded() -> Option<String> {
@@ -451,11 +450,9 @@ fn warn_of_cgroups(cgroup_root: Option<&Path>) {
         }
         let found = cgroup_root.map(find).unwrap_or_default();
         if !found.is_empty() {
-            let first = found[..found.len().min(MAX_NAMED)].join(", ");
-            let nr = found.len();
             warn!(
-                "this kernel does not tell schedulers of {file} (Linux {since} does): it is not enforced for {nr} \
-                 cgroups: {first}…"
+                "this kernel does not tell schedulers of {file} (Linux {since} does): it is not enforced for {}",
+                listed(&found, LISTED)
             );
         }
     }

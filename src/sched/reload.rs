@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -201,7 +202,7 @@ impl Watch {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)
             .context("watching for changes of files")?;
         let mut folders = vec![folder_of(path)];
-        let is_link = is_link(path);
+        let is_link = path.symlink_metadata().is_ok_and(|data| data.is_symlink());
         if is_link && let Ok(target) = path.canonicalize() {
             folders.push(folder_of(&target));
         }
@@ -226,9 +227,14 @@ impl Watch {
     fn is_new_file(&self, event: &InotifyEvent) -> bool {
         let folder = self.folders.get(&event.wd);
         let path = folder.zip(event.name.as_ref());
+        let is_whole = |path: &Path| {
+            let data = path.symlink_metadata();
+            // A link, or another name of a file that is somewhere else.
+            data.is_ok_and(|data| data.is_symlink() || data.nlink() > 1)
+        };
         event.mask.contains(AddWatchFlags::IN_CREATE)
             && !event.mask.contains(AddWatchFlags::IN_ISDIR)
-            && !path.is_some_and(|(folder, name)| is_link(&folder.join(name)))
+            && !path.is_some_and(|(folder, name)| is_whole(&folder.join(name)))
     }
 
     /// Has the file changed since this was asked last?
@@ -244,10 +250,6 @@ impl Watch {
         }
         changed
     }
-}
-
-fn is_link(path: &Path) -> bool {
-    path.symlink_metadata().is_ok_and(|data| data.is_symlink())
 }
 
 fn folder_of(path: &Path) -> PathBuf {

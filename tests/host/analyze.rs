@@ -102,6 +102,9 @@ fn tables_json_and_a_page_come_of_the_same_files() {
     assert_eq!(nowhere.status.code(), Some(2));
     let said = String::from_utf8_lossy(&nowhere.stderr);
     assert!(said.contains("/dev/null/page.html"), "{said}");
+    let none = analyze(&["no-such-trace.csv", "--html", page]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(!std::path::Path::new(page).exists());
     let text = analyze(&[&files[..], &rates, &["--html", page]].concat());
     assert!(
         text.status.success(),

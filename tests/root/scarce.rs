@@ -14,7 +14,7 @@ use scx_gpuaware::sched::pin::Pinning;
 use scx_gpuaware::sched::pin::threads::affinity;
 
 use super::place::{Place, identify_until, marks_of};
-use crate::process::{Process, busy_loop, gpu_launch};
+use crate::process::{Process, alone_with_cuda, busy_loop, gpu_launch};
 
 /// While it lives nothing can be opened.
 struct Scarce {
@@ -72,6 +72,7 @@ fn a_round_that_fails_is_no_end_and_who_started_meanwhile_is_found() {
 
 #[test]
 fn who_is_pinned_gets_his_own_cpus_back_after_all() {
+    let _alone = alone_with_cuda();
     let own = affinity(0).unwrap();
     let first = own.iter().next().unwrap();
     let folder = tempfile::tempdir().unwrap();

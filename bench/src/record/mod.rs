@@ -32,7 +32,6 @@ pub const SCHEMA: u32 = 1;
 
 /// A file that is there while a run goes on.
 const RESERVE: &str = ".reserve";
-/// How the names of files begin that are being written.
 /// A cell without a measurement takes a block of the file system, its draft and the folder's entry some more.
 const RESERVE_BYTES: usize = 1 << 16;
 

@@ -20,16 +20,14 @@ const SYSFS: &str = "/sys/kernel/sched_ext";
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(60);
 const DETACH_TIMEOUT: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(10);
-/// The bench ends within a second or so of a signal.
-const LAST_PATIENCE: Duration = Duration::from_millis(500);
 
-/// A scheduler that has attached; dropping it kills it, and the kernel then takes its own back.
+/// A scheduler that has attached. Dropped, it is asked to end, then killed: the kernel takes its own back.
 #[derive(Debug)]
 pub struct Attached {
     // Before the scheduler that it serves, when dropped.
     companion: Option<Companion>,
     process: Supervised,
-    _pins: Pins,
+    pins: Pins,
     log: PathBuf,
     seen: SchedulerSeen,
 }
@@ -41,11 +39,22 @@ impl Attached {
             bail!("another scheduler is loaded already: {ops}");
         }
         remove_pins(&scheduler.pins);
-        let mut process = spawn(&scheduler.ops, &scheduler.command, log)?;
+        // From here on it is asked to end, whatever fails.
+        let mut attached = Self {
+            companion: None,
+            process: spawn(&scheduler.ops, &scheduler.command, log)?,
+            pins: Pins(Vec::new()),
+            log: log.to_owned(),
+            seen: SchedulerSeen {
+                ops: scheduler.ops.clone(),
+                version: None,
+                enable_seq: 0,
+            },
+        };
         let deadline = Instant::now() + ATTACH_TIMEOUT;
         while !has_attached(scheduler, log) {
             interrupt::check()?;
-            if let Some(status) = process.ended()? {
+            if let Some(status) = attached.process.ended()? {
                 bail!(
                     "{} did not attach: it ended ({status}){}",
                     scheduler.ops,
@@ -62,20 +71,11 @@ impl Attached {
             }
             std::thread::sleep(POLL);
         }
-        let pins = Pins(scheduler.pins.clone());
-        let companion = Companion::of(scheduler, log)?;
-        let seen = SchedulerSeen {
-            ops: scheduler.ops.clone(),
-            version: program::version(&scheduler.command[0]),
-            enable_seq: enable_seq()?,
-        };
-        Ok(Self {
-            companion,
-            process,
-            _pins: pins,
-            log: log.to_owned(),
-            seen,
-        })
+        attached.pins = Pins(scheduler.pins.clone());
+        attached.companion = Companion::of(scheduler, log)?;
+        attached.seen.version = program::version(&scheduler.command[0]);
+        attached.seen.enable_seq = enable_seq()?;
+        Ok(attached)
     }
 
     /// The scheduler's process.
@@ -148,7 +148,7 @@ impl Drop for Attached {
     fn drop(&mut self) {
         let companion = self.companion.iter_mut().map(|one| &mut one.process);
         for process in companion.chain([&mut self.process]) {
-            process.ask_to_end(LAST_PATIENCE);
+            process.ask_to_end();
         }
     }
 }

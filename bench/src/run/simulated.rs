@@ -28,7 +28,7 @@ pub fn block(plan: &Plan, index: usize, run: &RunDir, target: &Path) -> Result<(
         interrupt::check()?;
         let (started_unix_ms, began) = (inside::unix_ms(), Instant::now());
         let result = simulator::measure(plan, &key, &machine, target);
-        // A signal to the whole group ends the simulator too.
+        // A simulator that was given up for that is no failed cell.
         interrupt::check()?;
         let took: Duration = began.elapsed();
         let (measurement, failure) = match result {

@@ -105,7 +105,11 @@ pub fn look(place: &Place) -> Result<Seen> {
     };
     command.args(["-c", &both]);
     let name = "the look at the machine";
-    let (status, text) = process::capture(name, &mut command, Supervised::wait)?;
+    let looked = process::capture(name, &mut command, |look: &mut Supervised| {
+        // The lab has a guest and files of its own to clean up.
+        look.wait().inspect_err(|_| look.ask_to_end())
+    });
+    let (status, text) = looked?;
     if !status.success() {
         bail!("looking at the machine failed: {status}");
     }

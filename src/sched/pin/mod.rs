@@ -18,6 +18,7 @@ use log::{info, warn};
 
 use super::state_file::StateFile;
 use crate::limits;
+use crate::listed::{LISTED, listed};
 use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
 use crate::policy::pin::Dealer;
@@ -33,8 +34,6 @@ pub const STATE_FILE: &str = "/run/scx_gpuaware/thread-affinity.json";
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Pins that have matched nobody for so long are named.
 const UNMATCHED_AFTER: Duration = Duration::from_secs(60);
-/// Threads that one line of the log names.
-const MAX_NAMED: usize = 8;
 
 /// Pins in force: restores every affinity when dropped.
 #[derive(Debug)]
@@ -92,9 +91,12 @@ impl Pinning {
         if (&policy.pins, &policy.groups) == (&self.policy.pins, &self.policy.groups) {
             return;
         }
-        // The affinities are restored even so.
         if let Err(error) = self.restore() {
             warn!("pin: {error:#}");
+            // Their turns are over with the policy; each gets its affinity back at the next look.
+            for pinned in self.ledger.0.values_mut() {
+                pinned.deal = None;
+            }
         }
         self.policy = policy.clone();
         self.dealer = Dealer::new(policy);
@@ -105,7 +107,7 @@ impl Pinning {
 
     /// Looks for new threads if it is time. Returns how long the caller may wait before the next call.
     pub fn step(&mut self) -> Duration {
-        if self.policy.pins.is_empty() {
+        if self.policy.pins.is_empty() && self.ledger.0.is_empty() {
             return Duration::MAX;
         }
         if Instant::now() >= self.next {
@@ -255,10 +257,13 @@ impl Pinning {
             self.forget(thread.tid);
         }
         if !done.is_empty() {
-            info!("pinned {}", named(&done));
+            info!("pinned {}", listed(&done, LISTED));
         }
         if !refused.is_empty() {
-            warn!("threads that cannot be pinned: {}", named(&refused));
+            warn!(
+                "threads that cannot be pinned: {}",
+                listed(&refused, LISTED)
+            );
         }
     }
 
@@ -360,13 +365,4 @@ impl Drop for Pinning {
 
 fn key(thread: &Thread) -> (i32, u64) {
     (thread.tid, thread.started)
-}
-
-/// The first of `names`, and how many there are beside them.
-fn named(names: &[String]) -> String {
-    let shown = names[..names.len().min(MAX_NAMED)].join(", ");
-    match names.len().saturating_sub(MAX_NAMED) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
 }

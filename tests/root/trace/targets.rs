@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::alone;
-use crate::process::{Process, code, scx_gpuaware};
+use crate::process::{Process, code, eventually, scx_gpuaware};
 use crate::root::cgroups::{Folder, hierarchy};
 
 /// Far beyond the moment that a tracer may take to notice.
@@ -181,8 +181,15 @@ fn nobody_who_reads_keeps_a_trace_from_ending() {
 /// Starts a tracer that writes to what `reader` does not read, and ends it by SIGTERM.
 fn ends_unread(tracer: Command, reader: &impl AsRawFd) {
     let mut tracer = Process::start(tracer);
-    std::thread::sleep(Duration::from_secs(2));
-    assert!(!tracer.has_ended(), "{:#?}", tracer.log);
+    let fds = format!("/proc/{}/fd", tracer.pid());
+    let traces = eventually(LIMIT, || {
+        let links = std::fs::read_dir(&fds).ok()?.flatten();
+        let mut links = links.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+        links.find(|link| link.to_string_lossy().contains("bpf_link"))
+    });
+    assert!(traces.is_some(), "{:#?}", tracer.log);
+    // There are several to attach.
+    std::thread::sleep(Duration::from_secs(1));
     // Full, so that not even the end fits.
     fill(reader);
     tracer.signal(Signal::SIGTERM);
