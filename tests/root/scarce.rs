@@ -92,6 +92,19 @@ fn who_is_pinned_gets_his_own_cpus_back_after_all() {
     pinning.follow();
     drop(scarce);
     pinning.follow();
+    // Another policy without such a pin, which cannot be followed at once.
+    let scarce = Scarce::new();
+    pinning.set_policy(&Policy::default());
+    drop(scarce);
+    assert_eq!(cpus(), first.to_string());
+    pinning.step();
+    assert_eq!(cpus(), own.to_string());
+    pinning.set_policy(&policy);
+    pinning.follow();
+    assert_eq!(cpus(), first.to_string());
+    let scarce = Scarce::new();
+    pinning.follow();
+    drop(scarce);
     drop(pinning);
     assert_eq!(cpus(), own.to_string());
 }
