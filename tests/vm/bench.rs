@@ -6,10 +6,10 @@ use std::fs;
 use std::time::Duration;
 
 use crate::bench::{Bench, ON_HOST, SmallDisk, cell, end_of, failure, script_that};
-use crate::process::{Process, code};
+use crate::process::{Process, code, eventually};
 use crate::tier;
 
-use super::machine::{CGROUPS, Scheduler, loaded};
+use super::machine::{CGROUPS, LOAD_LIMIT, Scheduler, loaded};
 
 #[test]
 #[ignore = "runs in the lab: make test"]
@@ -45,29 +45,39 @@ fn a_scheduler_that_is_thrown_out_fails_its_cell_and_the_next_one_starts_it_agai
 #[ignore = "runs in the lab: make test"]
 fn a_run_is_refused_under_another_scheduler_and_a_cell_fails_under_one() {
     tier::in_lab(|| {
-        let bench = Bench::new(&script_that("exit 1"), "[\"none\"]", "");
+        let waits = "n=0; until [ -e go ] || [ $n -ge 600 ]; do sleep 0.1; n=$((n + 1)); done";
+        let bench = Bench::new(&script_that(waits), "[\"none\"]", "");
         let output = bench.path("out");
-        fs::write(bench.path("target/lab/bad"), "").unwrap();
+        let [bad, go] = ["bad", "go"].map(|name| bench.path("target/lab").join(name));
+        fs::write(&bad, "").unwrap();
         let scheduler = Scheduler::start(&[]);
+        let expected = "scheduler: expected the kernel's own, gpuaware is loaded";
         let (code, log) = end_of(bench.run(&output, ON_HOST));
         assert_eq!(code, 2, "{log}");
-        let expected = "scheduler: expected the kernel's own, gpuaware is loaded";
         assert!(log.contains(expected) && !output.exists(), "{log}");
         scheduler.stop();
-        let (code, log) = end_of(bench.run(&output, ON_HOST));
-        assert_eq!(code, 1, "{log}");
 
+        // One that comes while a cell is measured.
+        let mut run = Process::start(bench.run(&output, ON_HOST));
+        let begun = eventually(LOAD_LIMIT, || (!bad.exists()).then_some(()));
+        assert!(begun.is_some(), "{:#?}", run.log);
         let scheduler = Scheduler::start(&[]);
-        let (code, log) = end_of(bench.resume(&output));
-        assert_eq!(code, 1, "{log}");
-        let reason = failure(&output, "r01-plain-none-w");
+        fs::write(&go, "").unwrap();
+        let status = run.wait(Duration::from_secs(60));
+        assert_eq!(crate::process::code(status), 1, "{:#?}", run.log);
+        let reason = || failure(&output, "r01-plain-none-w");
         assert!(
-            reason.starts_with("the sched_ext scheduler gpuaware is loaded"),
-            "{reason}"
+            reason().starts_with("the sched_ext scheduler gpuaware is loaded"),
+            "{}",
+            reason()
         );
+        let (code, log) = end_of(bench.resume(&output));
+        assert_eq!(code, 2, "{log}");
+        assert!(log.contains(expected) && !reason().is_empty(), "{log}");
         scheduler.stop();
         let (code, log) = end_of(bench.resume(&output));
         assert_eq!(code, 0, "{log}");
+        assert_eq!(reason(), "");
     });
 }
 
