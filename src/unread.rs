@@ -19,8 +19,8 @@ use crate::shutdown::Shutdown;
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// Gives a file up that nobody reads once the command is asked to end.
-pub struct Unread<File> {
-    file: File,
+pub struct Unread<F> {
+    file: F,
     shutdown: Arc<Shutdown>,
     /// A write to it may wait for a reader.
     may_block: bool,
@@ -35,8 +35,8 @@ pub fn stdout(shutdown: &Arc<Shutdown>) -> Result<Unread<File>> {
     Ok(Unread::new(File::from(own), shutdown))
 }
 
-impl<File: AsFd> Unread<File> {
-    pub fn new(file: File, shutdown: &Arc<Shutdown>) -> Self {
+impl<F: AsFd> Unread<F> {
+    pub fn new(file: F, shutdown: &Arc<Shutdown>) -> Self {
         let is_file = |mode| SFlag::from_bits_truncate(mode) & SFlag::S_IFMT == SFlag::S_IFREG;
         Self {
             shutdown: Arc::clone(shutdown),
@@ -74,7 +74,7 @@ pub fn can_be_written(file: impl AsFd, time: Duration) -> io::Result<bool> {
     }
 }
 
-impl<File: AsFd + Write> Write for Unread<File> {
+impl<F: AsFd + Write> Write for Unread<F> {
     fn write(&mut self, mut bytes: &[u8]) -> io::Result<usize> {
         if self.may_block {
             self.wait()?;

@@ -2,7 +2,7 @@
 //! Child processes that are gone for certain: each in a process group of its own, killed when this
 //! process dies, killed as a group when the handle is dropped. It does not know what they do.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read, Seek};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -37,11 +37,15 @@ pub fn capture<T>(
     let waited = wait(&mut process)?;
     // What it has left running would write at the place that is read.
     drop(process);
-    let mut printed = Vec::new();
-    out.rewind()
-        .and_then(|()| out.read_to_end(&mut printed))
-        .with_context(cannot)?;
-    Ok((waited, printed))
+    Ok((waited, read_back(&mut out).with_context(cannot)?))
+}
+
+/// All that was written into a file that is open.
+pub fn read_back(file: &mut File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 const POLL: Duration = Duration::from_millis(5);
@@ -188,14 +192,16 @@ mod tests {
             asked.display(),
             ready.display()
         ));
-        while !ready.exists() {
-            std::thread::sleep(POLL);
-        }
+        let comes = |file: &Path| {
+            (0..4000).any(|_| {
+                std::thread::sleep(POLL);
+                file.exists()
+            })
+        };
+        assert!(comes(&ready));
         slow.ask_to_end();
         assert!(slow.ended().unwrap().is_none());
-        while !asked.exists() {
-            std::thread::sleep(POLL);
-        }
+        assert!(comes(&asked), "it was not asked");
     }
 
     #[test]

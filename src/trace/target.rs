@@ -158,25 +158,17 @@ pub fn trace_process(kernel: &Kernel<'_>, tgid: i32) -> Result<usize> {
 fn trace_cgroup(kernel: &Kernel<'_>, folder: &Path) -> Result<()> {
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {
-        let numbers = |file: &str| {
-            let text = std::fs::read_to_string(folder.join(file));
-            let numbers =
-                |text: String| text.lines().filter_map(|line| line.parse().ok()).collect();
-            text.map(numbers)
-        };
-        match numbers("cgroup.procs") {
-            Ok(pids) => {
-                let pids: Vec<i32> = pids;
-                for pid in pids {
-                    trace_process(kernel, pid)?;
-                }
+        let text = |file: &str| std::fs::read_to_string(folder.join(file));
+        let numbers = |line: &str| line.parse().ok();
+        if let Ok(processes) = text("cgroup.procs") {
+            for pid in processes.lines().filter_map(numbers) {
+                trace_process(kernel, pid)?;
             }
+        } else {
             // A threaded one has threads of its own, of processes that are elsewhere. One that is gone has none.
-            Err(_) => {
-                let tids: Vec<i32> = numbers("cgroup.threads").unwrap_or_default();
-                for tid in tids {
-                    kernel.trace_task(tid)?;
-                }
+            let threads = text("cgroup.threads").unwrap_or_default();
+            for tid in threads.lines().filter_map(numbers) {
+                kernel.trace_task(tid)?;
             }
         }
         let below = std::fs::read_dir(&folder).into_iter().flatten().flatten();

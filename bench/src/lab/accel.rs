@@ -6,7 +6,6 @@
 //! The answer is remembered until this machine's next boot.
 
 use std::fs::{self, File};
-use std::io::{Read, Seek};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use super::machine::Accel;
 use super::tools::Tools;
 use crate::folders;
 use crate::interrupt;
-use crate::process::Supervised;
+use crate::process::{Supervised, read_back};
 
 const KVM: &str = "/dev/kvm";
 /// A kernel is up in two seconds; a host may be busy.
@@ -78,10 +77,7 @@ fn probe(qemu: &Path, kernel: &Kernel) -> Result<String> {
         Ok(_) => "a test guest did not start",
         Err(_) => "a test guest hung",
     };
-    let mut text = Vec::new();
-    let _ = said
-        .rewind()
-        .and_then(|()| said.read_to_end(&mut text).map(drop));
+    let text = read_back(&mut said).unwrap_or_default();
     Ok(reason(&String::from_utf8_lossy(&text), unsaid))
 }
 

@@ -73,10 +73,9 @@ impl Wants<'_> {
         let served_or_traced = |workload: &Workload| {
             workload.trace.is_some() || !matches!(workload.program, Program::GpuLaunch(_))
         };
-        self.arms().any(needs_root)
+        changes_the_machine(self.plan)
+            || self.arms().any(sets_priorities)
             || matrix.workloads.iter().any(served_or_traced)
-            || matrix.neighbours.contains(&Neighbour::Irq)
-            || matrix.bpf_stats
     }
 
     fn root(&self) -> Vec<String> {
@@ -270,17 +269,14 @@ pub fn changes_the_machine(plan: &Plan) -> bool {
         || plan.matrix.bpf_stats
 }
 
-fn needs_root(arm: &Arm) -> bool {
+/// Or CPUs, of threads by their names.
+fn sets_priorities(arm: &Arm) -> bool {
     let nice = |prefix: &[String]| {
         prefix
             .iter()
             .any(|word| ["nice", "chrt"].contains(&word.as_str()))
     };
-    arm.scheduler.is_some()
-        || arm.workload.cgroup.is_some()
-        || arm.neighbours.confined()
-        || nice(&arm.workload.prefix)
-        || !arm.workload.threads.is_empty()
+    nice(&arm.workload.prefix) || !arm.workload.threads.is_empty()
 }
 
 fn program(kind: Kind) -> Option<&'static str> {

@@ -5,7 +5,7 @@
 mod arm;
 mod describe;
 
-use std::io::{Read, Seek, Write};
+use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -201,11 +201,7 @@ fn ask(command: &str, spec: &Value, target: &Path) -> Result<Output> {
         .stderr(errors.try_clone()?);
     let name = "gpuaware-sim, as make build makes it";
     let (status, stdout) = process::capture(name, &mut simulator, Supervised::wait)?;
-    let mut stderr = Vec::new();
-    errors
-        .rewind()
-        .and_then(|()| errors.read_to_end(&mut stderr).map(drop))
-        .context("cannot read what gpuaware-sim says")?;
+    let stderr = process::read_back(&mut errors).context("cannot read what gpuaware-sim says")?;
     Ok(Output {
         status,
         stdout,
