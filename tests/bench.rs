@@ -5,7 +5,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -15,7 +14,6 @@ use crate::process::{Process, code, eventually, repository};
 const REPORT: &str = r#"{"workload":"gpu_launch","tokens":1,"seconds":1,"tokens_per_s":1,"launches":9,"failures":0,
     "token_us":[5],"context_switches":{"voluntary":1,"involuntary":0},"threads_detail":[]}"#;
 pub const ON_HOST: &[&str] = &["--on", "host"];
-const LIMIT: Duration = Duration::from_secs(120);
 
 /// A workload that is good, unless the file `bad` lies beside it: then it takes that away and does `what`.
 pub fn script_that(what: &str) -> String {
@@ -128,7 +126,7 @@ impl Bench {
 /// Runs it to its end; returns the exit code and what it said.
 pub fn end_of(command: Command) -> (i32, String) {
     let mut process = Process::start(command);
-    let status = process.wait(LIMIT);
+    let status = process.wait();
     (code(status), process.log.join("\n"))
 }
 
@@ -155,7 +153,7 @@ pub fn assert_gone(file: &Path) {
         file.display()
     );
     for pid in pids {
-        let gone = eventually(Duration::from_secs(5), || {
+        let gone = eventually(|| {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
             stat.map_or(true, |stat| stat.contains(") Z "))
                 .then_some(())

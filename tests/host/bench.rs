@@ -3,7 +3,6 @@
 //! stay, and the run can be resumed.
 
 use std::fs;
-use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
@@ -87,15 +86,15 @@ fn ctrl_c_ends_all_and_keeps_what_is_finished() {
     let bench = Bench::new(&beside_stress_ng("sleep 1000"), "[\"none\", \"cpu\"]", "");
     let output = bench.path("out");
     let mut run = Process::start(bench.run(&output, ON_HOST));
-    run.wait_for_line("[1/4]", Duration::from_secs(30));
+    run.wait_for_line("[1/4]");
     fs::write(bench.path("target/lab/bad"), "").unwrap();
-    let noted = eventually(Duration::from_secs(30), || {
+    let noted = eventually(|| {
         let pids = fs::read_to_string(bench.path("target/lab/pids")).ok()?;
         (!pids.trim().is_empty()).then_some(())
     });
     assert!(noted.is_some(), "{:#?}", run.log);
     run.signal(Signal::SIGINT);
-    let status = run.wait(Duration::from_secs(20));
+    let status = run.wait();
     let log = run.log.join("\n");
     assert_eq!(code(status), 1, "{log}");
     assert!(log.contains("interrupted; "), "{log}");
@@ -167,7 +166,7 @@ fn ctrl_c_ends_the_lab_too() {
     let bench = Bench::new(&script, "[\"none\"]", "");
     let output = bench.path("out");
     let mut run = Process::start(bench.run(&output, &[]));
-    run.wait_for_line("[1/2]", Duration::from_secs(120));
+    run.wait_for_line("[1/2]");
     let machine = descendants(run.pid());
     let qemu = |pid: &&String| {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -176,7 +175,7 @@ fn ctrl_c_ends_the_lab_too() {
     assert!(machine.iter().any(|pid| qemu(&pid)), "{machine:?}");
     fs::write(bench.path("machine"), machine.join(" ")).unwrap();
     run.signal(Signal::SIGINT);
-    let status = run.wait(Duration::from_secs(20));
+    let status = run.wait();
     let log = run.log.join("\n");
     assert_eq!(code(status), 1, "{log}");
     assert!(

@@ -3,7 +3,6 @@
 //! its doing: load from outside and slow CPUs, which have a cell measured again.
 
 use std::fs;
-use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -32,8 +31,8 @@ fn bench() -> Bench {
 /// Returns once it hangs.
 fn hanging(bench: &Bench) -> Process {
     let mut run = Process::start(bench.run(&bench.path("out"), ON_HOST));
-    run.wait_for_line("raw results", Duration::from_secs(30));
-    let hangs = eventually(Duration::from_secs(60), || {
+    run.wait_for_line("raw results");
+    let hangs = eventually(|| {
         // Until a cell has a neighbour: the quiet ones come in any order.
         let pids = fs::read_to_string(bench.path("target/lab/pids")).ok()?;
         (pids.split_whitespace().count() > 3).then_some(())
@@ -66,7 +65,7 @@ fn kill_9_leaves_nobody_behind_and_the_run_can_be_resumed() {
     let watchdog = watchdog_of(&run);
     nix::sys::signal::kill(watchdog, Signal::SIGTERM).unwrap();
     run.signal(Signal::SIGKILL);
-    run.wait(Duration::from_secs(20));
+    run.wait();
     assert_gone(&bench.path("target/lab/pids"));
 
     let output = bench.path("out");
@@ -83,7 +82,7 @@ fn a_terminal_that_goes_away_ends_the_run_as_ctrl_c_does() {
     let bench = bench();
     let mut run = hanging(&bench);
     run.signal(Signal::SIGHUP);
-    let status = run.wait(Duration::from_secs(20));
+    let status = run.wait();
     let log = run.log.join("\n");
     assert_eq!(code(status), 1, "{log}");
     assert!(log.contains("interrupted; "), "{log}");
@@ -119,7 +118,7 @@ fn a_second_run_is_refused_in_the_first_ones_folder_and_in_any_other_and_nothing
     let after = fs::read_dir(output.join("cells")).unwrap().count();
     assert_eq!((before, draft.exists()), (after, true));
     run.signal(Signal::SIGTERM);
-    assert_eq!(code(run.wait(Duration::from_secs(20))), 1);
+    assert_eq!(code(run.wait()), 1);
     let (code, log) = end_of(bench.resume(&output));
     assert_eq!(code, 0, "{log}");
 }

@@ -17,7 +17,6 @@ use crate::process::{Process, eventually};
 
 /// Until a thread is old enough to be looked at.
 const SETTLES: Duration = Duration::from_millis(200);
-const LIMIT: Duration = Duration::from_secs(10);
 
 /// Processes with names of their own, and a place for the state.
 struct Machine {
@@ -69,7 +68,7 @@ impl Machine {
 
     fn rename(&self, process: &mut Process, name: &str) {
         std::fs::write(self.folder.path().join(format!("go-{name}")), "").unwrap();
-        process.wait_for_line("renamed", LIMIT);
+        process.wait_for_line("renamed");
     }
 
     /// Threads named `comm` are to stay on `cpus`.
@@ -243,12 +242,12 @@ fn what_a_pinned_thread_starts_is_not_pinned_for_that() {
     pinning.follow();
     assert_eq!(cpus_of(&parent), machine.cpu(0));
     std::fs::write(&go, "").unwrap();
-    parent.wait_for_line("started", LIMIT);
-    parent.wait_for_line("", LIMIT);
+    parent.wait_for_line("started");
+    parent.wait_for_line("");
     let child: i32 = parent.log.last().unwrap().parse().unwrap();
     let child_cpus = || affinity(child).unwrap().to_string();
     assert_eq!(child_cpus(), machine.cpu(0), "as Linux has it");
-    let given_back = eventually(LIMIT, || {
+    let given_back = eventually(|| {
         pinning.follow();
         (child_cpus() == before).then_some(())
     });

@@ -7,7 +7,6 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -18,7 +17,6 @@ use crate::process::{Process, alone_with_cuda, code, eventually, repository};
 
 const OLD: &str = "# the old one\nversion = 1\n[preferred]\nmax = 1\n";
 const CANDIDATE: &str = "[preferred]\nhold_us = 0\n";
-const LIMIT: Duration = Duration::from_secs(60);
 
 fn tune(args: &[&str]) -> Command {
     let mut command = Command::new(repository().join("target/release/gpuaware-bench"));
@@ -93,12 +91,12 @@ impl Host {
     }
 
     fn wait_for_candidate(&self) {
-        let tried = eventually(LIMIT, || self.in_force().contains("hold_us").then_some(()));
+        let tried = eventually(|| self.in_force().contains("hold_us").then_some(()));
         tried.expect("the candidate is tried");
     }
 
     fn wait_for_the_old_policy(&self) {
-        let back = eventually(LIMIT, || (self.in_force() == OLD).then_some(()));
+        let back = eventually(|| (self.in_force() == OLD).then_some(()));
         back.unwrap_or_else(|| panic!("not put back: {}", self.in_force()));
     }
 
@@ -129,7 +127,7 @@ fn answer_for(listener: &UnixListener, policy: &Path) {
 fn a_candidate_that_breaks_the_rail_is_given_up_and_the_old_policy_stays() {
     let host = Host::new();
     let mut tuning = host.tune(10, 100);
-    let status = tuning.wait(LIMIT);
+    let status = tuning.wait();
     assert_eq!(code(status), 0, "{:#?}", tuning.log);
     assert_eq!(host.in_force(), OLD);
     let result = host.result();
@@ -144,7 +142,7 @@ fn a_candidate_that_breaks_the_rail_is_given_up_and_the_old_policy_stays() {
 fn a_better_candidate_is_recommended_on_top_of_the_policy_in_force_and_not_installed() {
     let host = Host::new();
     let mut tuning = host.tune(10, 5);
-    let status = tuning.wait(LIMIT);
+    let status = tuning.wait();
     assert_eq!(code(status), 0, "{:#?}", tuning.log);
     assert_eq!(host.in_force(), OLD);
     let result = host.result();
@@ -165,9 +163,9 @@ fn an_endpoint_can_be_what_is_watched() {
     let host = Host::new();
     let mut tuning = host.tune_by(&["--url", &url, "--latency", "tpot", "--slo-worse", "1000%"]);
     // Measured beside the old policy: there are two latencies.
-    tuning.wait_for_line("hold-0: ", LIMIT);
+    tuning.wait_for_line("hold-0: ");
     tuning.signal(Signal::SIGINT);
-    assert_eq!(code(tuning.wait(LIMIT)), 1, "{:#?}", tuning.log);
+    assert_eq!(code(tuning.wait()), 1, "{:#?}", tuning.log);
     assert_eq!(host.in_force(), OLD);
     let said = tuning.log.join("\n");
     let measured = said.lines().find(|line| line.starts_with("hold-0: "));
@@ -185,14 +183,14 @@ fn the_old_policy_is_back_after_ctrl_c_after_a_kill_and_when_the_workload_ends()
         host.wait_for_candidate();
         tuning.signal(signal);
         host.wait_for_the_old_policy();
-        assert_ne!(code(tuning.wait(LIMIT)), 0);
+        assert_ne!(code(tuning.wait()), 0);
     }
     let host = Host::new();
     let mut tuning = host.tune(10, 10);
     host.wait_for_candidate();
     host.workload.signal(Signal::SIGKILL);
     host.wait_for_the_old_policy();
-    assert_eq!(code(tuning.wait(LIMIT)), 1);
+    assert_eq!(code(tuning.wait()), 1);
     let said = tuning.log.join("\n");
     assert!(said.contains("the workload has ended"), "{said}");
     // It goes on beside the next one.
@@ -203,15 +201,15 @@ fn the_old_policy_is_back_after_ctrl_c_after_a_kill_and_when_the_workload_ends()
         Process::start(command)
     };
     let mut without = resume(&[]);
-    assert_eq!(code(without.wait(LIMIT)), 2, "{:#?}", without.log);
+    assert_eq!(code(without.wait()), 2, "{:#?}", without.log);
     let mut tuning = resume(&["--attach", &next.pid().to_string()]);
-    assert_eq!(code(tuning.wait(LIMIT)), 0, "{:#?}", tuning.log);
+    assert_eq!(code(tuning.wait()), 0, "{:#?}", tuning.log);
     assert_eq!(host.in_force(), OLD);
     let state = fs::read_to_string(host.path("out/live.json")).unwrap();
     let state: serde_json::Value = serde_json::from_str(&state).unwrap();
     assert_eq!(state["windows"].as_array().unwrap().len(), 10, "{state}");
     let mut again = host.tune(10, 10);
-    assert_eq!(code(again.wait(LIMIT)), 2, "{:#?}", again.log);
+    assert_eq!(code(again.wait()), 2, "{:#?}", again.log);
 }
 
 #[test]

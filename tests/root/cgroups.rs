@@ -14,7 +14,7 @@ use scx_gpuaware::policy::Policy;
 use scx_gpuaware::proc::mounts::Mounts;
 
 use super::measure::own_cpu_time;
-use super::place::{Place, identify_until, marks_of};
+use super::place::{Place, identify_within, marks_of};
 use crate::process::{Process, busy_loop};
 
 /// Who needs a class has it by then.
@@ -70,7 +70,7 @@ fn no_nesting_leaves_the_class_of_a_cgroup() {
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&Policy::default(), place.pins(), &mut object).unwrap();
     let class = || first_mark(&place, &process).map(|mark| mark.class);
-    let reached = identify_until(&mut identify, IN_TIME, |_| {
+    let reached = identify_within(&mut identify, IN_TIME, |_| {
         class() == Some(Class::Background)
     });
     assert!(reached, "{:?}", class());
@@ -93,7 +93,7 @@ fn an_xattr_classifies_children_follows_moves_and_can_be_taken_away() {
     // Another scheduler is told of what changes, also where nothing but the task's cgroup does.
     let (mut seen, mut has_class) = (None, false);
     let mut becomes = |class: Option<Class>| {
-        let reached = identify_until(&mut identify, IN_TIME, |identify| {
+        let reached = identify_within(&mut identify, IN_TIME, |identify| {
             if let Some(marks) = identify.changed_marks(&mut seen).unwrap() {
                 has_class = marks.iter().any(|mark| mark.tgid == process.pid());
             }
@@ -146,14 +146,14 @@ fn a_glob_holds_for_folders_that_are_made_and_for_those_made_again() {
         let top = Folder::new(root.join(&name));
         let inner = Folder::new(top.0.join("inner"));
         inner.add(&process);
-        let reached = identify_until(&mut identify, IN_TIME, |_| {
+        let reached = identify_within(&mut identify, IN_TIME, |_| {
             first_mark(&place, &process).is_some_and(|mark| mark.class == Class::Launch)
         });
         assert!(reached, "round {round}: {:?}", first_mark(&place, &process));
         add_to(&root, &process);
         assert_eq!(first_mark(&place, &process), None, "round {round}");
         drop((inner, top));
-        identify_until(&mut identify, IN_TIME, |_| false);
+        identify_within(&mut identify, IN_TIME, |_| false);
     }
 }
 
@@ -191,12 +191,12 @@ fn a_cgroup_term_beside_others_holds_below_the_folder_too() {
     let mut identify = Identify::start(&policy, place.pins(), &mut object).unwrap();
     assert_eq!(first_mark(&place, &process), None);
     inner.add(&process);
-    let found = identify_until(&mut identify, IN_TIME, |_| {
+    let found = identify_within(&mut identify, IN_TIME, |_| {
         first_mark(&place, &process).is_some_and(|mark| mark.source == Source::Rule)
     });
     assert!(found, "{:?}", first_mark(&place, &process));
     add_to(&root, &process);
-    let gone = identify_until(&mut identify, IN_TIME, |_| {
+    let gone = identify_within(&mut identify, IN_TIME, |_| {
         first_mark(&place, &process).is_none()
     });
     assert!(gone);
@@ -228,7 +228,7 @@ fn cgroups_that_change_in_a_loop_take_a_twentieth_of_a_cpu() {
             }
         });
         let (cpu, start) = (own_cpu_time(), Instant::now());
-        identify_until(&mut identify, Duration::from_secs(5), |_| false);
+        identify_within(&mut identify, Duration::from_secs(5), |_| false);
         let share = (own_cpu_time() - cpu).as_secs_f64() / start.elapsed().as_secs_f64();
         stop.store(true, Ordering::Relaxed);
         share

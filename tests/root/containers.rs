@@ -10,7 +10,7 @@ use scx_gpuaware::identify::Identify;
 use scx_gpuaware::identify::marks::Mark;
 use scx_gpuaware::policy::Policy;
 
-use super::place::{Place, identify_until};
+use super::place::{Place, identify_until, identify_within};
 use crate::process::{Process, alone_with_cuda, lab_folder, scx_gpuaware};
 use crate::tier;
 
@@ -36,17 +36,15 @@ fn container(folder: &Path, mounts: &str) -> Command {
 fn found(place: &Place, identify: &mut Identify<'_>, command: Command) -> (Mark, usize) {
     let mut container = Process::start(command);
     let mut marks = Vec::new();
-    identify_until(identify, Duration::from_secs(3), |_| {
+    identify_until(identify, |_| {
         marks = place.pins().list().unwrap();
         !marks.is_empty()
     });
     let libraries = identify.sightings().libraries;
     assert_eq!(marks.len(), 1, "{:?}", identify.sightings());
     container.signal(nix::sys::signal::Signal::SIGKILL);
-    container.wait(Duration::from_secs(5));
-    identify_until(identify, Duration::from_secs(3), |_| {
-        place.pins().list().unwrap().is_empty()
-    });
+    container.wait();
+    identify_until(identify, |_| place.pins().list().unwrap().is_empty());
     (marks.remove(0), libraries)
 }
 
@@ -119,7 +117,7 @@ fn the_tracer_counts_launches_of_containers_of_one_image_once() {
     assert_eq!(probed.count(), 1, "{log}");
     for container in &mut containers {
         container.signal(nix::sys::signal::Signal::SIGKILL);
-        container.wait(Duration::from_secs(5));
+        container.wait();
     }
 }
 
@@ -132,7 +130,7 @@ fn containers_of_one_image_have_one_file() {
     let before = identify.sightings().libraries;
     let start = || of_image(image.path(), folder.path());
     let mut containers = [start(), start(), start()];
-    let all = identify_until(&mut identify, Duration::from_secs(3), |_| {
+    let all = identify_until(&mut identify, |_| {
         place.pins().list().unwrap().len() == containers.len()
     });
     assert!(all, "{:?}", place.pins().list());
@@ -140,14 +138,14 @@ fn containers_of_one_image_have_one_file() {
     // Whoever was found first may go.
     let [first, rest @ ..] = &mut containers;
     first.signal(nix::sys::signal::Signal::SIGKILL);
-    first.wait(Duration::from_secs(5));
-    identify_until(&mut identify, Duration::from_millis(2500), |_| false);
+    first.wait();
+    identify_within(&mut identify, Duration::from_millis(2500), |_| false);
     assert_eq!(identify.sightings().libraries, before + 1);
     for container in rest {
         container.signal(nix::sys::signal::Signal::SIGKILL);
-        container.wait(Duration::from_secs(5));
+        container.wait();
     }
-    let dropped = identify_until(&mut identify, Duration::from_secs(4), |identify| {
+    let dropped = identify_until(&mut identify, |identify| {
         identify.sightings().libraries == before
     });
     assert!(dropped, "{:?}", identify.sightings());
@@ -167,15 +165,11 @@ fn a_file_under_another_path_is_probed_once() {
     outside.stdout(Stdio::null());
     let _outside = Process::start(outside);
     let is_marked = |_: &Identify<'_>| !place.pins().list().unwrap().is_empty();
-    assert!(identify_until(
-        &mut identify,
-        Duration::from_secs(2),
-        is_marked
-    ));
+    assert!(identify_until(&mut identify, is_marked));
     let mut container = Process::start(bind());
     let both = |_: &Identify<'_>| place.pins().list().unwrap().len() == 2;
-    assert!(identify_until(&mut identify, Duration::from_secs(3), both));
+    assert!(identify_until(&mut identify, both));
     assert_eq!(identify.sightings().libraries, before + 1);
     container.signal(nix::sys::signal::Signal::SIGKILL);
-    container.wait(Duration::from_secs(5));
+    container.wait();
 }

@@ -4,7 +4,6 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::time::Duration;
 
 use crate::bench::{Bench, ON_HOST, SmallDisk, assert_gone, end_of, failure, script_that};
 use crate::process::{Process, alone_with_cuda, beside_labs, code, lab_folder, repository};
@@ -74,9 +73,9 @@ fn a_disk_that_is_full_under_the_lab_is_the_reason_of_a_cell() {
     fs::create_dir(&output).unwrap();
     let _disk = SmallDisk::at(&output);
     let mut run = Process::start(bench.run(&output, &[]));
-    run.wait_for_line("[1/2]", Duration::from_secs(120));
+    run.wait_for_line("[1/2]");
     fs::write(output.join("filler"), vec![0; 1 << 20]).expect_err("the disk is small");
-    let status = run.wait(Duration::from_secs(120));
+    let status = run.wait();
     let log = run.log.join("\n");
     assert_eq!(code(status), 1, "{log}");
     assert_eq!(failure(&output, "r01-plain-none-w"), "");

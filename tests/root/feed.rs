@@ -5,7 +5,6 @@ use std::fs;
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ObjectBuilder};
 use nix::libc;
@@ -87,7 +86,7 @@ fn another_scheduler_learns_who_launches_and_what_is_taken_back() {
     command.stdout(Stdio::null());
     let workload = Process::start(command);
     let mut seen = None;
-    let found = identify_until(&mut identify, Duration::from_secs(3), |identify| {
+    let found = identify_until(&mut identify, |identify| {
         tell_changes(identify, &mut feed, &mut seen);
         marks_of(&pins, workload.pid()).len() == 2
     });
@@ -123,7 +122,7 @@ fn another_scheduler_learns_who_launches_and_what_is_taken_back() {
         let mut command = gpu_launch("--profile eager --threads 1 --duration 20");
         command.stdout(Stdio::null());
         let workload = Process::start(command);
-        let told = identify_until(&mut identify, Duration::from_secs(5), |identify| {
+        let told = identify_until(&mut identify, |identify| {
             tell_changes(identify, &mut feed, &mut seen);
             let marks = marks_of(&pins, workload.pid());
             marks

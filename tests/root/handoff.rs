@@ -19,7 +19,7 @@ use nix::unistd::{Pid, gettid};
 use scx_gpuaware::identify::{Class, Identify, Source};
 use scx_gpuaware::policy::Policy;
 
-use super::place::{Place, identify_until, marks_of};
+use super::place::{Place, identify_until, identify_within, marks_of};
 use crate::process::Process;
 
 /// Threads of this process that work until they are told to stop.
@@ -93,19 +93,17 @@ fn who_keeps_waking_a_launcher_is_handoff() {
         let _ = work.send(());
     });
     let helper = threads.start(Duration::from_millis(5), || {});
-    assert!(!identify_until(
+    assert!(!identify_within(
         &mut identify,
         Duration::from_millis(500),
         |_| { own_marks(&place).contains_key(&waker) }
     ));
     place.pins().mark(launcher, Some(Class::Launch)).unwrap();
-    let found = identify_until(&mut identify, Duration::from_secs(3), |_| {
-        own_marks(&place).contains_key(&waker)
-    });
+    let found = identify_until(&mut identify, |_| own_marks(&place).contains_key(&waker));
     assert!(found, "{:?}", own_marks(&place));
     // Whoever identifies wakes launchers that wait for its locks, and is never handoff.
     let mut nr_wakes = 0;
-    identify_until(&mut identify, Duration::from_secs(2), |_| {
+    identify_within(&mut identify, Duration::from_secs(2), |_| {
         for _ in 0..10 {
             nr_wakes += usize::from(by_this_thread.send(()).is_ok());
             std::thread::sleep(Duration::from_millis(2));
@@ -163,7 +161,7 @@ fn who_spins_on_memory_of_a_launcher_is_handoff() {
         let mut marks = marks_of(&place.pins(), process.pid()).into_iter();
         marks.next().map(|mark| (mark.class, mark.source))
     };
-    let found = identify_until(&mut identify, Duration::from_secs(2), |_| {
+    let found = identify_within(&mut identify, Duration::from_secs(2), |_| {
         class_of(&engine).is_some()
     });
     assert!(!found, "nobody launches");
@@ -171,13 +169,11 @@ fn who_spins_on_memory_of_a_launcher_is_handoff() {
         .pins()
         .mark(worker.pid(), Some(Class::Launch))
         .unwrap();
-    identify_until(&mut identify, Duration::from_secs(5), |_| {
-        class_of(&engine).is_some()
-    });
+    identify_until(&mut identify, |_| class_of(&engine).is_some());
     assert_eq!(class_of(&engine), Some((Class::Handoff, Source::Spins)));
     assert_eq!(class_of(&worker), Some((Class::Launch, Source::Mark)));
     // It spins as much, and would have been found by now.
-    identify_until(&mut identify, Duration::from_secs(2), |_| false);
+    identify_within(&mut identify, Duration::from_secs(2), |_| false);
     assert_eq!(class_of(&stranger), None);
     let evidence = marks_of(&place.pins(), engine.pid());
     let expected = "{ spins_with = \"launch\" }";
@@ -243,11 +239,9 @@ fn who_sends_to_an_endpoint_is_handoff_and_its_server_is_not() {
         talk(&mut threads, unix_client, unix_server),
     ];
     talk(&mut threads, other.0, other.1);
-    let found = identify_until(&mut identify, Duration::from_secs(2), |_| {
-        own_marks(&place).len() >= clients.len()
-    });
+    let found = identify_until(&mut identify, |_| own_marks(&place).len() >= clients.len());
     assert!(found, "{:?}", own_marks(&place));
-    identify_until(&mut identify, Duration::from_millis(500), |_| false);
+    identify_within(&mut identify, Duration::from_millis(500), |_| false);
     let marks = own_marks(&place);
     clients.sort_unstable();
     assert_eq!(marks.keys().copied().collect::<Vec<_>>(), clients);
@@ -298,13 +292,13 @@ fn what_is_seen_counts_for_the_right_names_only() {
     let mut threads = Threads::new();
     let tid = talk(&mut threads, client, server);
     let has_mark = |_: &Identify<'_>| own_marks(&place).contains_key(&tid);
-    assert!(!identify_until(
+    assert!(!identify_within(
         &mut identify,
         Duration::from_millis(500),
         has_mark
     ));
     std::fs::write(format!("/proc/self/task/{tid}/comm"), "client").unwrap();
-    assert!(identify_until(
+    assert!(identify_within(
         &mut identify,
         Duration::from_millis(250),
         has_mark
@@ -341,13 +335,13 @@ fn what_is_not_seen_again_is_forgotten() {
     client.write_all(b"x").unwrap();
     let tid = gettid().as_raw();
     let has_mark = |_: &Identify<'_>| own_marks(&place).contains_key(&tid);
-    assert!(identify_until(
+    assert!(identify_within(
         &mut identify,
         Duration::from_millis(200),
         has_mark
     ));
     let forgotten = |_: &Identify<'_>| !own_marks(&place).contains_key(&tid);
-    assert!(identify_until(
+    assert!(identify_within(
         &mut identify,
         Duration::from_millis(1500),
         forgotten
@@ -355,7 +349,7 @@ fn what_is_not_seen_again_is_forgotten() {
     let elapsed = before.elapsed();
     assert!(elapsed >= Duration::from_secs(1), "{elapsed:?}");
     client.write_all(b"x").unwrap();
-    assert!(identify_until(
+    assert!(identify_within(
         &mut identify,
         Duration::from_millis(200),
         has_mark
@@ -395,7 +389,7 @@ fn neither_children_nor_the_next_program_inherit_what_was_seen() {
     let marks = |pid| marks_of(&place.pins(), pid).len();
     assert_eq!((marks(pid), marks(child)), (1, 0));
     client.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    let gone = identify_until(&mut identify, Duration::from_secs(2), |_| marks(pid) == 0);
+    let gone = identify_until(&mut identify, |_| marks(pid) == 0);
     assert!(gone, "{:?}", marks_of(&place.pins(), pid));
     for pid in [child, pid] {
         nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();

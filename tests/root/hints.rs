@@ -16,7 +16,7 @@ use scx_gpuaware::policy::Policy;
 use tempfile::TempDir;
 
 use super::measure::own_cpu_time;
-use super::place::{Place, identify_until, marks_of};
+use super::place::{Place, identify_until, identify_within, marks_of};
 use crate::process::{Process, busy_loop, repository};
 
 /// Who needs a class has it by then.
@@ -125,7 +125,7 @@ fn becomes(identify: &mut Identify<'_>, pins: &Pins, pid: Pid, class: Option<Cla
         .map(|class| (class, Source::Hint))
         .into_iter()
         .collect();
-    let reached = identify_until(identify, IN_TIME, |_| classes() == expected);
+    let reached = identify_within(identify, IN_TIME, |_| classes() == expected);
     assert!(reached, "not {expected:?}: {:?}", classes());
 }
 
@@ -193,7 +193,7 @@ fn only_whom_the_policy_lets_may_hint() {
     // The hint that stood when the policy changed may have been judged anew.
     let before = identify.sightings().refused;
     assert_eq!(program.hint("handoff"), "True", "it may write");
-    let counted = identify_until(&mut identify, IN_TIME, |identify| {
+    let counted = identify_within(&mut identify, IN_TIME, |identify| {
         identify.sightings().refused > before
     });
     assert!(counted, "{:?}", marks_of(&pins, pid.as_raw()));
@@ -221,13 +221,9 @@ fn hints_in_a_loop_take_a_twentieth_of_a_cpu() {
     let module = module();
     let program = Program::start(Program::python(LOOP, &pins, &module));
     let is_hinted = |_: &Identify<'_>| !marks_of(&pins, program.pid().as_raw()).is_empty();
-    assert!(identify_until(
-        &mut identify,
-        Duration::from_secs(5),
-        is_hinted
-    ));
+    assert!(identify_until(&mut identify, is_hinted));
     let (cpu, start) = (own_cpu_time(), Instant::now());
-    identify_until(&mut identify, Duration::from_secs(5), |_| false);
+    identify_within(&mut identify, Duration::from_secs(5), |_| false);
     let share = (own_cpu_time() - cpu).as_secs_f64() / start.elapsed().as_secs_f64();
     println!("{:.1} % of a CPU", share * 100.0);
     assert!(share < 0.08, "{:.1} % of a CPU", share * 100.0);
@@ -328,7 +324,7 @@ fn a_member_of_the_group_speaks_for_trusted_others_and_can_silence_them() {
     // For himself, who is not trusted, it is refused.
     assert_eq!(member.hint(&format!("{} 1", member.pid())), "0");
     let own = || marks_of(&pins, member.pid().as_raw());
-    let refused = identify_until(&mut identify, IN_TIME, |_| {
+    let refused = identify_within(&mut identify, IN_TIME, |_| {
         own().iter().any(|mark| mark.source == Source::Refused)
     });
     assert!(refused, "{:?}", own());

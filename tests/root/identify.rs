@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use scx_gpuaware::identify::{Class, Identify, Source};
 use scx_gpuaware::policy::Policy;
 
-use super::place::{Place, identify_until, marks_of};
+use super::place::{Place, identify_until, identify_within, marks_of};
 use crate::process::{Process, busy_loop, gpu_launch, lab_folder};
 
 #[test]
@@ -22,7 +22,7 @@ fn marks_launching_threads_and_not_their_siblings() {
     let mut command = gpu_launch("--profile eager --threads 2 --idle-threads 3 --duration 60");
     command.stdout(Stdio::piped());
     let mut workload = Process::start(command);
-    let found = identify_until(&mut identify, Duration::from_secs(3), |_| {
+    let found = identify_until(&mut identify, |_| {
         marks_of(&pins, workload.pid()).len() == 2
     });
     assert!(found, "{:?}", pins.list());
@@ -60,15 +60,15 @@ fn steady_launchers_are_left_alone() {
     let mut command = gpu_launch("--profile eager --duration 60");
     command.stdout(Stdio::null());
     let _workload = Process::start(command);
-    let rests = identify_until(&mut identify, Duration::from_secs(3), |identify| {
+    let rests = identify_until(&mut identify, |identify| {
         let sightings = identify.sightings();
         sightings.launchers_found == 1 && !sightings.armed
     });
     assert!(rests, "{:?}", identify.sightings());
     // Its main thread is the one stranger: one sweep may still look for it.
-    identify_until(&mut identify, Duration::from_secs(1), |_| false);
+    identify_within(&mut identify, Duration::from_secs(1), |_| false);
     let before = identify.sightings();
-    identify_until(&mut identify, Duration::from_secs(1), |_| false);
+    identify_within(&mut identify, Duration::from_secs(1), |_| false);
     let after = identify.sightings();
     assert_eq!(before.launch_hits, after.launch_hits, "a launch was probed");
 }
@@ -95,18 +95,18 @@ fn threads_that_run_are_looked_for_until_they_have_a_mark() {
         .env("LD_LIBRARY_PATH", lab_folder());
     let stranger = Process::start(command);
     // What its start and that of the workload have announced is looked for.
-    identify_until(&mut identify, Duration::from_secs(3), |_| false);
+    identify_within(&mut identify, Duration::from_secs(3), |_| false);
     let before = identify.sightings();
     assert_eq!(before.launchers_found, 1, "{before:?}");
-    let sweeps = identify_until(&mut identify, Duration::from_secs(5), |identify| {
+    let sweeps = identify_until(&mut identify, |identify| {
         identify.sightings().windows > before.windows
     });
     assert!(sweeps, "{:?}", identify.sightings());
     pins.mark(stranger.pid(), Some(Class::Background)).unwrap();
     // One sweep may still look for it.
-    identify_until(&mut identify, Duration::from_secs(3), |_| false);
+    identify_within(&mut identify, Duration::from_secs(3), |_| false);
     let before = identify.sightings();
-    identify_until(&mut identify, Duration::from_secs(5), |_| false);
+    identify_within(&mut identify, Duration::from_secs(5), |_| false);
     let after = identify.sightings();
     assert_eq!(before.windows, after.windows, "{after:?}");
 }
@@ -167,7 +167,7 @@ fn a_rescan_arms_the_probes_at_once() {
     let mut command = gpu_launch("--profile eager --duration 60");
     command.stdout(Stdio::null());
     let _workload = Process::start(command);
-    let rests = identify_until(&mut identify, Duration::from_secs(3), |identify| {
+    let rests = identify_until(&mut identify, |identify| {
         let sightings = identify.sightings();
         sightings.launchers_found == 1 && !sightings.armed
     });
@@ -175,9 +175,7 @@ fn a_rescan_arms_the_probes_at_once() {
     pins.rescan().unwrap();
     identify.step().unwrap();
     assert!(identify.sightings().armed);
-    let rests = identify_until(&mut identify, Duration::from_secs(3), |identify| {
-        !identify.sightings().armed
-    });
+    let rests = identify_until(&mut identify, |identify| !identify.sightings().armed);
     assert!(rests, "{:?}", identify.sightings());
     nix::sys::signal::raise(Signal::SIGUSR1).unwrap();
     identify.step().unwrap();
@@ -199,7 +197,7 @@ fn a_copied_library_is_probed_while_somebody_maps_it() {
         .env("LD_LIBRARY_PATH", folder.path())
         .stdout(Stdio::null());
     let mut workload = Process::start(command);
-    let found = identify_until(&mut identify, Duration::from_secs(2), |_| {
+    let found = identify_until(&mut identify, |_| {
         !marks_of(&pins, workload.pid()).is_empty()
     });
     assert!(found, "{:?}", identify.sightings());
@@ -208,8 +206,8 @@ fn a_copied_library_is_probed_while_somebody_maps_it() {
     // Gone but mapped.
     std::fs::remove_file(&copy).unwrap();
     workload.signal(Signal::SIGTERM);
-    workload.wait(Duration::from_secs(10));
-    let dropped = identify_until(&mut identify, Duration::from_secs(4), |identify| {
+    workload.wait();
+    let dropped = identify_until(&mut identify, |identify| {
         identify.sightings().libraries == before
     });
     assert!(dropped, "{:?}", identify.sightings());
@@ -227,7 +225,7 @@ fn a_policy_may_probe_always_or_never() {
         let mut command = gpu_launch("--profile eager --duration 20");
         command.stdout(Stdio::null());
         let workload = Process::start(command);
-        let is_marked = identify_until(&mut identify, Duration::from_millis(2500), |_| {
+        let is_marked = identify_within(&mut identify, Duration::from_millis(2500), |_| {
             !marks_of(&pins, workload.pid()).is_empty()
         });
         assert_eq!(is_marked, expected, "{probes}");

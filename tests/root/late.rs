@@ -14,7 +14,7 @@ use scx_gpuaware::identify::{Identify, Source};
 use scx_gpuaware::policy::Policy;
 use tempfile::TempDir;
 
-use super::place::{Place, identify_until, marks_of};
+use super::place::{Place, identify_until, identify_within, marks_of};
 use crate::process::{Process, lab_folder};
 
 /// Opens the libcuda that is its first argument and launches with it, as the emulator never notices:
@@ -79,18 +79,18 @@ fn a_library_is_found_within_a_second_at_whatever_age_it_is_opened() {
         .collect();
     // Interpreters that all start at once leave nobody a CPU.
     for (_, process, _) in &mut loaders {
-        process.wait_for_line("ready", Duration::from_secs(20));
+        process.wait_for_line("ready");
     }
     for (_, process, _) in &mut loaders {
         process.write_line("");
     }
-    let all = identify_until(&mut identify, Duration::from_secs(15), |_| {
+    let all = identify_until(&mut identify, |_| {
         let found = |pid| marks_of(&pins, pid).len() == 1;
         loaders.iter().all(|(_, process, _)| found(process.pid()))
     });
     assert!(all, "{:?} {:?}", pins.list(), identify.sightings());
     for (age_ms, process, _) in &mut loaders {
-        process.wait_for_line("opened", Duration::from_secs(1));
+        process.wait_for_line("opened");
         let opened_ns = said(process, "opened").unwrap();
         let seen_ns = marks_of(&pins, process.pid())[0].first_seen_ns.unwrap();
         let delay = Duration::from_nanos(seen_ns.saturating_sub(opened_ns));
@@ -115,11 +115,9 @@ else:
     launch(load())
 ";
     let mut server = Process::start(python(script, &copy));
-    server.wait_for_line("child", Duration::from_secs(5));
+    server.wait_for_line("child");
     let child = said(&server, "child").unwrap() as i32;
-    let found = identify_until(&mut identify, Duration::from_secs(3), |_| {
-        !marks_of(&pins, child).is_empty()
-    });
+    let found = identify_until(&mut identify, |_| !marks_of(&pins, child).is_empty());
     assert!(found, "{:?}", identify.sightings());
     assert!(marks_of(&pins, server.pid()).is_empty());
     end_children_of(server);
@@ -128,7 +126,7 @@ else:
 /// A child that a parent has left behind ends when standard input does, or with the parent.
 fn end_children_of(mut parent: Process) {
     parent.close_stdin();
-    parent.wait(Duration::from_secs(5));
+    parent.wait();
 }
 
 #[test]
@@ -152,18 +150,16 @@ threading.Thread(target=work, daemon=True).start()
 sys.stdin.read()
 ";
     let mut parent = Process::start(python(script, &copy));
-    parent.wait_for_line("child", Duration::from_secs(5));
+    parent.wait_for_line("child");
     let child = said(&parent, "child").unwrap() as i32;
     // Longer than a library is kept whose last user is gone.
-    identify_until(&mut identify, Duration::from_secs(4), |_| false);
+    identify_within(&mut identify, Duration::from_secs(4), |_| false);
     assert!(parent.has_ended());
     assert_eq!(identify.sightings().libraries, before + 1);
-    let found = identify_until(&mut identify, Duration::from_secs(4), |_| {
-        !marks_of(&pins, child).is_empty()
-    });
+    let found = identify_until(&mut identify, |_| !marks_of(&pins, child).is_empty());
     assert!(found, "{:?}", identify.sightings());
     end_children_of(parent);
-    let dropped = identify_until(&mut identify, Duration::from_secs(4), |identify| {
+    let dropped = identify_until(&mut identify, |identify| {
         identify.sightings().libraries == before
     });
     assert!(dropped, "{:?}", identify.sightings());
@@ -187,11 +183,11 @@ ctypes.CDLL(None).pthread_exit(None)
 ";
     let process = Process::start(python(script, &copy));
     // Longer than a library is kept that nobody maps.
-    identify_until(&mut identify, Duration::from_secs(3), |_| false);
+    identify_within(&mut identify, Duration::from_secs(3), |_| false);
     let maps = std::fs::read(format!("/proc/{}/maps", process.pid())).unwrap();
     assert!(maps.is_empty(), "the first thread goes on");
     assert_eq!(identify.sightings().libraries, before + 1);
-    let found = identify_until(&mut identify, Duration::from_secs(4), |_| {
+    let found = identify_until(&mut identify, |_| {
         !marks_of(&pins, process.pid()).is_empty()
     });
     assert!(found, "{:?}", identify.sightings());
@@ -204,10 +200,10 @@ fn a_library_that_is_deleted_but_mapped_is_found() {
     let (_folder, copy) = copy_of_libcuda();
     let script = "lib = load()\nos.unlink(sys.argv[1])\nsay('deleted')\nlaunch(lib)\n";
     let mut process = Process::start(python(script, &copy));
-    process.wait_for_line("deleted", Duration::from_secs(5));
+    process.wait_for_line("deleted");
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
-    let found = identify_until(&mut identify, Duration::from_secs(2), |_| {
+    let found = identify_until(&mut identify, |_| {
         !marks_of(&pins, process.pid()).is_empty()
     });
     assert!(found, "{:?}", identify.sightings());
@@ -237,9 +233,9 @@ sys.stdin.read()
 "
     );
     let mut process = Process::start(python(&script, &copy));
-    process.wait_for_line("all", Duration::from_secs(5));
+    process.wait_for_line("all");
     let nr_symbols = LAUNCH_SYMBOLS.len();
-    let found = identify_until(&mut identify, Duration::from_secs(5), |_| {
+    let found = identify_until(&mut identify, |_| {
         marks_of(&pins, process.pid()).len() == nr_symbols
     });
     assert!(found, "{:?}", marks_of(&pins, process.pid()));

@@ -5,7 +5,6 @@ use std::fs;
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use scx_gpuaware::identify::Identify;
@@ -84,15 +83,13 @@ fn marks_are_listed_with_the_numbers_of_who_reads_them() {
         marks = place.pins().marks().display(),
     );
     let mut container = Process::start(in_container(&script));
-    let found = identify_until(&mut identify, Duration::from_secs(5), |_| {
-        !place.pins().list().unwrap().is_empty()
-    });
+    let found = identify_until(&mut identify, |_| !place.pins().list().unwrap().is_empty());
     assert!(found, "{:?}", identify.sightings());
     let here = place.pins().list().unwrap().remove(0);
     assert!(Path::new(&format!("/proc/{}/task/{}", here.tgid, here.tid)).exists());
     fs::write(folder.path().join("go"), "").unwrap();
     let records = folder.path().join("records");
-    let read = identify_until(&mut identify, Duration::from_secs(5), |_| records.exists());
+    let read = identify_until(&mut identify, |_| records.exists());
     assert!(read, "the container has read no marks");
     let bytes = fs::read(records).unwrap();
     let number = |at: usize| i32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
@@ -106,7 +103,7 @@ fn marks_are_listed_with_the_numbers_of_who_reads_them() {
     assert!((2..FEW).contains(&i64::from(number(0))), "{}", number(0));
     assert_ne!(here.tgid, pid);
     container.signal(Signal::SIGKILL);
-    container.wait(Duration::from_secs(5));
+    container.wait();
 }
 
 /// Its processes have other numbers in there than in the tracer's own namespace.

@@ -8,7 +8,7 @@ use scx_gpuaware::identify::Identify;
 use scx_gpuaware::identify::marks::{Mark, Pins};
 
 use crate::bpffs::Bpffs;
-use crate::process::alone_with_cuda;
+use crate::process::{NEVER, alone_with_cuda};
 use crate::tier;
 
 /// Where a test runs identification: alone with CUDA, pinning where nobody else does.
@@ -31,8 +31,16 @@ impl Place {
     }
 }
 
-/// Runs `check` beside identification with `policy` until it returns true, at most `limit`.
+/// Runs `check` beside identification until it returns true.
 pub fn identify_until(
+    identify: &mut Identify<'_>,
+    check: impl FnMut(&Identify<'_>) -> bool,
+) -> bool {
+    identify_within(identify, NEVER, check)
+}
+
+/// The same, at most for `limit`, where that is what the test judges.
+pub fn identify_within(
     identify: &mut Identify<'_>,
     limit: Duration,
     mut check: impl FnMut(&Identify<'_>) -> bool,

@@ -12,8 +12,8 @@ use scx_gpuaware::policy::Policy;
 
 use super::cgroups::{Folder, add_to, hierarchy};
 use super::late::{copy_of_libcuda, python};
-use super::place::{Place, identify_until, marks_of};
-use crate::process::{Process, busy_loop, gpu_launch, repository};
+use super::place::{Place, identify_until, identify_within, marks_of};
+use crate::process::{NEVER, Process, busy_loop, gpu_launch, repository};
 
 /// Who needs a class has it by then.
 const IN_TIME: Duration = Duration::from_millis(250);
@@ -58,7 +58,7 @@ impl Obedient {
     /// Has it run a line of Python.
     fn run(&mut self, line: &str) {
         self.process.write_line(line);
-        self.process.wait_for_line("done", Duration::from_secs(5));
+        self.process.wait_for_line("done");
     }
 }
 
@@ -81,17 +81,15 @@ fn a_launcher_that_stops_is_forgotten_and_found_again() {
     let mut program = Obedient::start(&place, &copy);
     let pid = program.pid();
     let is_marked = || verdicts(&place, pid) == [(Class::Launch, Source::Uprobe)];
-    let marked = identify_until(&mut identify, Duration::from_secs(3), |_| is_marked());
+    let marked = identify_until(&mut identify, |_| is_marked());
     assert!(marked);
     // As long as it launches it stays so.
-    let lost = identify_until(&mut identify, Duration::from_secs(6), |_| !is_marked());
+    let lost = identify_within(&mut identify, Duration::from_secs(6), |_| !is_marked());
     assert!(!lost);
     program.process.write_line("time.sleep(8)");
-    let forgotten = identify_until(&mut identify, Duration::from_secs(6), |_| {
-        verdicts(&place, pid).is_empty()
-    });
+    let forgotten = identify_until(&mut identify, |_| verdicts(&place, pid).is_empty());
     assert!(forgotten, "{:?}", verdicts(&place, pid));
-    let found = identify_until(&mut identify, Duration::from_secs(10), |_| is_marked());
+    let found = identify_until(&mut identify, |_| is_marked());
     assert!(found);
 }
 
@@ -114,7 +112,7 @@ fn the_operator_goes_before_the_program_and_the_program_before_what_is_seen() {
     let mut program = Obedient::start(&place, &copy);
     let pid = program.pid();
     let mut becomes = |limit: Duration, class: Class, source: Source| {
-        let reached = identify_until(&mut identify, limit, |_| {
+        let reached = identify_within(&mut identify, limit, |_| {
             verdicts(&place, pid) == [(class, source)]
         });
         assert!(
@@ -123,7 +121,7 @@ fn the_operator_goes_before_the_program_and_the_program_before_what_is_seen() {
             verdicts(&place, pid)
         );
     };
-    becomes(Duration::from_secs(3), Class::Launch, Source::Uprobe);
+    becomes(NEVER, Class::Launch, Source::Uprobe);
     program.run("gpuaware.hint('handoff')");
     becomes(IN_TIME, Class::Handoff, Source::Hint);
     program.run("open('/proc/self/comm', 'w').write('named')");
@@ -146,7 +144,7 @@ fn the_operator_goes_before_the_program_and_the_program_before_what_is_seen() {
     becomes(IN_TIME, Class::Handoff, Source::Hint);
     program.run("gpuaware.hint(None)");
     // It was unmarked by hand: it is one that is not known, until a sweep meets it.
-    becomes(Duration::from_secs(5), Class::Launch, Source::Uprobe);
+    becomes(NEVER, Class::Launch, Source::Uprobe);
     drop(program);
     std::thread::sleep(Duration::from_millis(50));
     drop(tagged);
@@ -155,7 +153,7 @@ fn the_operator_goes_before_the_program_and_the_program_before_what_is_seen() {
 /// Has a program that runs what it is told start a process, which sleeps.
 fn child_of(process: &mut Process) -> Killed {
     process.write_line("child = os.fork() or time.sleep(60) or os._exit(0); say('child', child)");
-    process.wait_for_line("child ", Duration::from_secs(5));
+    process.wait_for_line("child ");
     let line = process.log.last().unwrap();
     let child = line.strip_prefix("child ").unwrap().trim();
     Killed(Pid::from_raw(child.parse().unwrap()))
@@ -186,12 +184,12 @@ fn marks_by_hand_outlive_exec_and_are_not_inherited_and_cgroups_are() {
     xattr::set(&tagged.0, XATTR, b"handoff").unwrap();
     let inheriting = child_of(&mut process);
     let expected = [(Class::Handoff, Source::Cgroup)];
-    let reached = identify_until(&mut identify, IN_TIME, |_| {
+    let reached = identify_within(&mut identify, IN_TIME, |_| {
         verdicts(&place, inheriting.0.as_raw()) == expected
     });
     assert!(reached, "{:?}", verdicts(&place, inheriting.0.as_raw()));
     process.write_line(BECOME_SLEEP);
-    let has_become_sleep = identify_until(&mut identify, Duration::from_secs(5), |_| is_sleep(pid));
+    let has_become_sleep = identify_until(&mut identify, |_| is_sleep(pid));
     assert!(has_become_sleep);
     assert_eq!(verdicts(&place, pid), [(Class::Launch, Source::Mark)]);
     drop((inheriting, child, process));
@@ -211,7 +209,7 @@ fn marked(place: &Place, identify: &mut Identify<'_>, (line, source): (&str, Sou
     let mut program = Obedient::start(place, &copy);
     program.run(line);
     let pid = program.pid();
-    let reached = identify_until(identify, Duration::from_secs(3), |_| {
+    let reached = identify_until(identify, |_| {
         verdicts(place, pid) == [(Class::Launch, source)]
     });
     assert!(reached, "{source:?}: {:?}", verdicts(place, pid));
@@ -226,14 +224,14 @@ fn what_a_thread_has_done_is_neither_inherited_nor_outlives_exec() {
     for doing in OWN_DOING {
         let mut program = marked(&place, &mut identify, doing);
         let child = child_of(&mut program.process);
-        let inherited = identify_until(&mut identify, IN_TIME, |_| {
+        let inherited = identify_within(&mut identify, IN_TIME, |_| {
             !verdicts(&place, child.0.as_raw()).is_empty()
         });
         assert!(!inherited, "{doing:?}");
         let pid = program.pid();
         assert_eq!(verdicts(&place, pid), [(Class::Launch, doing.1)]);
         program.process.write_line(BECOME_SLEEP);
-        let is_new = identify_until(&mut identify, Duration::from_secs(5), |_| {
+        let is_new = identify_until(&mut identify, |_| {
             is_sleep(pid) && verdicts(&place, pid).is_empty()
         });
         assert!(is_new, "{doing:?}: {:?}", verdicts(&place, pid));
@@ -292,12 +290,8 @@ fn a_launcher_that_goes_on_outlives_its_expiry() {
     command.stdout(Stdio::null());
     let launcher = Process::start(command);
     let is_marked = |_: &Identify<'_>| !marks_of(&pins, launcher.pid()).is_empty();
-    assert!(identify_until(
-        &mut identify,
-        Duration::from_secs(3),
-        is_marked
-    ));
-    let lost = identify_until(&mut identify, Duration::from_secs(7), |_| {
+    assert!(identify_until(&mut identify, is_marked));
+    let lost = identify_within(&mut identify, Duration::from_secs(7), |_| {
         marks_of(&pins, launcher.pid()).is_empty()
     });
     assert!(!lost, "{:?}", identify.sightings());

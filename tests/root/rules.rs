@@ -11,7 +11,7 @@ use scx_gpuaware::identify::marks::{Mark, Pins};
 use scx_gpuaware::identify::{Class, Identify, Source};
 use scx_gpuaware::policy::Policy;
 
-use super::place::{Place, identify_until, marks_of};
+use super::place::{Place, identify_until, identify_within, marks_of};
 use crate::process::{Process, gpu_launch};
 
 /// Who needs a class has it by then.
@@ -48,7 +48,7 @@ fn all_terms_must_match_processes_that_are_there_and_that_start() {
     assert!(mark.evidence.contains("sleep 61.?5"), "{}", mark.evidence);
     let starts = Process::start(sleeper("61.75"));
     let other = Process::start(sleeper("62"));
-    let found = identify_until(&mut identify, IN_TIME, |_| {
+    let found = identify_within(&mut identify, IN_TIME, |_| {
         mark_of(&pins, starts.pid()).is_some()
     });
     assert!(found, "not within {IN_TIME:?}");
@@ -78,12 +78,12 @@ fn a_thread_goes_by_its_own_name_and_its_children_by_theirs() {
         child.unwrap().join().unwrap();
     });
     let (parent, child) = said.recv().unwrap();
-    let found = identify_until(&mut identify, IN_TIME, |_| {
+    let found = identify_within(&mut identify, IN_TIME, |_| {
         mark_of(&pins, parent).is_some() && mark_of(&pins, child).is_some()
     });
     assert!(found, "{:?}", pins.list());
     std::fs::write(format!("/proc/self/task/{parent}/comm"), "other").unwrap();
-    let gone = identify_until(&mut identify, IN_TIME, |_| mark_of(&pins, parent).is_none());
+    let gone = identify_within(&mut identify, IN_TIME, |_| mark_of(&pins, parent).is_none());
     assert!(gone && mark_of(&pins, child).is_some(), "{:?}", pins.list());
     end.send(()).unwrap();
     thread.unwrap().join().unwrap();
@@ -102,13 +102,9 @@ fn another_program_is_judged_anew() {
     let mut process = Process::start(command);
     let pid = process.pid();
     let has_mark = |_: &Identify<'_>| !marks_of(&pins, pid).is_empty();
-    assert!(!identify_until(&mut identify, IN_TIME, has_mark));
+    assert!(!identify_within(&mut identify, IN_TIME, has_mark));
     process.write_line("");
-    assert!(identify_until(
-        &mut identify,
-        Duration::from_secs(2),
-        has_mark
-    ));
+    assert!(identify_until(&mut identify, has_mark));
 }
 
 #[test]
@@ -160,7 +156,7 @@ fn launches_of_users_that_are_not_trusted_do_not_count() {
     let mut command = gpu_launch("--profile eager --duration 20");
     command.stdout(Stdio::null());
     let process = Process::start(command);
-    let seen = identify_until(&mut identify, Duration::from_secs(2), |_| {
+    let seen = identify_until(&mut identify, |_| {
         !marks_of(&pins, process.pid()).is_empty()
     });
     assert!(seen, "refused threads are shown");

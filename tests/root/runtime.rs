@@ -4,7 +4,6 @@
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use scx_gpuaware::identify::libcuda::entry_points;
 use scx_gpuaware::identify::{Identify, marks::Mark};
@@ -34,7 +33,7 @@ fn mark_of(identify: &mut Identify<'_>, place: &Place, program: &Path) -> Mark {
     command.env("LD_LIBRARY_PATH", path).stdin(Stdio::null());
     let process = Process::start(command);
     let mut marks = Vec::new();
-    identify_until(identify, Duration::from_secs(2), |_| {
+    identify_until(identify, |_| {
         marks = marks_of(&place.pins(), process.pid());
         !marks.is_empty()
     });

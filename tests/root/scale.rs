@@ -22,7 +22,7 @@ use tempfile::NamedTempFile;
 use super::feed::other_scheduler;
 use super::late::copy_of_libcuda;
 use super::measure::{Launcher, own_cpu_time, record, serve};
-use super::place::{Place, identify_until, marks_of};
+use super::place::{Place, identify_within, marks_of};
 use crate::disturbed::unless_disturbed;
 use crate::process::{Process, eventually, gpu_launch, lab_folder, scx_gpuaware};
 use crate::tier;
@@ -47,7 +47,7 @@ fn one_start(identify: &mut Identify<'_>, pins: &Pins, folder: &Path) -> Delays 
     let mut launcher = Launcher::start("--profile eager --duration 0.5", folder);
     let mut first_seen = BTreeMap::new();
     while !launcher.process.has_ended() {
-        identify_until(identify, Duration::from_millis(50), |_| false);
+        identify_within(identify, Duration::from_millis(50), |_| false);
         for mark in pins.list().unwrap() {
             first_seen.insert(mark.tid, mark.first_seen_ns.unwrap_or(0));
         }
@@ -149,7 +149,7 @@ fn one_late_start(identify: &mut Identify<'_>, pins: &Pins, age: f64) -> Option<
         .stdout(said.reopen().unwrap());
     let process = Process::start(command);
     let mut mark = None;
-    identify_until(identify, Duration::from_secs_f64(age + 15.0), |_| {
+    identify_within(identify, Duration::from_secs_f64(age + 15.0), |_| {
         mark = marks_of(pins, process.pid()).into_iter().next();
         mark.is_some()
     });
@@ -324,7 +324,7 @@ fn two_hundred_processes_of_fifty_threads_of_which_ten_launch() {
 
 /// Share of a CPU that all of `agent` takes beside the two hundred, once their first minute is over.
 fn whole_agent(mut agent: Process, ready: &str) -> f64 {
-    agent.wait_for_line(ready, Duration::from_secs(60));
+    agent.wait_for_line(ready);
     let (resting, launchers) = TWO_HUNDRED.start(600, std::thread::sleep);
     // They start within seconds, in an emulated machine within minutes.
     let is_there = |process: &Process| {
@@ -332,7 +332,7 @@ fn whole_agent(mut agent: Process, ready: &str) -> f64 {
         tasks.is_ok_and(|tasks| tasks.count() >= 50)
     };
     let all = || resting.iter().all(is_there).then_some(());
-    eventually(Duration::from_secs(300), all).expect("190 processes of 50 threads");
+    eventually(all).expect("190 processes of 50 threads");
     std::thread::sleep(Duration::from_secs(65));
     let (before, start) = (agent.cpu_time(), Instant::now());
     std::thread::sleep(Duration::from_secs(60));

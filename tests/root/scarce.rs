@@ -64,7 +64,7 @@ fn a_round_that_fails_is_no_end_and_who_started_meanwhile_is_found() {
     drop(scarce);
     assert!(fails(&mut identify, false), "none succeeds again");
     assert_eq!(marks_of(&pins, process.pid()).len(), 1);
-    let found = identify_until(&mut identify, Duration::from_secs(5), |_| {
+    let found = identify_until(&mut identify, |_| {
         !marks_of(&pins, launcher.pid()).is_empty()
     });
     assert!(found, "{:?}", identify.sightings());

@@ -17,7 +17,7 @@ use scx_gpuaware::identify::marks::Pins;
 use scx_gpuaware::identify::{Class, Identify, Source};
 use scx_gpuaware::policy::Policy;
 
-use super::place::{Place, identify_until};
+use super::place::{Place, identify_within};
 use crate::process::{lab_folder, repository};
 use crate::tier;
 
@@ -162,7 +162,7 @@ fn exactly_those_who_launch_hand_over_and_send_get_a_class_beside_much_else() {
             });
         }
         let senders: Vec<_> = (0..3).map(|_| said.recv().unwrap()).collect();
-        identify_until(&mut identify, Duration::from_secs(1), |_| false);
+        identify_within(&mut identify, Duration::from_secs(1), |_| false);
         let watcher = scope.spawn(|| marks_until(&stop, &pins));
         let others = scope.spawn(|| {
             build(folder.path());
@@ -170,7 +170,7 @@ fn exactly_those_who_launch_hand_over_and_send_get_a_class_beside_much_else() {
             iperf3();
         });
         let limit = Duration::from_secs(300);
-        let ended = identify_until(&mut identify, limit, |_| others.is_finished());
+        let ended = identify_within(&mut identify, limit, |_| others.is_finished());
         stop.store(true, Ordering::Relaxed);
         assert!(ended);
         (senders, watcher.join().unwrap())

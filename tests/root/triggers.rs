@@ -8,7 +8,7 @@ use scx_gpuaware::identify::{Class, Identify};
 use scx_gpuaware::policy::Policy;
 
 use super::late::{copy_of_libcuda, python};
-use super::place::{Place, identify_until};
+use super::place::{Place, identify_within};
 use crate::process::Process;
 
 /// Starts a thread for every line that it is given.
@@ -19,17 +19,17 @@ for line in sys.stdin: threading.Thread(target=time.sleep, args=(0,)).start()
 /// A process that has done `before` and then starts threads when it is told to.
 fn thread_starter(before: &str, library: &std::path::Path) -> Process {
     let mut process = Process::start(python(&format!("{before}{STARTS_THREADS}"), library));
-    process.wait_for_line("ready", Duration::from_secs(5));
+    process.wait_for_line("ready");
     process
 }
 
 /// Has `process` start a thread. Does that trigger anything?
 fn triggers(identify: &mut Identify<'_>, process: &mut Process) -> bool {
     // What was going on before is over.
-    identify_until(identify, Duration::from_millis(300), |_| false);
+    identify_within(identify, Duration::from_millis(300), |_| false);
     let before = identify.sightings().triggers;
     process.write_line("");
-    identify_until(identify, Duration::from_secs(1), |identify| {
+    identify_within(identify, Duration::from_secs(1), |identify| {
         identify.sightings().triggers > before
     })
 }
@@ -80,7 +80,7 @@ fn a_thread_that_another_one_of_its_process_starts_triggers() {
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
     let mut process = Process::start(python(ANOTHER_STARTS_THREADS, &copy));
-    process.wait_for_line("ready", Duration::from_secs(5));
+    process.wait_for_line("ready");
     assert!(!triggers(&mut identify, &mut process));
     pins.mark(process.pid(), Some(Class::Launch)).unwrap();
     assert!(triggers(&mut identify, &mut process));

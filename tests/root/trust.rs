@@ -13,7 +13,7 @@ use scx_gpuaware::policy::Policy;
 use tempfile::TempDir;
 
 use super::late::{copy_of_libcuda, python};
-use super::place::{Place, identify_until, marks_of};
+use super::place::{Place, identify_until, identify_within, marks_of};
 use crate::process::{Process, gpu_launch};
 
 const NOBODY: u32 = 65534;
@@ -48,7 +48,7 @@ fn an_untrusted_user_with_a_library_of_its_own_is_shown_as_refused() {
     let mut identify = Identify::start(&root_only(), pins.clone(), &mut object).unwrap();
     let (_folder, copy) = library_of_nobody();
     let process = as_nobody(python("launch(load())\n", &copy));
-    let seen = identify_until(&mut identify, Duration::from_secs(3), |_| {
+    let seen = identify_until(&mut identify, |_| {
         !marks_of(&pins, process.pid()).is_empty()
     });
     assert!(seen, "{:?}", identify.sightings());
@@ -81,7 +81,7 @@ fn a_launch_counts_where_the_process_has_the_device_open_that_the_policy_names()
             .first()
             .map(|mark| (mark.class, mark.source, mark.evidence.clone()))
     };
-    let seen = identify_until(&mut identify, Duration::from_secs(3), |_| {
+    let seen = identify_until(&mut identify, |_| {
         of(&pretender).is_some() && of(&genuine).is_some()
     });
     assert!(seen, "{:?}", identify.sightings());
@@ -129,10 +129,10 @@ while True:
         let sightings = identify.sightings();
         sightings.launchers_found == 1 && sightings.libraries >= 2 && !sightings.armed
     };
-    let paused = identify_until(&mut identify, Duration::from_secs(5), is_paused);
+    let paused = identify_until(&mut identify, is_paused);
     assert!(paused, "{:?}", identify.sightings());
     let before = identify.sightings();
-    identify_until(&mut identify, Duration::from_secs(4), |_| false);
+    identify_within(&mut identify, Duration::from_secs(4), |_| false);
     let after = identify.sightings();
     assert!(marks_of(&pins, launcher.pid()).len() == 1);
     // The launcher's own main thread is a stranger: sweeps, further and further apart.
@@ -171,16 +171,16 @@ fn one_user_with_many_libraries_leaves_room_for_others_and_has_what_is_passed_ov
     }
     let mapped = |copies| {
         let mut process = as_nobody(mapper(&copy, copies));
-        process.wait_for_line("all", Duration::from_secs(20));
+        process.wait_for_line("all");
         process
     };
     let (first, _second) = (mapped(0..HALF), mapped(HALF..2 * HALF));
     let comes_to = |identify: &mut Identify<'_>, libraries: usize| {
-        let reached = identify_until(identify, Duration::from_secs(20), |identify| {
+        let reached = identify_until(identify, |identify| {
             identify.sightings().libraries == before + libraries
         });
         assert!(reached, "not {libraries}: {:?}", identify.sightings());
-        identify_until(identify, Duration::from_secs(1), |_| false);
+        identify_within(identify, Duration::from_secs(1), |_| false);
         assert_eq!(identify.sightings().libraries, before + libraries);
     };
     comes_to(&mut identify, MOST);
@@ -190,7 +190,7 @@ threading.Thread(target=launch, args=(lib,), daemon=True).start()
 sys.stdin.read()
 ";
     let launcher = Process::start(python(script_of_root, &copy_of_root));
-    let found = identify_until(&mut identify, Duration::from_secs(3), |_| {
+    let found = identify_until(&mut identify, |_| {
         marks_of(&pins, launcher.pid()).len() == 1
     });
     assert!(found, "{:?}", identify.sightings());

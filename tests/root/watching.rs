@@ -74,7 +74,7 @@ fn iperf3() -> f64 {
     let mut client = Command::new("iperf3");
     client.args(["-c", "127.0.0.1", "-p", &port, "-t", "4", "-l", "64", "-J"]);
     let output = client.output().expect("iperf3");
-    server.wait(Duration::from_secs(5));
+    server.wait();
     let result: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     result["end"]["sum_sent"]["bits_per_second"]
         .as_f64()

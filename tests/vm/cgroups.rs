@@ -152,7 +152,7 @@ fn cgroups_that_sleep_and_wake_leave_nothing_counted() {
         }
         drop(sleepers);
         let left = || runnable_in(above.path());
-        let empty = eventually(Duration::from_secs(5), || (left() == 0).then_some(()));
+        let empty = eventually(|| (left() == 0).then_some(()));
         assert!(empty.is_some(), "a weight of {} is left of nobody", left());
         drop(cgroups);
         drop(above);
@@ -189,7 +189,7 @@ fn cgroups_that_find_no_room_are_said_and_count_as_the_one_above() {
         fill();
         let within = Cgroup::new("above/within");
         let log = &mut scheduler.process;
-        log.wait_for_line("do not hold: there are more than", Duration::from_secs(10));
+        log.wait_for_line("do not hold: there are more than");
         assert_eq!(metrics().cgroups_left_out, 1);
         if has_cgroup_set_bandwidth() {
             above.set("cpu.max", "20000 100000");
@@ -244,9 +244,8 @@ fn a_cpu_that_a_partition_takes_is_preferred_no_more() {
     beside_the_scheduler("[irq]\navoid = false\n", |_| {
         let cpu = preferred_cpus().iter().last().expect("a preferred CPU");
         let becomes = |is_preferred: bool| {
-            let reached = eventually(Duration::from_secs(20), || {
-                (preferred_cpus().contains(cpu) == is_preferred).then_some(())
-            });
+            let reached =
+                eventually(|| (preferred_cpus().contains(cpu) == is_preferred).then_some(()));
             let now = metrics();
             assert!(
                 reached.is_some(),

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -69,7 +68,7 @@ impl Forgets {
 
     /// An interrupt moves when it fires.
     fn moves_away_from(&self, cpu: u32) -> bool {
-        let moved = eventually(Duration::from_secs(20), || {
+        let moved = eventually(|| {
             let _ = std::fs::read_dir("/usr/bin").map(Iterator::count);
             std::fs::write("/proc/sys/vm/drop_caches", "2").expect("dropping caches");
             (!self.cpus("effective_affinity_list").contains(cpu)).then_some(())

@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use scx_gpuaware::policy::cpuset::CpuSet;
 
-use crate::process::{Process, code, eventually};
+use crate::process::{Process, code, eventually, within};
 use crate::{length, tier};
 
 use super::irq::{affinities, movable};
@@ -25,7 +25,7 @@ const STEER: &str = "[irq]\nsteer = true\nheavy_percent = 30\n";
 /// Waits until `cpu` is in the preferred set, or is not.
 fn awaits(cpu: usize, is_preferred: bool, limit: Duration) {
     let cpu = cpu as u32;
-    let reached = eventually(limit, || {
+    let reached = within(limit, || {
         (preferred_cpus().contains(cpu) == is_preferred).then_some(())
     });
     let now = metrics();
@@ -45,9 +45,7 @@ fn awaits(cpu: usize, is_preferred: bool, limit: Duration) {
 
 /// Waits until no CPU is heavy with interrupts: those of the guest's boot are in the averages.
 fn awaits_calm() {
-    let calm = eventually(Duration::from_secs(60), || {
-        metrics().irq_heavy_cpus.is_empty().then_some(())
-    });
+    let calm = eventually(|| metrics().irq_heavy_cpus.is_empty().then_some(()));
     assert!(calm.is_some(), "IRQ-heavy {:?}", metrics().irq_heavy_cpus);
 }
 
@@ -121,7 +119,7 @@ fn interrupts_while_it_loads_are_over_when_they_are() {
             drop(storm);
             // The average has begun at nothing.
             std::thread::sleep(Duration::from_secs(5));
-            let is_calm = eventually(Duration::from_secs(20), || {
+            let is_calm = eventually(|| {
                 let mut cpus = metrics().cpus.into_values();
                 cpus.all(|cpu| cpu.irq_percent < 50.0).then_some(())
             });
@@ -156,7 +154,7 @@ fn steered_interrupts_follow_the_preferred_cpus_and_are_restored() {
         let mut scheduler = Scheduler::with_policy(STEER);
         scheduler
             .process
-            .wait_for_line("interrupt affinities changed", Duration::from_secs(15));
+            .wait_for_line("interrupt affinities changed");
         assert_steered_away_from(cpu);
 
         awaits_calm();
@@ -164,7 +162,7 @@ fn steered_interrupts_follow_the_preferred_cpus_and_are_restored() {
         awaits(0, true, Duration::from_secs(20));
         scheduler
             .process
-            .wait_for_line("interrupt affinities changed", Duration::from_secs(15));
+            .wait_for_line("interrupt affinities changed");
         assert_steered_away_from(0);
         drop(storm);
         scheduler.stop();
@@ -173,9 +171,9 @@ fn steered_interrupts_follow_the_preferred_cpus_and_are_restored() {
         let mut scheduler = Scheduler::with_policy(STEER);
         scheduler
             .process
-            .wait_for_line("interrupt affinities changed", Duration::from_secs(15));
+            .wait_for_line("interrupt affinities changed");
         scheduler.process.signal(Signal::SIGKILL);
-        scheduler.process.wait(Duration::from_secs(20));
+        scheduler.process.wait();
         assert_ne!(affinities(), before);
         // One that does not steer puts back what the killed one has changed.
         let scheduler = Scheduler::start(&[]);
@@ -185,10 +183,10 @@ fn steered_interrupts_follow_the_preferred_cpus_and_are_restored() {
         let mut scheduler = Scheduler::with_policy(STEER);
         scheduler
             .process
-            .wait_for_line("interrupt affinities changed", Duration::from_secs(15));
+            .wait_for_line("interrupt affinities changed");
         // The kernel throws it out.
         std::fs::write("/proc/sysrq-trigger", "S").expect("sysrq");
-        let status = scheduler.process.wait(Duration::from_secs(20));
+        let status = scheduler.process.wait();
         assert_eq!(code(status), 1, "{:#?}", scheduler.process.log);
         assert_eq!(affinities(), before);
     });

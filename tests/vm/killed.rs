@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
@@ -53,9 +52,7 @@ fn kill_9_puts_packet_steering_and_isolated_cpus_back() {
         let controllers = read(CONTROLLERS);
 
         let mut run = Process::start(bench.run(&bench.path("out"), ON_HOST));
-        let hangs = eventually(Duration::from_secs(60), || {
-            Path::exists(&bench.path("target/lab/pids")).then_some(())
-        });
+        let hangs = eventually(|| Path::exists(&bench.path("target/lab/pids")).then_some(()));
         run.drain();
         assert!(hangs.is_some(), "{:#?}", run.log);
         assert_ne!(read(STEERING), steering, "the neighbour irq steers");
@@ -63,11 +60,10 @@ fn kill_9_puts_packet_steering_and_isolated_cpus_back() {
         assert_ne!(read(ISOLATED), isolated, "the arm isolates");
 
         run.signal(Signal::SIGKILL);
-        run.wait(Duration::from_secs(10));
+        run.wait();
         assert_gone(&bench.path("target/lab/pids"));
-        let back = eventually(Duration::from_secs(10), || {
-            (cgroups().is_empty() && read(STEERING) == steering).then_some(())
-        });
+        let back =
+            eventually(|| (cgroups().is_empty() && read(STEERING) == steering).then_some(()));
         assert!(
             back.is_some(),
             "{:?}, steering {:?}",

@@ -3,13 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use crate::process::{Process, eventually, gpu_launch, repository};
 
 use super::machine::{Cgroup, mark_launch, marks};
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// What the policy must say for them, for `class.launch.match` and `class.handoff.match`.
 pub const LAUNCH: &str = "{ cuda_launch = true }, { cgroup = \"known/**\" }, { comm = \"woken*\" }, { comm = \"named*\" }";
@@ -81,7 +78,7 @@ impl Known {
             _cgroup: cgroup,
             _folder: folder,
         };
-        let first = eventually(LIMIT, || known.all_of(marks()));
+        let first = eventually(|| known.all_of(marks()));
         known.first = first.unwrap_or_else(|| panic!("not all are known: {:#?}", marks()));
         known
     }
@@ -120,7 +117,10 @@ pub fn hinting(class: &str) -> Command {
         "python3",
         &[
             "-c",
-            &format!("import gpuaware, time; gpuaware.hint({class:?}); time.sleep(3000)"),
+            &format!(
+                "import gpuaware, sys, time; print('hinted:', gpuaware.hint({class:?}), file=sys.stderr, flush=True); \
+                 time.sleep(3000)"
+            ),
         ],
     );
     command

@@ -3,7 +3,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use crate::process::{Process, busy_loops};
 use crate::tier;
@@ -64,7 +63,7 @@ fn a_kernel_thread_of_one_cpu_that_never_sleeps_shares_it() {
         let mut command = Command::new("python3");
         command.args(["-c", MERGEABLE]);
         let mut memory = Process::start(command);
-        memory.wait_for_line("started", Duration::from_secs(60));
+        memory.wait_for_line("started");
         set_affinity(ksmd, &[0]);
         let busy = Busy::start();
         let hog = busy_loops(1);

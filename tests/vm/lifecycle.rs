@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use crate::process::{Process, busy_loop, busy_loops, code, eventually, scx_gpuaware};
 use crate::tier;
 
-use super::machine::{LOAD_LIMIT, Offline, Scheduler, loaded, map_ids, mark_launch, preferred_cpu};
+use super::machine::{Offline, Scheduler, loaded, map_ids, mark_launch, preferred_cpu};
 
 #[test]
 #[ignore = "runs in the lab: make test"]
@@ -29,15 +29,13 @@ fn falls_back(signal: Signal, expected_code: i32) {
     std::thread::sleep(Duration::from_millis(500));
     let start = Instant::now();
     scheduler.process.signal(signal);
-    let disabled = eventually(Duration::from_secs(10), || {
-        loaded().is_none().then(|| start.elapsed())
-    });
+    let disabled = eventually(|| loaded().is_none().then(|| start.elapsed()));
     let disabled = disabled.expect("back on EEVDF");
     assert!(
         disabled <= Duration::from_secs(1),
         "{signal} took {disabled:?}"
     );
-    let status = scheduler.process.wait(Duration::from_secs(20));
+    let status = scheduler.process.wait();
     assert_eq!(code(status), expected_code, "{:#?}", scheduler.process.log);
 }
 
@@ -77,20 +75,19 @@ fn of_two_that_start_at_once_one_runs_whole() {
             let first = Process::start(scx_gpuaware(&[]));
             std::thread::sleep(Duration::from_millis(gap_ms));
             let mut both = [first, Process::start(scx_gpuaware(&[]))];
-            let limit = super::machine::LOAD_LIMIT;
-            let refused = eventually(limit, || both.iter_mut().position(Process::has_ended));
+            let refused = eventually(|| both.iter_mut().position(Process::has_ended));
             let refused = refused.expect("one of them ends");
-            assert_eq!(code(both[refused].wait(limit)), 1);
+            assert_eq!(code(both[refused].wait()), 1);
             let error = both[refused].log.concat();
             assert!(error.contains("scx_gpuaware already runs"), "{error}");
             let winner = &mut both[1 - refused];
-            winner.wait_for_line("attached", limit);
+            winner.wait_for_line("attached");
             // Its pins and its socket.
             super::machine::mark_launch(winner.pid());
             assert!(super::machine::mark_of(winner.pid()).is_some());
             super::machine::metrics();
             winner.signal(Signal::SIGINT);
-            assert_eq!(code(winner.wait(Duration::from_secs(20))), 0);
+            assert_eq!(code(winner.wait()), 0);
         }
     });
 }
@@ -105,7 +102,7 @@ fn restarts_after_cpu_hotplug() {
         mark_launch(spinner.pid());
         let cpu = preferred_cpu();
         let gone = Offline::new(cpu..cpu + 1);
-        scheduler.process.wait_for_line("attached", LOAD_LIMIT);
+        scheduler.process.wait_for_line("attached");
         // The next CPU may go while the kernel would free that of the first one.
         assert_eq!(map_ids("task_ctxs").len(), 2);
         // Loading takes descriptors, and none is free for a while.
@@ -120,9 +117,9 @@ fn restarts_after_cpu_hotplug() {
         limit(1);
         drop(gone);
         let again = "starting anew failed, and is tried again";
-        scheduler.process.wait_for_line(again, LOAD_LIMIT);
+        scheduler.process.wait_for_line(again);
         limit(65536);
-        scheduler.process.wait_for_line("attached", LOAD_LIMIT);
+        scheduler.process.wait_for_line("attached");
         scheduler.assert_starves_nobody();
         scheduler.stop();
     });

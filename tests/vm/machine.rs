@@ -14,9 +14,6 @@ use tempfile::TempDir;
 
 use crate::process::{Process, code, eventually, scx_gpuaware};
 
-/// Verifying the programs takes seconds under emulation.
-pub const LOAD_LIMIT: Duration = Duration::from_secs(60);
-
 pub const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// Name of the sched_ext scheduler that is loaded.
@@ -52,7 +49,7 @@ pub struct Scheduler {
 impl Scheduler {
     pub fn start(args: &[&str]) -> Self {
         let mut process = Process::start(scx_gpuaware(args));
-        process.wait_for_line("attached", LOAD_LIMIT);
+        process.wait_for_line("attached");
         let name = loaded().expect("a scheduler is loaded");
         assert!(name.starts_with("gpuaware"), "{name}");
         Self {
@@ -75,7 +72,7 @@ impl Scheduler {
     /// Ends it and expects a clean end.
     pub fn stop(mut self) {
         self.process.signal(Signal::SIGINT);
-        let status = self.process.wait(Duration::from_secs(20));
+        let status = self.process.wait();
         assert_eq!(code(status), 0, "{:#?}", self.process.log);
         assert_eq!(loaded(), None);
     }
@@ -83,9 +80,7 @@ impl Scheduler {
     /// Fails if the kernel threw it out, with what it says of that when it ends.
     pub fn assert_loaded(&mut self) {
         if self.process.has_ended() || loaded().is_none() {
-            eventually(Duration::from_secs(20), || {
-                self.process.has_ended().then_some(())
-            });
+            eventually(|| self.process.has_ended().then_some(()));
             self.process.drain();
             panic!("{:#?}", self.process.log);
         }
@@ -215,7 +210,7 @@ fn mark_by(flag: &str, id: i64, class: &str) {
 
 /// The `count` threads of process `pid` that were seen launching.
 pub fn launching_threads(pid: i32, count: usize) -> Vec<i64> {
-    let seen = eventually(Duration::from_secs(20), || {
+    let seen = eventually(|| {
         let marks = marks().into_iter().filter(|mark| mark["tgid"] == pid);
         let tids: Vec<_> = marks.filter_map(|mark| mark["tid"].as_i64()).collect();
         (tids.len() == count).then_some(tids)
@@ -295,9 +290,7 @@ fn frees_task_storage() -> bool {
 
 impl Offline {
     pub fn new(cpus: Range<usize>) -> Self {
-        let is_freed = eventually(Duration::from_secs(20), || {
-            (0..5).all(|_| !frees_task_storage()).then_some(())
-        });
+        let is_freed = eventually(|| (0..5).all(|_| !frees_task_storage()).then_some(()));
         is_freed.expect("task storage is freed");
         let offline = Self(cpus);
         offline.set("0").expect("CPU hotplug");
@@ -356,9 +349,7 @@ impl Drop for Cgroup {
     fn drop(&mut self) {
         // What a test that failed has left.
         let _ = std::fs::write(self.path.join("cgroup.kill"), "1");
-        let removed = eventually(Duration::from_secs(5), || {
-            std::fs::remove_dir(&self.path).ok()
-        });
+        let removed = eventually(|| std::fs::remove_dir(&self.path).ok());
         if removed.is_none() {
             eprintln!("{} is still in use", self.path.display());
         }

@@ -47,7 +47,7 @@ impl Noise {
             process.signal(Signal::SIGINT);
         }
         for process in &mut self.0 {
-            process.wait(Duration::from_secs(60));
+            process.wait();
         }
     }
 }

@@ -17,9 +17,6 @@ use crate::tier;
 use super::machine::{Scheduler, metrics};
 use super::shared::beside_the_scheduler;
 
-/// Emulation takes its time.
-const LIMIT: Duration = Duration::from_secs(10);
-
 fn marks_of(pid: i32) -> Vec<Mark> {
     let marks = Pins::default().list().expect("listing marks");
     marks.into_iter().filter(|mark| mark.tgid == pid).collect()
@@ -32,7 +29,7 @@ fn own_verdict(tid: i32) -> Option<(Class, Source)> {
 }
 
 fn becomes(expected: Option<(Class, Source)>, verdict: impl Fn() -> Option<(Class, Source)>) {
-    let reached = eventually(LIMIT, || (verdict() == expected).then_some(()));
+    let reached = eventually(|| (verdict() == expected).then_some(()));
     assert!(reached.is_some(), "not {expected:?} but {:?}", verdict());
 }
 
@@ -113,11 +110,7 @@ fn a_rescan_arms_the_probes_and_all_of_a_process_can_be_unmarked() {
         let launcher = Process::start(command);
         let paused = || (metrics().probe_state == "paused").then_some(());
         let both = || (marks_of(launcher.pid()).len() == 2).then_some(());
-        assert!(
-            eventually(LIMIT, both).is_some(),
-            "{:?}",
-            marks_of(launcher.pid())
-        );
+        assert!(eventually(both).is_some(), "{:?}", marks_of(launcher.pid()));
         let mut totals = Totals::connect().expect("the statistics");
         let mut pause_is_short = || {
             let state = totals.read().expect("the statistics");
@@ -128,12 +121,12 @@ fn a_rescan_arms_the_probes_and_all_of_a_process_can_be_unmarked() {
             ("SIGUSR1", &|| scheduler.process.signal(Signal::SIGUSR1)),
         ];
         for (what, ask) in ask {
-            assert!(eventually(LIMIT, paused).is_some(), "{what}");
+            assert!(eventually(paused).is_some(), "{what}");
             // Its main thread is a stranger: pauses grow. Who asks has them short again.
             std::thread::sleep(Duration::from_secs(3));
             assert!(pause_is_short().is_none(), "{what}");
             ask();
-            assert!(eventually(LIMIT, &mut pause_is_short).is_some(), "{what}");
+            assert!(eventually(&mut pause_is_short).is_some(), "{what}");
         }
         let pid = launcher.pid().to_string();
         cli(&["mark", "--class", "background", "--pid", &pid]);

@@ -6,15 +6,14 @@ use std::time::{Duration, Instant};
 
 use nix::sys::mman::{MlockAllFlags, mlockall};
 
-use crate::process::{Process, busy_loop, eventually};
+use crate::process::{Process, busy_loop, eventually, within};
 
 use super::machine::{
     cpu_of, involuntary, mark, mark_launch, pin, preferred_cpu, sleeper, voluntary,
 };
 use super::shared::beside_the_scheduler;
 
-/// How long it takes to begin, at most, and for how long it is looked at.
-const BEGIN: Duration = Duration::from_secs(20);
+/// For how long it is looked at.
 const LOOK: Duration = Duration::from_secs(3);
 
 /// How long a real-time task that comes and goes stays.
@@ -43,7 +42,7 @@ impl Taken {
         let task = Process::start(command);
         // By then it has come.
         let spins = || (task.cpu_time() > Duration::from_millis(300)).then_some(());
-        eventually(BEGIN, spins).expect("it spins");
+        eventually(spins).expect("it spins");
         assert_eq!(cpu_that_runs(&task), cpu);
         Self {
             began: Instant::now(),
@@ -118,7 +117,7 @@ fn a_launcher_that_sleeps_does_not_wake_up_behind_a_real_time_task() {
             preferred_cpu()
         ));
         let comes = || (voluntary(taker.pid()) > 20).then_some(());
-        eventually(BEGIN, comes).expect("it comes and goes");
+        eventually(comes).expect("it comes and goes");
         let waited = || std::fs::read(&waits).map_or(0, |lines| lines.len() as u64);
         let before = (waited(), voluntary(taker.pid()), voluntary(launcher.pid()));
         std::thread::sleep(3 * LOOK);
@@ -138,14 +137,14 @@ fn a_launcher_comes_back_from_where_a_real_time_task_drove_it() {
         let launcher = Process::start(busy_loop());
         mark_launch(launcher.pid());
         let at_home = || (cpu_that_runs(&launcher) == preferred_cpu()).then_some(());
-        eventually(Duration::from_secs(5), at_home).expect("on a preferred CPU");
+        eventually(at_home).expect("on a preferred CPU");
         let home = preferred_cpu();
         let is_away = || (cpu_that_runs(&launcher) != home).then_some(());
         // Before 6.19 nobody is told of a real-time task that comes while the kernel moves another one there. The way back
         // is what is looked at here.
         let taken = (0..3).find_map(|_| {
             let taken = Taken::new(home);
-            eventually(LOOK, is_away).map(|()| taken)
+            within(LOOK, is_away).map(|()| taken)
         });
         assert!(
             taken.is_some(),
@@ -153,7 +152,7 @@ fn a_launcher_comes_back_from_where_a_real_time_task_drove_it() {
             preferred_cpu()
         );
         drop(taken);
-        eventually(Duration::from_secs(5), at_home).expect("back on a preferred CPU");
+        eventually(at_home).expect("back on a preferred CPU");
     });
 }
 
@@ -180,6 +179,6 @@ fn a_pinned_launcher_that_waits_for_a_real_time_task_disturbs_nobody_elsewhere()
         // And it is served when the CPU is its own again.
         let ran = launcher.cpu_time();
         let served = || (launcher.cpu_time() - ran > Duration::from_secs(1)).then_some(());
-        eventually(Duration::from_secs(10), served).expect("the launcher goes on");
+        eventually(served).expect("the launcher goes on");
     });
 }

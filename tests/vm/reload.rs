@@ -14,7 +14,7 @@ use crate::{length, tier};
 use super::known::{self, Known, named_shell};
 use super::machine::{mark_launch, mark_of, metrics, nr_cpus};
 use super::noise::{BeforeNoise, Noise};
-use super::shared::{LIMIT, Reloadable};
+use super::shared::Reloadable;
 
 /// Every kind of reload among them: steering begins with the fortieth and ends with the ninetieth.
 fn nr_reloads() -> u64 {
@@ -78,7 +78,7 @@ fn another_policy_takes_over_and_a_bad_one_does_not() {
         // Nothing has changed, and the operator who asks is answered.
         reloadable.scheduler.process.signal(Signal::SIGHUP);
         let process = &mut reloadable.scheduler.process;
-        process.wait_for_line("generation 3 stays", LIMIT);
+        process.wait_for_line("generation 3 stays");
 
         assert!(mark_of(launcher.pid()).is_some(), "the mark is lost");
         reloadable.assert_never_unloaded();
@@ -141,10 +141,7 @@ fn cpus_of(process: &Process) -> String {
 }
 
 fn is_soon_on(process: &Process, cpu: usize) -> bool {
-    eventually(LIMIT, || {
-        (cpus_of(process) == cpu.to_string()).then_some(())
-    })
-    .is_some()
+    eventually(|| (cpus_of(process) == cpu.to_string()).then_some(())).is_some()
 }
 
 /// Nobody who is known has lost a mark by reload `number`, not even for a moment.
@@ -254,14 +251,14 @@ fn what_the_kernel_refuses_a_part_of_is_put_back() {
         // The same file once there is room.
         let process = &mut reloadable.scheduler.process;
         process.signal(Signal::SIGHUP);
-        process.wait_for_line("generation 2 is in force", LIMIT);
+        process.wait_for_line("generation 2 is in force");
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(named_shell(folder.path(), "named"));
         let named = Process::start({
             command.args(["-c", "while :; do :; done"]);
             command
         });
-        let marked = eventually(LIMIT, || mark_of(named.pid()));
+        let marked = eventually(|| mark_of(named.pid()));
         assert_eq!(marked.expect("a mark")["source"], "rule");
         reloadable.assert_never_unloaded();
         reloadable.scheduler.stop();

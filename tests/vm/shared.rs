@@ -3,13 +3,10 @@
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use crate::tier;
 
 use super::machine::{Scheduler, times_enabled};
-
-pub const LIMIT: Duration = Duration::from_secs(20);
 
 /// A scheduler with a policy file.
 pub struct Reloadable {
@@ -38,7 +35,7 @@ impl Reloadable {
         let new = self.path.with_extension("new");
         std::fs::write(&new, policy).unwrap();
         std::fs::rename(&new, &self.path).unwrap();
-        self.scheduler.process.wait_for_line(line, LIMIT);
+        self.scheduler.process.wait_for_line(line);
     }
 
     /// Has the scheduler been loaded once, and is it loaded still?

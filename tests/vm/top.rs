@@ -2,14 +2,12 @@
 //! `scx_gpuaware top` on a terminal: tmux's.
 
 use std::process::Command;
-use std::time::Duration;
 
 use crate::process::{Process, busy_loop, code, eventually, scx_gpuaware};
 use crate::tier;
 
 use super::machine::{Scheduler, mark_launch};
 
-const LIMIT: Duration = Duration::from_secs(20);
 /// Green, of launchers, as `tmux capture-pane -e` has it.
 const GREEN: &str = "38;5;2m";
 
@@ -65,7 +63,7 @@ impl Terminal {
 
     /// What is on it once it has all of `texts`.
     fn shows(&self, texts: &[&str]) -> String {
-        let shown = eventually(LIMIT, || {
+        let shown = eventually(|| {
             let screen = self.screen();
             texts
                 .iter()
@@ -106,7 +104,7 @@ fn top_fits_every_terminal_and_gives_it_back() {
             } else {
                 &everything
             };
-            let last = eventually(LIMIT, || {
+            let last = eventually(|| {
                 let screen = terminal.shows(expected);
                 let lines: Vec<_> = screen.lines().map(str::to_owned).collect();
                 (lines.len() == rows as usize && lines[rows as usize - 1].starts_with("q quit"))

@@ -20,9 +20,6 @@ use super::shared::beside_the_scheduler;
 /// Queues of scx_gpuaware, without the LLC's number: bpf/dsq.bpf.h.
 const DSQ_BACKGROUND: u64 = 0x5_0000;
 
-/// Emulation takes its time.
-const LIMIT: Duration = Duration::from_secs(60);
-
 /// `scx_gpuaware trace` with these arguments, its events in `file`.
 fn tracer(args: &str, file: &Path) -> Command {
     let mut command = scx_gpuaware(&["trace", "--format", "ndjson"]);
@@ -44,7 +41,7 @@ fn start_beside<'a>(
     let signal = |signal| busy.clone().for_each(|process| process.signal(signal));
     signal(Signal::SIGSTOP);
     let mut tracer = Process::start(tracer(flags, file));
-    tracer.wait_for_line("probing", LIMIT);
+    tracer.wait_for_line("probing");
     signal(Signal::SIGCONT);
     tracer
 }
@@ -77,7 +74,7 @@ fn switches_have_class_queue_and_slice_under_a_sched_ext_scheduler() {
         let flags = format!("--pid {} --pid {} --duration 3", hog.pid(), workload.pid());
         let busy = neighbours.iter().chain([&hog]);
         let mut tracer = start_beside(busy, &flags, &file);
-        assert_eq!(code(tracer.wait(LIMIT)), 0);
+        assert_eq!(code(tracer.wait()), 0);
         let (header, records) = read(&file);
         let name = header.scheduler.expect("a scheduler");
         assert!(name.starts_with("gpuaware"), "{name}");
@@ -129,9 +126,7 @@ fn a_peers_switches_are_traced_as_ours() {
             return;
         };
         let mut peer = Process::start(Command::new(program));
-        let attached = eventually(Duration::from_secs(60), || {
-            loaded().filter(|name| name.starts_with("cosmos"))
-        });
+        let attached = eventually(|| loaded().filter(|name| name.starts_with("cosmos")));
         let name = attached.unwrap_or_else(|| panic!("{}", peer.log.join("\n")));
         let _neighbours = busy_loops(nr_cpus());
         let mut workload = gpu_launch("--profile eager --duration 100");
@@ -144,7 +139,7 @@ fn a_peers_switches_are_traced_as_ours() {
             workload.pid()
         );
         let mut tracer = Process::start(tracer(&flags, &file));
-        assert_eq!(code(tracer.wait(Duration::from_secs(60))), 0);
+        assert_eq!(code(tracer.wait()), 0);
         let (header, records) = read(&file);
         assert_eq!(header.scheduler.as_deref(), Some(name.as_str()));
         let count = |kind: Kind| records.iter().filter(|record| record.event == kind).count();
@@ -165,7 +160,7 @@ fn a_peers_switches_are_traced_as_ours() {
             ins.len()
         );
         peer.signal(Signal::SIGINT);
-        peer.wait(Duration::from_secs(60));
+        peer.wait();
         assert_eq!(loaded(), None);
     });
 }
@@ -201,7 +196,7 @@ fn a_cgroup_is_traced_with_what_is_in_it_below_it_and_moved_into_it() {
         std::thread::sleep(Duration::from_secs(1));
         group.add(&late);
         group.add(&several);
-        assert_eq!(code(tracer.wait(LIMIT)), 0);
+        assert_eq!(code(tracer.wait()), 0);
         let (header, records) = read(&file);
         assert!(header.target.starts_with("cgroup "), "{}", header.target);
         let traced: BTreeSet<i32> = records

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use crate::process::{Process, code, lab_folder, scx_gpuaware};
 use crate::tier;
 
-use super::machine::{LOAD_LIMIT, Scheduler};
+use super::machine::Scheduler;
 
 /// `name instructions` a line, from a 6.18 kernel. A change that is meant is recorded here: the test
 /// prints what it has found.
@@ -57,10 +57,10 @@ fn verified_of_the_tracer() -> BTreeMap<String, u64> {
     command.env("LD_LIBRARY_PATH", lab_folder());
     command.stdout(Stdio::null());
     let mut tracer = Process::start(command);
-    tracer.wait_for_line("probing", LOAD_LIMIT);
+    tracer.wait_for_line("probing");
     let found = verified(tracer.pid());
     tracer.signal(Signal::SIGINT);
-    let status = tracer.wait(LOAD_LIMIT);
+    let status = tracer.wait();
     assert_eq!(code(status), 0, "{:#?}", tracer.log);
     found
 }

@@ -72,11 +72,11 @@ fn sigint_leaves_a_complete_file() {
     for (format, flags) in FORMATS {
         let flags = format!("--format {format} {flags}");
         let mut tracer = Process::start(command(&flags, &file, "block:100000:1000"));
-        tracer.wait_for_line("probing", Duration::from_secs(10));
+        tracer.wait_for_line("probing");
         // That is said before the probes are placed and the program runs.
         std::thread::sleep(Duration::from_secs(2));
         tracer.signal(Signal::SIGINT);
-        let status = tracer.wait(Duration::from_secs(10));
+        let status = tracer.wait();
         assert_eq!(code(status), 0, "{format}: {}", tracer.log.join("\n"));
         let (rows, ended_by) = complete(format, &file);
         assert!(rows > 300, "{format}: {rows}");
@@ -93,10 +93,10 @@ fn sigint_leaves_a_complete_summary() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("summary");
     let mut tracer = Process::start(command("--format json", &file, "block:100000:1000"));
-    tracer.wait_for_line("probing", Duration::from_secs(10));
+    tracer.wait_for_line("probing");
     std::thread::sleep(Duration::from_secs(2));
     tracer.signal(Signal::SIGINT);
-    let status = tracer.wait(Duration::from_secs(10));
+    let status = tracer.wait();
     assert_eq!(code(status), 0, "{}", tracer.log.join("\n"));
     let text = std::fs::read_to_string(&file).unwrap();
     let summary: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -114,7 +114,7 @@ fn a_size_limit_ends_with_a_complete_file_within_it() {
     for (format, flags) in FORMATS {
         let flags = format!("--format {format} --max-size 300K {flags}");
         let mut tracer = Process::start(command(&flags, &file, "yield:60000:2000"));
-        tracer.wait(Duration::from_secs(20));
+        tracer.wait();
         let bytes = std::fs::metadata(&file).unwrap().len();
         // Rows that are held back to be put in order are taken for longer than they are.
         let least = if format == "legacy-csv" { 100 } else { 250 };
@@ -152,7 +152,7 @@ fn the_tracer_does_not_grow_with_its_file() {
     for format in ["csv", "perfetto"] {
         let flags = format!("--format {format} --buffer 4M");
         let mut tracer = Process::start(command(&flags, &file, "yield:300000:5000"));
-        tracer.wait_for_line("probing", Duration::from_secs(10));
+        tracer.wait_for_line("probing");
         // Rows wait in memory for a moment to be put in order, more of them on a busy machine, so
         // that what is held goes up and down: it is compared with a file of several times its bound.
         let deadline = Instant::now() + Duration::from_secs(240);
@@ -163,7 +163,7 @@ fn the_tracer_does_not_grow_with_its_file() {
             bytes = std::fs::metadata(&file).unwrap().len();
         }
         tracer.signal(Signal::SIGINT);
-        tracer.wait(Duration::from_secs(20));
+        tracer.wait();
         assert!(
             bytes >= least_bytes,
             "{format}: {bytes} bytes in four minutes"

@@ -14,9 +14,6 @@ use super::alone;
 use crate::process::{Process, code, eventually, scx_gpuaware};
 use crate::root::cgroups::{Folder, hierarchy};
 
-/// Far beyond the moment that a tracer may take to notice.
-const LIMIT: Duration = Duration::from_secs(20);
-
 /// Who is not waited for until it is dropped: what ends is a zombie.
 struct Neglected(Child);
 
@@ -50,7 +47,7 @@ fn end_of(targets: &[&str], file: &Path, meanwhile: impl FnOnce()) -> serde_json
     command.arg(file).args(targets);
     let mut tracer = Process::start(command);
     meanwhile();
-    let status = tracer.wait(LIMIT);
+    let status = tracer.wait();
     assert_eq!(code(status), 0, "{:#?}", tracer.log);
     let summary: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     summary["end"]["ended_by"].clone()
@@ -182,7 +179,7 @@ fn nobody_who_reads_keeps_a_trace_from_ending() {
 fn ends_unread(tracer: Command, reader: &impl AsRawFd) {
     let mut tracer = Process::start(tracer);
     let fds = format!("/proc/{}/fd", tracer.pid());
-    let traces = eventually(LIMIT, || {
+    let traces = eventually(|| {
         let links = std::fs::read_dir(&fds).ok()?.flatten();
         let mut links = links.filter_map(|fd| std::fs::read_link(fd.path()).ok());
         links.find(|link| link.to_string_lossy().contains("bpf_link"))
@@ -193,7 +190,7 @@ fn ends_unread(tracer: Command, reader: &impl AsRawFd) {
     // Full, so that not even the end fits.
     fill(reader);
     tracer.signal(Signal::SIGTERM);
-    let status = tracer.wait(LIMIT);
+    let status = tracer.wait();
     // By itself, not by the signal.
     assert_eq!(code(status), 1, "{:#?}", tracer.log);
 }
@@ -222,5 +219,5 @@ fn a_trace_that_cannot_begin_ends_by_its_signal() {
     std::thread::sleep(Duration::from_millis(500));
     assert!(!tracer.has_ended());
     tracer.signal(Signal::SIGTERM);
-    assert_eq!(code(tracer.wait(LIMIT)), 128 + 15);
+    assert_eq!(code(tracer.wait()), 128 + 15);
 }

@@ -13,8 +13,8 @@ use scx_gpuaware::policy::cpuset::CpuSet;
 use crate::process::{Process, busy_loop, busy_loops, eventually, gpu_launch, scx_gpuaware};
 use crate::tier;
 use crate::vm::machine::{
-    LOAD_LIMIT, Offline, Scheduler, cpu_of, launching_threads, mark_launch, metrics, nr_cpus,
-    preferred_cpus, set_in_map, try_metrics,
+    Offline, Scheduler, cpu_of, launching_threads, mark_launch, metrics, nr_cpus, preferred_cpus,
+    set_in_map, try_metrics,
 };
 
 /// The CPUs of the GPU's node.
@@ -129,7 +129,7 @@ fn restarts_after_many_cpus_go_and_come_back() {
         let second_node = all / 2 + 1..all;
         let mut settles_with = |nr_online: usize| {
             // It starts anew, more than once if some come or go meanwhile.
-            let settled = eventually(LOAD_LIMIT, || {
+            let settled = eventually(|| {
                 let seen = try_metrics().ok()?.cpus.len();
                 (seen == nr_online).then_some(())
             });

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::process::{eventually, repository};
+use crate::process::{repository, within};
 use crate::tier;
 use crate::vm::shared::Reloadable;
 
@@ -113,7 +113,7 @@ fn assert_restored(strategy: &str, pipeline: &Pipeline, limit: Duration) {
         let is_confined = |status: &String| !status.contains("Cpus_allowed_list:\t0-7\n");
         status.filter(is_confined).collect()
     };
-    let restored = eventually(limit, || confined().is_empty().then_some(()));
+    let restored = within(limit, || confined().is_empty().then_some(()));
     assert!(
         restored.is_some(),
         "before {strategy}: not restored: {:#?}",
