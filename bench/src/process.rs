@@ -129,12 +129,17 @@ impl Supervised {
     /// Waits until it has ended; past the deadline its whole group is killed and that is an error, and so is the user's
     /// wish to stop.
     pub fn wait_until(&mut self, deadline: Instant) -> Result<ExitStatus> {
+        self.wait_while(|| Instant::now() < deadline)
+    }
+
+    /// The same for as long as `goes_on` says.
+    pub fn wait_while(&mut self, mut goes_on: impl FnMut() -> bool) -> Result<ExitStatus> {
         loop {
             if let Some(status) = self.ended()? {
                 return Ok(status);
             }
             interrupt::check()?;
-            if Instant::now() >= deadline {
+            if !goes_on() {
                 self.kill_group();
                 bail!("{} did not end in time and was killed", self.name);
             }

@@ -11,7 +11,8 @@ use crate::words::quote;
 /// How the guest's CPUs run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accel {
-    Kvm,
+    /// KVM, with this value of QEMU's `-cpu`.
+    Kvm(&'static str),
     /// QEMU's translator, one thread a virtual CPU.
     Emulation,
 }
@@ -183,7 +184,7 @@ fn kernel_parameters(lab: &Lab, accel: Accel) -> impl Iterator<Item = &str> {
     // For the same reason the timer that it tries at boot may come too late, and it would give up.
     let emulated: &[&str] = match accel {
         Accel::Emulation => &["tsc=reliable", "no_timer_check"],
-        Accel::Kvm => &[],
+        Accel::Kvm(_) => &[],
     };
     // An oops ends the guest, so that it is reported as what it is and not as a time limit.
     ["loglevel=4", "oops=panic"]
@@ -195,10 +196,14 @@ fn kernel_parameters(lab: &Lab, accel: Accel) -> impl Iterator<Item = &str> {
 fn qemu_options(accel: Accel, parts: &Parts) -> Vec<String> {
     let mut options = Vec::new();
     let mut add = |flag: &str, value: String| options.extend([flag.to_owned(), value]);
-    if accel == Accel::Emulation {
-        add("-accel", "tcg,thread=multi".to_owned());
-        // For vcpus.rs, which finds threads by name.
-        add("-name", "debug-threads=on".to_owned());
+    match accel {
+        // virtme-ng has asked for `host`; the last one counts.
+        Accel::Kvm(cpu) => add("-cpu", cpu.to_owned()),
+        Accel::Emulation => {
+            add("-accel", "tcg,thread=multi".to_owned());
+            // For vcpus.rs, which finds threads by name.
+            add("-name", "debug-threads=on".to_owned());
+        }
     }
     // Every virtqueue is one more event that QEMU's main loop polls for, and that loop drives the
     // guest's timers. virtme-ng's serial devices have 64 queues each by default: 466 events made
@@ -263,8 +268,16 @@ mod tests {
     }
 
     #[test]
+    fn kvm_has_the_cpu_that_a_guest_booted_with() {
+        let args = arguments(&lab(2, false, 1), Accel::Kvm("host,-x"), &parts(&[], None));
+        let options = args.iter().position(|arg| arg == "--qemu-opts").unwrap();
+        let cpu = args.iter().rposition(|arg| arg == "-cpu").unwrap();
+        assert!(cpu > options && args[cpu + 1] == "host,-x", "{args:?}");
+    }
+
+    #[test]
     fn a_kernel_with_virtio_as_modules_gets_an_initramfs() {
-        let none = arguments(&lab(2, false, 1), Accel::Kvm, &parts(&[], None)).join(" ");
+        let none = arguments(&lab(2, false, 1), Accel::Kvm("host"), &parts(&[], None)).join(" ");
         assert!(
             none.contains("--mods=none") && !none.contains("busybox"),
             "{none}"
@@ -273,7 +286,7 @@ mod tests {
             busybox: Some(Path::new("/k/busybox")),
             ..parts(&[], None)
         };
-        let some = arguments(&lab(2, false, 1), Accel::Kvm, &parts).join(" ");
+        let some = arguments(&lab(2, false, 1), Accel::Kvm("host"), &parts).join(" ");
         assert!(
             some.contains("--mods=auto") && some.contains("--busybox=/k/busybox"),
             "{some}"
@@ -285,7 +298,7 @@ mod tests {
         let args = arguments(&lab(2, false, 1), Accel::Emulation, &parts(&[], None)).join(" ");
         assert!(args.contains("--disable-kvm"), "{args}");
         assert!(args.contains("-accel tcg,thread=multi"), "{args}");
-        let args = arguments(&lab(2, false, 1), Accel::Kvm, &parts(&[], None)).join(" ");
+        let args = arguments(&lab(2, false, 1), Accel::Kvm("host"), &parts(&[], None)).join(" ");
         assert!(
             !args.contains("--disable-kvm") && !args.contains("tcg"),
             "{args}"
@@ -335,7 +348,7 @@ mod tests {
     fn appends_the_callers_kernel_parameters_last() {
         let mut lab = lab(2, false, 1);
         lab.boot_args = vec!["loglevel=7".into(), "isolcpus=1".into()];
-        let args = arguments(&lab, Accel::Kvm, &parts(&[], None));
+        let args = arguments(&lab, Accel::Kvm("host"), &parts(&[], None));
         let kopts: Vec<_> = args
             .iter()
             .filter_map(|a| a.strip_prefix("--kopt="))
@@ -354,7 +367,7 @@ mod tests {
     fn quotes_paths_for_sh_and_for_qemu() {
         let args = arguments(
             &lab(1, false, 1),
-            Accel::Kvm,
+            Accel::Kvm("host"),
             &parts(&[], Some(Path::new("/d,x"))),
         );
         assert!(args.contains(&r"--script-sh=exec sh '/t/it'\''s here/guest.sh'".to_owned()));
@@ -368,7 +381,7 @@ mod tests {
     #[test]
     fn mounts_writable_directories_before_the_greedy_qemu_options() {
         let mounts = [(PathBuf::from("run/x/0"), PathBuf::from("/t/rw0"))];
-        let args = arguments(&lab(1, false, 1), Accel::Kvm, &parts(&mounts, None));
+        let args = arguments(&lab(1, false, 1), Accel::Kvm("host"), &parts(&mounts, None));
         let at = |word: &str| args.iter().position(|a| a == word).unwrap();
         assert!(at("--rwdir=run/x/0=/t/rw0") < at("--qemu-opts"));
     }
