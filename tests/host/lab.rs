@@ -26,13 +26,27 @@ fn bench() -> PathBuf {
     program
 }
 
+/// Now and then the emulation loses a timer of a guest that boots, which then stands still. Tests in the lab have it
+/// start again (`--restarts`); what these look at must not depend on that.
+const STANDS_STILL: &str = "two minutes went by before the guest had booted";
+const MOST_BOOTS: usize = 3;
+
+fn boot_once(args: &[&str]) -> Output {
+    let mut lab = Command::new(bench());
+    lab.arg("lab").args(args).stdin(Stdio::null());
+    lab.output().expect("starting gpuaware-bench")
+}
+
 fn boot(args: &[&str]) -> Output {
-    Command::new(bench())
-        .arg("lab")
-        .args(args)
-        .stdin(Stdio::null())
-        .output()
-        .expect("starting gpuaware-bench")
+    for _ in 1..MOST_BOOTS {
+        let output = boot_once(args);
+        let stderr = text(&output.stderr);
+        if output.status.success() || !stderr.contains(STANDS_STILL) {
+            return output;
+        }
+        println!("once more: {stderr}");
+    }
+    boot_once(args)
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -90,12 +104,19 @@ fn starts_again_where_the_emulation_made_the_guest_panic() {
         return;
     }
     let fall = |script: &str, more: &[&str]| {
-        let outside = tempfile::tempdir().expect("a folder");
-        let folder = outside.path().to_str().expect("UTF-8");
-        let lab_args = ["--timeout", "240", "--rwdir", folder];
-        let command = ["--", "sh", "-c", script, "sh", folder];
-        let output = lab(&[&lab_args, more, &command].concat());
-        (code(output.status), text(&output.stderr))
+        let _labs = beside_labs();
+        let fallen = || {
+            let outside = tempfile::tempdir().expect("a folder");
+            let folder = outside.path().to_str().expect("UTF-8");
+            let lab_args = ["--timeout", "240", "--rwdir", folder];
+            let command = ["--", "sh", "-c", script, "sh", folder];
+            let output = boot_once(&[&lab_args, more, &command].concat());
+            (code(output.status), text(&output.stderr))
+        };
+        // Each with a folder of its own: a start that stands still is one of those that are counted.
+        let goes_on = |(_, stderr): &(i32, String)| !stderr.contains(STANDS_STILL);
+        let tries = (0..MOST_BOOTS).map(|_| fallen());
+        tries.into_iter().find(goes_on).expect("a guest that boots")
     };
 
     let (status, stderr) = fall(FALLS_OVER_ONCE, &["--restarts", "1"]);
