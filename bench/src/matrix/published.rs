@@ -323,8 +323,10 @@ mod tests {
             let names: Vec<String> = published.figures.into_iter().map(|f| f.name).collect();
             names.join(", ")
         };
-        assert_eq!(of("seed-vectraflow"), "Table 1, Table 3, Table 4");
-        assert_eq!(of("seed-vectraflow-load"), "Table 2, Figures 3 to 5");
+        assert_eq!(
+            of("seed-vectraflow"),
+            "Table 1, Table 2, Table 3, Table 4, Figures 3 to 5"
+        );
         assert_eq!(
             of("seed-vortex"),
             "Figure 7, Figures 8 and 15, Figure 9, Figure 10, Figure 11, Figure 12"

@@ -9,7 +9,7 @@ use super::lines::Picture;
 use super::model::Report;
 use super::section::Section;
 use super::table::{Align, Table};
-use crate::matrix::{Figure, Measure, Published, PublishedRow, Value};
+use crate::matrix::{Figure, Measure, Published, PublishedRow, Value, Workload};
 use crate::record::neighbour::Neighbour;
 use crate::study::{Parts, Row};
 use gpuaware_stats::Estimate;
@@ -50,13 +50,18 @@ fn arm<'a>(report: &'a Report, row: &'a PublishedRow) -> &'a str {
     row.arm.as_deref().unwrap_or(&report.plan.matrix.baseline)
 }
 
-/// The subject, where a figure's rows of ours are of other arms and it takes part.
+/// The subject, where a figure's rows of ours are of other arms and it takes part in one of their workloads.
 fn subject<'a>(report: &'a Report, of: &Figure) -> Option<&'a str> {
     let matrix = &report.plan.matrix;
     let subject = matrix.subject.as_str();
-    let mut ours = of.rows.iter().filter(|row| row.workload.is_some());
-    (ours.any(|row| arm(report, row) != subject) && matrix.arms.iter().any(|arm| arm == subject))
-        .then_some(subject)
+    let ours = || of.rows.iter().filter(|row| row.workload.is_some());
+    let takes_part = |row: &PublishedRow| {
+        let is_its = |workload: &&Workload| row.workload.as_ref() == Some(&workload.name);
+        let workload = matrix.workloads.iter().find(is_its);
+        workload.is_some_and(|its| its.arms.is_empty() || its.arms.iter().any(|arm| arm == subject))
+    };
+    let has_it = matrix.arms.iter().any(|arm| arm == subject) && ours().any(takes_part);
+    (has_it && ours().any(|row| arm(report, row) != subject)).then_some(subject)
 }
 
 fn table(report: &Report, of: &Figure) -> Table {
