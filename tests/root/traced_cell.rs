@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A cell of a comparison with `trace`, from the matrix to the report or the simulator.
+//! Cells of a comparison with `trace`, from the matrix to the report or the simulator, and of a graph of stages.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::bench::run_here;
+use crate::bench::{cell, run_here};
 use crate::process::{alone_with_cuda, repository};
 use crate::tier;
 
@@ -99,4 +99,40 @@ fn a_recorded_cell_has_what_the_simulator_reads() {
         .unwrap();
     let said = String::from_utf8_lossy(&replayed.stderr);
     assert!(replayed.status.success(), "{said}");
+}
+
+#[test]
+fn cells_of_a_graph_are_in_the_report_hand_over_by_hand_over() {
+    if !tier::root() {
+        return;
+    }
+    let _alone = alone_with_cuda();
+    let folder = tempfile::tempdir().unwrap();
+    let matrix = "description = \"d\"\nrounds = 1\nseconds = 1\nwarmup_seconds = 0\nneighbours = [\"none\"]\n\
+                  arms = [\"eevdf\"]\nbaseline = \"eevdf\"\nsubject = \"eevdf\"\n\
+                  [[workload]]\nname = \"wc\"\nprogram = \"pipeline\"\ngraph = \"windflow-wc\"\n\
+                  [[sweep]]\nworkloads = [\"wc\"]\nset = [\"stage.aggreg.threads\"]\nvalues = [1, 2]\n\
+                  label = \"replicas\"\n";
+    fs::write(folder.path().join("graph.toml"), matrix).unwrap();
+    let output = folder.path().join("out");
+    let log = run_here("graph", folder.path(), &output, |_| {});
+    let report = fs::read_to_string(output.join("report.md")).unwrap();
+    for words in [
+        "source → flatmap ms",
+        "flatmap → aggreg ms",
+        "aggreg → sink ms",
+    ] {
+        assert_eq!(report.matches(words).count(), 2, "{words}: {report}");
+    }
+    for threads in [1, 2] {
+        let name = format!("r01-eevdf-none-wc-{threads}");
+        let cell: serde_json::Value =
+            serde_json::from_str(&cell(&output, &name).expect(&name)).unwrap();
+        let measured = &cell["measurement"]["workload"];
+        assert_eq!(measured["workload"], "pipeline", "{cell}");
+        assert!(measured["items_per_s"].as_f64() > Some(0.0), "{measured}");
+    }
+    let entries = fs::read_dir(&output).unwrap().flatten();
+    let mut names = entries.map(|entry| entry.file_name().into_string().unwrap());
+    assert!(names.any(|name| name.starts_with("lines-")), "{log}");
 }
