@@ -195,7 +195,10 @@ int launch(struct pt_regs *ctx)
 	return 0;
 }
 
-/* cuInit: once a process, so this probe can stay armed. Its threads are about to launch. */
+/*
+ * cuInit, once a process, or what HIP programs call, once a file with kernels: this probe can stay armed. Their threads
+ * are about to launch.
+ */
 SEC("uprobe.multi")
 int cuda_init(struct pt_regs *ctx)
 {

@@ -29,7 +29,7 @@ pub fn gather(root: &Path, processes: &[PathBuf]) -> Vec<Libcuda> {
     let mut found = BTreeMap::new();
     let cache = std::fs::read(root.join("etc/ld.so.cache")).unwrap_or_default();
     let cached = cache.split(|&byte| byte == 0).filter_map(|name| {
-        let is_path = name.starts_with(b"/") && libcuda::is_libcuda(name);
+        let is_path = name.starts_with(b"/") && libcuda::is_driver(name);
         is_path.then(|| PathBuf::from(OsStr::from_bytes(name)))
     });
     let elsewhere = PLACES.map(|place| Path::new(place).join("libcuda.so.1"));
@@ -41,7 +41,7 @@ pub fn gather(root: &Path, processes: &[PathBuf]) -> Vec<Libcuda> {
     }
     for process in processes {
         let maps = std::fs::read(process.join("maps")).unwrap_or_default();
-        for mapping in libcuda::mappings(&maps, libcuda::is_libcuda) {
+        for mapping in libcuda::mappings(&maps, libcuda::is_driver) {
             found.insert(mapping.path, true);
         }
     }
@@ -124,7 +124,7 @@ pub fn judge(libraries: &[Libcuda]) -> Judgement {
     let mut used = libraries.iter().filter(|library| library.in_use);
     if libraries.is_empty() {
         return warning(
-            "no libcuda.so is known to the loader or mapped by a process",
+            "no libcuda.so, and no libamdhip64.so, is known to the loader or mapped by a process",
             "install the GPU's driver; containers that bring their own are found when they run",
         );
     }

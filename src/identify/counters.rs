@@ -14,7 +14,7 @@ pub struct Sightings {
     pub launch_hits: u64,
     /// Threads that a probe marked.
     pub launchers_found: u64,
-    /// libcuda files in use that are probed.
+    /// Libraries in use that are probed.
     pub libraries: usize,
     /// Are the launch probes armed now?
     pub armed: bool,

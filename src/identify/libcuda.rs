@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Where libcuda is and where its entry points are: `/proc/PID/maps`, the loader's cache, ELF.
+//! Where libcuda is and where its entry points are: `/proc/PID/maps`, the loader's cache, ELF. HIP's library, which is
+//! both driver and runtime of AMD's GPUs, is found in the same way.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -39,9 +40,37 @@ pub const RUNTIME_LAUNCH_SYMBOLS: [&str; 10] = [
     "__cudaLaunchKernel_ptsz",
 ];
 
+/// The entry points of libamdhip64. Their indices follow those of [`RUNTIME_LAUNCH_SYMBOLS`]. From the list of what
+/// ROCm's clr exports, hipamd/src/hip_hcc.map.in.
+pub const HIP_LAUNCH_SYMBOLS: [&str; 16] = [
+    "hipLaunchKernel",
+    "hipLaunchKernel_spt",
+    "hipLaunchKernelExC",
+    "hipLaunchByPtr",
+    "hipLaunchCooperativeKernel",
+    "hipLaunchCooperativeKernel_spt",
+    "hipExtLaunchKernel",
+    HIP_EXT_MODULE_LAUNCH,
+    "hipModuleLaunchKernel",
+    "hipModuleLaunchCooperativeKernel",
+    "hipDrvLaunchKernelEx",
+    "hipGraphLaunch",
+    "hipGraphLaunch_spt",
+    "hipExtLaunchMultiKernelMultiDevice",
+    "hipLaunchCooperativeKernelMultiDevice",
+    "hipModuleLaunchCooperativeKernelMultiDevice",
+];
+
+/// rocBLAS launches by it. It is exported with the types of its arguments in its name too.
+const HIP_EXT_MODULE_LAUNCH: &str = "hipExtModuleLaunchKernel";
+const MANGLED: &str = "_Z24";
+
 /// The entry point with this index.
 pub fn launch_symbol(index: usize) -> Option<&'static str> {
-    let mut symbols = LAUNCH_SYMBOLS.iter().chain(&RUNTIME_LAUNCH_SYMBOLS);
+    let mut symbols = LAUNCH_SYMBOLS
+        .iter()
+        .chain(&RUNTIME_LAUNCH_SYMBOLS)
+        .chain(&HIP_LAUNCH_SYMBOLS);
     symbols.nth(index).copied()
 }
 
@@ -56,6 +85,9 @@ pub const SYNC_SYMBOLS: [&str; 5] = [
 
 /// Called once by every CUDA process, before it can launch.
 pub const INIT_SYMBOL: &str = "cuInit";
+
+/// One of them is called by every process that uses HIP: the second for each file with kernels in it, as it is loaded.
+pub const HIP_INIT_SYMBOLS: [&str; 2] = ["hipInit", "__hipRegisterFatBinary"];
 
 /// A file as the kernel tells files apart; containers share one inode under many paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -78,22 +110,35 @@ pub struct Mapping {
 }
 
 /// File offsets of the entry points that a library has: of where they are probed, which is where [`probe_point`] says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EntryPoints {
     /// Index into [`LAUNCH_SYMBOLS`] and file offset.
     pub launches: Vec<(usize, usize)>,
     /// See [`launch_symbol`]: those of a runtime, and file offset.
     pub runtime_launches: Vec<(usize, usize)>,
+    /// See [`launch_symbol`]: those of HIP, and file offset.
+    pub hip_launches: Vec<(usize, usize)>,
     /// Index into [`SYNC_SYMBOLS`] and file offset.
     pub syncs: Vec<(usize, usize)>,
-    /// File offset of [`INIT_SYMBOL`].
-    pub init: Option<usize>,
+    /// File offsets of [`INIT_SYMBOL`] or [`HIP_INIT_SYMBOLS`].
+    pub inits: Vec<usize>,
 }
 
 /// Is this the path of a libcuda?
 pub fn is_libcuda(path: &[u8]) -> bool {
     let name = file_name(path);
     name == b"libcuda.so" || name.starts_with(b"libcuda.so.")
+}
+
+/// Is this the path of HIP's library?
+pub fn is_libamdhip(path: &[u8]) -> bool {
+    let name = file_name(path);
+    name == b"libamdhip64.so" || name.starts_with(b"libamdhip64.so.")
+}
+
+/// Is this the path of a library through which every launch on some GPU goes?
+pub fn is_driver(path: &[u8]) -> bool {
+    is_libcuda(path) || is_libamdhip(path)
 }
 
 /// Is this the path of a shared runtime? Python packages have it as `libcudart-HASH.so.12`.
@@ -176,7 +221,7 @@ pub fn entry_points(path: &Path) -> Result<EntryPoints> {
     let len = data.metadata().with_context(reading)?.len();
     ensure!(
         len <= MAX_LEN,
-        "{}: {} MiB are too many for a libcuda",
+        "{}: {} MiB are too many for such a library",
         path.display(),
         len >> 20
     );
@@ -195,32 +240,43 @@ pub fn entry_points(path: &Path) -> Result<EntryPoints> {
         let within = code.and_then(Result::ok).map_or(0, probe_point::offset_in);
         Some(offset as usize + within)
     };
-    let mut found = EntryPoints {
-        launches: Vec::new(),
-        runtime_launches: Vec::new(),
-        syncs: Vec::new(),
-        init: None,
-    };
+    let mut found = EntryPoints::default();
     for symbol in file
         .dynamic_symbols()
         .take(MAX_SYMBOLS)
         .filter(|symbol| symbol.is_definition())
     {
         let Ok(name) = symbol.name() else { continue };
-        let place_in = |symbols: &[&str]| {
+        let name = unmangled(name);
+        // The first of `symbols` has index `first`.
+        let place_in = |symbols: &[&str], first: usize| {
             let index = symbols.iter().position(|&listed| listed == name)?;
-            Some((index, offset_of(symbol.address())?))
+            Some((first + index, offset_of(symbol.address())?))
         };
-        if name == INIT_SYMBOL {
-            found.init = offset_of(symbol.address());
+        if name == INIT_SYMBOL || HIP_INIT_SYMBOLS.contains(&name) {
+            found.inits.extend(offset_of(symbol.address()));
         }
-        found.launches.extend(place_in(&LAUNCH_SYMBOLS));
-        let runtime = place_in(&RUNTIME_LAUNCH_SYMBOLS);
-        let runtime = runtime.map(|(index, offset)| (LAUNCH_SYMBOLS.len() + index, offset));
-        found.runtime_launches.extend(runtime);
-        found.syncs.extend(place_in(&SYNC_SYMBOLS));
+        let (runtime, hip) = (
+            LAUNCH_SYMBOLS.len(),
+            LAUNCH_SYMBOLS.len() + RUNTIME_LAUNCH_SYMBOLS.len(),
+        );
+        found.launches.extend(place_in(&LAUNCH_SYMBOLS, 0));
+        let of_runtime = place_in(&RUNTIME_LAUNCH_SYMBOLS, runtime);
+        found.runtime_launches.extend(of_runtime);
+        found
+            .hip_launches
+            .extend(place_in(&HIP_LAUNCH_SYMBOLS, hip));
+        found.syncs.extend(place_in(&SYNC_SYMBOLS, 0));
     }
     Ok(found)
+}
+
+fn unmangled(name: &str) -> &str {
+    let rest = name.strip_prefix(MANGLED);
+    match rest.filter(|rest| rest.starts_with(HIP_EXT_MODULE_LAUNCH)) {
+        Some(_) => HIP_EXT_MODULE_LAUNCH,
+        None => name,
+    }
 }
 
 #[cfg(test)]
@@ -280,7 +336,27 @@ garbage\n\xff\xfe\n\
         assert_eq!(launch_symbol(6), Some("cuGraphLaunch"));
         assert_eq!(launch_symbol(8), Some("cudaLaunchKernel"));
         assert_eq!(launch_symbol(16), Some("__cudaLaunchKernel"));
-        assert_eq!(launch_symbol(18), None);
+        assert_eq!(launch_symbol(18), Some("hipLaunchKernel"));
+        assert_eq!(launch_symbol(30), Some("hipGraphLaunch_spt"));
+        assert_eq!(launch_symbol(33), HIP_LAUNCH_SYMBOLS.last().copied());
+        assert_eq!(launch_symbol(34), None);
+    }
+
+    #[test]
+    fn hips_library_is_a_driver_and_one_of_its_functions_has_two_names() {
+        for name in [
+            "libamdhip64.so",
+            "/opt/rocm/lib/libamdhip64.so.6.4 (deleted)",
+        ] {
+            assert!(is_driver(name.as_bytes()), "{name}");
+            assert!(!is_libcuda(name.as_bytes()), "{name}");
+        }
+        assert!(!is_driver(b"/x/libamdhip64.sox") && is_driver(b"/x/libcuda.so.1"));
+        let mangled = "_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_t";
+        assert_eq!(unmangled(mangled), "hipExtModuleLaunchKernel");
+        for name in ["_Z24hipExtModuleLaunch", "_Z24", "cuInit"] {
+            assert_eq!(unmangled(name), name);
+        }
     }
 
     /// Paths as the kernel prints them: any bytes, a newline as `\012`, perhaps deleted.
@@ -391,15 +467,7 @@ garbage\n\xff\xfe\n\
             })
             .map(PathBuf::from)
             .unwrap();
-        assert_eq!(
-            entry_points(&libc).unwrap(),
-            EntryPoints {
-                launches: vec![],
-                runtime_launches: vec![],
-                syncs: vec![],
-                init: None
-            }
-        );
+        assert_eq!(entry_points(&libc).unwrap(), EntryPoints::default());
         assert!(entry_points(Path::new("/proc/self/cmdline")).is_err());
     }
 }

@@ -44,16 +44,28 @@ pub struct Libraries {
     quota: Quota,
     /// Are runtimes looked for too?
     with_runtimes: bool,
+    /// Is HIP's library?
+    with_hip: bool,
 }
 
 impl Libraries {
+    /// Those for the GPUs of every maker; by default NVIDIA's alone.
+    pub fn of_all_makers() -> Self {
+        Self {
+            with_hip: true,
+            ..Self::default()
+        }
+    }
+
     /// Looks for runtimes too, or no longer, from the next look at each process on.
     pub fn set_with_runtimes(&mut self, with_runtimes: bool) {
         self.with_runtimes = with_runtimes;
     }
 
     fn is_wanted(&self, path: &[u8]) -> bool {
-        libcuda::is_libcuda(path) || self.with_runtimes && libcuda::is_libcudart(path)
+        libcuda::is_libcuda(path)
+            || self.with_hip && libcuda::is_libamdhip(path)
+            || self.with_runtimes && libcuda::is_libcudart(path)
     }
 
     /// Those in the loader's cache and those that processes map now.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! One libcuda file: which file it is, and attaching to it. When and what to attach is up to the callers.
+//! One library through which launches go: which file it is, and attaching to it. When and what to attach is up to the callers.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -20,7 +20,7 @@ pub type FileId = (u64, u64);
 /// `None`: not now, and then files are told apart as `stat` does.
 pub type MappedFile<'a> = &'a dyn Fn(u32, u64) -> Option<FileId>;
 
-/// A libcuda file in use.
+/// A library in use: libcuda, libamdhip64 or a runtime.
 pub struct Library {
     /// Keeps the inode, so that attaching works after the last path to it is gone.
     pub(super) file: File,
@@ -56,15 +56,17 @@ impl Library {
         self.attach_at(program, points, true)
     }
 
-    /// Attaches `program` to `cuInit`, if the library has it.
+    /// Attaches `program` to what processes call before they launch, if the library has it.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn attach_to_init(&self, program: &ProgramMut<'_>) -> Result<Option<Link>> {
-        let init = self.entry_points.init;
-        init.map(|offset| self.attach(program, &[(0, offset)]))
+        let inits = self.entry_points.inits.iter();
+        let points: Vec<_> = inits.map(|&offset| (0, offset)).collect();
+        (!points.is_empty())
+            .then(|| self.attach(program, &points))
             .transpose()
-            .context("attaching to cuInit")
+            .context("attaching to where the library is initialised")
     }
 
     fn attach_at(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The launch probes on every libcuda in use, and arming them in time.
+//! The launch probes on every libcuda and libamdhip64 in use, and arming them in time.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -74,7 +74,7 @@ impl Probes {
         rules: &Rules,
     ) -> Self {
         let mut probes = Self {
-            libraries: Libraries::default(),
+            libraries: Libraries::of_all_makers(),
             mappers: Backlog::default(),
             is_cache_old: false,
             asking: Duration::ZERO,
@@ -423,6 +423,7 @@ impl Probed {
         let runtime = runtime.filter(|_| wanted.libcudart());
         driver
             .chain(runtime)
+            .chain(&found.hip_launches)
             .map(|&(symbol, offset)| (evidence::cookie(self.number, symbol), offset))
             .collect()
     }

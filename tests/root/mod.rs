@@ -9,6 +9,7 @@ mod feed;
 mod gpu_check;
 pub mod handoff;
 mod hints;
+mod hip;
 mod identify;
 mod instances;
 mod late;
