@@ -15,7 +15,7 @@ use crate::pool::PoolOptions;
 use crate::replay::ReplayOptions;
 use crate::results::ResultsOptions;
 use crate::tune::goal::{self, Latency, On, Prefer, share};
-use crate::{kernel_release, lab, matrix};
+use crate::{cpus, kernel_release, lab, matrix};
 
 /// Compare ways to protect a GPU launch thread from noisy neighbours.
 #[derive(Debug, Parser)]
@@ -81,7 +81,7 @@ pub struct RunOptions {
     pub matrix: Option<String>,
 
     /// Go on with the run in this folder, as it was planned: finished cells stay, failed ones are repeated.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["matrix", "output", "rounds", "seconds", "arms", "neighbours", "seed", "on", "kernel", "cpus"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["matrix", "output", "rounds", "seconds", "arms", "neighbours", "seed", "on", "kernel", "cpus", "preferred"])]
     pub resume: Option<PathBuf>,
 
     /// With --resume: go on although the machine or the programs are others than at the start.
@@ -123,6 +123,11 @@ pub struct RunOptions {
     /// CPUs of the lab or of the simulated machine, instead of the matrix's.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
     pub cpus: Option<u32>,
+
+    /// The launcher's CPUs, instead of the matrix's: a list, or auto, the last quarter; on a host as many as that has,
+    /// which `scx_gpuaware topology` would choose.
+    #[arg(long, value_name = "LIST|auto", value_parser = cpus::list_or_auto)]
+    pub preferred: Option<String>,
 
     /// With --on sim: the machine, CPUS[xLLCS[xNODES[xTHREADS[xGPUS]]]] or the name of a file in tests/data/sysfs
     /// [default: that of the matrix's recording, else --cpus or 2, with one cache].

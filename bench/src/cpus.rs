@@ -73,6 +73,14 @@ pub fn format_list(cpus: &BTreeSet<usize>) -> String {
     parts.join(",")
 }
 
+/// "auto" or a list, as it is written.
+pub fn list_or_auto(text: &str) -> Result<String, String> {
+    if text != "auto" {
+        parse_list(text).map_err(|error| format!("\"auto\" or: {error}"))?;
+    }
+    Ok(text.to_owned())
+}
+
 /// The CPUs of a machine without those that are in `list`, as a list.
 pub fn others(list: &str, online: &BTreeSet<usize>) -> String {
     let taken = parse_list(list).unwrap_or_default();

@@ -191,9 +191,6 @@ impl TryFrom<String> for CpuList {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        if text != "auto" {
-            cpus::parse_list(&text).map_err(|error| format!("\"auto\" or: {error}"))?;
-        }
-        Ok(Self(text))
+        cpus::list_or_auto(&text).map(Self)
     }
 }

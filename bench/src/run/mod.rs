@@ -10,6 +10,7 @@ mod facts;
 mod inside;
 mod kernel;
 mod places;
+mod preferred;
 mod preflight;
 mod progress;
 mod scheduler;

@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::inside;
+use super::preferred::preferred;
 use crate::arm::Arm;
 use crate::cli::RunOptions;
 use crate::cpus;
@@ -30,6 +31,9 @@ pub fn settle(options: &RunOptions) -> Result<Plan> {
     matrix.rounds = options.rounds.unwrap_or(matrix.rounds);
     matrix.seconds = options.seconds.unwrap_or(matrix.seconds);
     matrix.lab.cpus = options.cpus.or(matrix.lab.cpus);
+    if let Some(preferred) = &options.preferred {
+        matrix.preferred.clone_from(preferred);
+    }
     if let Some(kernel) = &options.kernel {
         matrix.lab.kernel.clone_from(kernel);
     }
@@ -48,7 +52,11 @@ pub fn settle(options: &RunOptions) -> Result<Plan> {
         Where::Host => cpus::online(),
         Where::Sim => cpus::first(matrix.lab.cpus.unwrap_or_default() as usize),
     };
-    let preferred = preferred_cpus(&matrix, &cpus)?;
+    let scheduler = match options.on {
+        Where::Host => Some(folders.target()?.join("release/scx_gpuaware")),
+        Where::Lab | Where::Sim => None,
+    };
+    let preferred = preferred(&matrix.preferred, &cpus, scheduler)?;
     if options.on != Where::Sim {
         check_real(&matrix, &file)?;
         check_graphs(&matrix, &file, &folders.target()?)?;
@@ -142,28 +150,6 @@ fn check_graphs(matrix: &Matrix, file: &Path, target: &Path) -> Result<(), DataE
         }
     }
     Ok(())
-}
-
-fn preferred_cpus(matrix: &Matrix, cpus: &BTreeSet<usize>) -> Result<String, DataError> {
-    let few = || {
-        DataError::Usage(format!(
-            "cannot compare on {} CPU: expected at least 2, one for the launcher and one for the rest",
-            cpus.len()
-        ))
-    };
-    let automatic = cpus::preferred(cpus).ok_or_else(few)?;
-    if matrix.preferred == "auto" {
-        return Ok(cpus::format_list(&automatic));
-    }
-    let list = cpus::parse_list(&matrix.preferred).map_err(DataError::Usage)?;
-    if !list.is_subset(cpus) {
-        return Err(DataError::Usage(format!(
-            "preferred: expected some of the CPUs {}, got {:?}",
-            cpus::format_list(cpus),
-            matrix.preferred
-        )));
-    }
-    Ok(cpus::format_list(&list))
 }
 
 fn read_arms(
