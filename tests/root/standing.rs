@@ -31,6 +31,17 @@ time.sleep(0.2)
 shutil.copy(folder + "/result.json", after("--result-dir") + "/" + after("--result-filename"))
 "#;
 
+/// The first server's memory is not free at once after its end.
+const NVIDIA_SMI: &str = r#"#!/bin/sh
+cd "${0%/*}" || exit
+if [ -s starts ] && [ "$(wc -l <looks)" -lt 3 ]; then
+    echo full >>looks
+    echo '0, 1000'
+else
+    echo '1000, 1000'
+fi
+"#;
+
 const MATRIX: &str = r#"
 description = "a server that stands"
 rounds = 2
@@ -56,6 +67,7 @@ fn servers_for(folder: &Path, arms: &str) -> Vec<i32> {
     let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
     write("standing.toml", &MATRIX.replace("ARMS", arms));
     write("starts", "");
+    write("looks", "");
     let output = folder.join(arms.replace('"', ""));
     let path = std::env::var("PATH").unwrap();
     let log = run_here("standing", folder, &output, |command| {
@@ -77,9 +89,11 @@ fn a_server_stands_as_long_as_arms_would_start_the_same_and_is_gone_in_the_end()
     }
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let program = folder.join("vllm");
-    fs::write(&program, VLLM).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    for (name, script) in [("vllm", VLLM), ("nvidia-smi", NVIDIA_SMI)] {
+        let program = folder.join(name);
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
     let recorded = repository().join("bench/tests/data/served/vllm-bench-0.32.json");
     fs::copy(recorded, folder.join("result.json")).unwrap();
     fs::create_dir(folder.join("arms")).unwrap();
@@ -96,6 +110,8 @@ fn a_server_stands_as_long_as_arms_would_start_the_same_and_is_gone_in_the_end()
     // Each round has both, in whatever order.
     let others = servers_for(folder, "\"env\"");
     assert!((2..=4).contains(&others.len()), "{others:?}");
+    let looks = fs::read_to_string(folder.join("looks")).unwrap();
+    assert_eq!(looks.lines().count(), 3, "memory is waited for");
     for pid in all.iter().chain(&others) {
         assert!(
             !Path::new(&format!("/proc/{pid}")).exists(),

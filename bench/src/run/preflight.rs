@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use nix::unistd::{Uid, geteuid};
 
@@ -15,7 +14,7 @@ use crate::arm::{Arm, WorkloadSettings};
 use crate::cgroup;
 use crate::datafile::DataError;
 use crate::folders;
-use crate::matrix::{Program, Server, Workload};
+use crate::matrix::{Program, Workload};
 use crate::plan::Plan;
 use crate::record::neighbour::{Kind, Neighbour};
 use crate::workload;
@@ -161,32 +160,10 @@ impl Wants<'_> {
 
     /// A server of the host's own vLLM takes a share of the GPU, which is not free if somebody else has it.
     fn gpu_memory(&self) -> Vec<String> {
-        let shares =
-            self.plan
-                .matrix
-                .workloads
-                .iter()
-                .filter_map(|workload| match &workload.program {
-                    Program::Served(served) => match &served.server {
-                        Server::Vllm {
-                            gpu_memory_utilization,
-                            instead: None,
-                        } => Some(*gpu_memory_utilization),
-                        _ => None,
-                    },
-                    _ => None,
-                });
-        let Some(share) = shares.max_by(f64::total_cmp) else {
-            return Vec::new();
-        };
-        let asked = Command::new("nvidia-smi")
-            .args([
-                "--query-gpu=memory.free,memory.total",
-                "--format=csv,noheader,nounits",
-            ])
-            .output();
-        let text = asked.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-        too_full(&text.unwrap_or_default(), share)
+        let workloads = self.plan.matrix.workloads.iter();
+        let shares = workloads.filter_map(workload::gpu_memory);
+        let most = shares.max_by(f64::total_cmp);
+        most.and_then(workload::lacks_gpu_memory)
             .into_iter()
             .collect()
     }
@@ -243,18 +220,6 @@ fn lacks_controllers(root: &Path, wanted: &BTreeSet<&str>) -> Option<String> {
             lacking.join(", "),
             file.display(),
             text.trim()
-        )
-    })
-}
-
-/// From nvidia-smi's lines, free and total MiB of each GPU: whether the first one, which a server takes, has that share.
-fn too_full(text: &str, share: f64) -> Option<String> {
-    let (free, total) = text.lines().next()?.split_once(',')?;
-    let (free, total): (f64, f64) = (free.trim().parse().ok()?, total.trim().parse().ok()?);
-    (free < share * total).then(|| {
-        format!(
-            "GPU 0: expected {share} of its {total:.0} MiB to be free, {free:.0} are: end what uses it \
-             (nvidia-smi lists that), or set gpu_memory_utilization"
         )
     })
 }
@@ -325,19 +290,6 @@ mod tests {
     use crate::arm::Scheduler;
     use crate::matrix::Trace;
     use crate::plan::samples;
-
-    #[test]
-    fn a_gpu_that_somebody_else_fills_is_named() {
-        let text = "1000, 81559\n81000, 81559\n";
-        let said = too_full(text, 0.9).unwrap();
-        assert!(
-            said.starts_with("GPU 0: expected 0.9 of its 81559 MiB to be free, 1000 are"),
-            "{said}"
-        );
-        assert_eq!(too_full("81000, 81559\n", 0.9), None);
-        assert_eq!(too_full("", 0.9), None);
-        assert_eq!(too_full("[N/A], 5\n", 0.9), None);
-    }
 
     #[test]
     fn all_that_is_missing_is_one_list() {

@@ -24,7 +24,7 @@ use crate::record::{LlmServing, ThreadSeen, WorkloadReport};
 use child::Child;
 pub use pipeline::check_graph;
 pub use place::Place;
-pub use served::{Standing, read_outputs};
+pub use served::{Standing, lacks_gpu_memory, read_outputs};
 use server_cpu::ServerCpu;
 
 /// Processes of the workload that somebody else has started.
@@ -41,6 +41,14 @@ pub fn start_limit(workload: &Workload) -> Duration {
     match &workload.program {
         Program::Served(served) => served::start_limit(&served.server),
         _ => Duration::ZERO,
+    }
+}
+
+/// The share of the first GPU's memory that the workload's server takes; `None`: none.
+pub fn gpu_memory(workload: &Workload) -> Option<f64> {
+    match &workload.program {
+        Program::Served(served) => served::gpu_memory(&served.server),
+        _ => None,
     }
 }
 

@@ -3,6 +3,7 @@
 //! already; asked by our client, `vllm bench serve` or aiperf.
 
 mod command;
+mod gpu_memory;
 mod health;
 mod local;
 mod results;
@@ -24,6 +25,7 @@ use crate::arm::WorkloadSettings;
 use crate::matrix::{Client, Requests, Served, Server};
 use crate::procstat::{self, Tree};
 use crate::record::{LlmClient, LlmServer, LlmServing};
+pub use gpu_memory::{lacking as lacks_gpu_memory, wanted as gpu_memory};
 use health::{START_TIMEOUT, address_of, wait_until_ready};
 pub use standing::{Standing, may_stand};
 

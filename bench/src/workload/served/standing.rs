@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use anyhow::{Context, Result};
 
 use super::command;
+use super::gpu_memory;
 use super::health::wait_until_ready;
 use crate::arm::WorkloadSettings;
 use crate::cgroup::Cgroup;
@@ -40,6 +41,7 @@ impl Standing {
         if let Some(cgroup) = &cgroup {
             cgroup.take(&mut command)?;
         }
+        gpu_memory::wait_until_free(&served.server)?;
         let mut server = Child::start(served.server.name(), &mut command)?;
         let base_url = format!("http://127.0.0.1:{port}");
         wait_until_ready(Some(&mut server), &base_url, "/health")?;

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Memory of the GPU for a genuine server: one that has ended holds it for some seconds more, until its driver has
+//! cleaned up.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::interrupt;
+use crate::matrix::Server;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(500);
+
+/// The share of the first GPU's memory that `server` takes; `None`: none.
+pub fn wanted(server: &Server) -> Option<f64> {
+    match server {
+        Server::Vllm {
+            gpu_memory_utilization,
+            instead: None,
+        } => Some(*gpu_memory_utilization),
+        _ => None,
+    }
+}
+
+/// Why the first GPU has not `share` of its memory free; `None`: it has, or nobody knows.
+pub fn lacking(share: f64) -> Option<String> {
+    let asked = Command::new("nvidia-smi")
+        .args([
+            "--query-gpu=memory.free,memory.total",
+            "--format=csv,noheader,nounits",
+        ])
+        .stdin(Stdio::null())
+        .output();
+    too_full(&String::from_utf8_lossy(&asked.ok()?.stdout), share)
+}
+
+/// Until the memory that `server` takes is free.
+///
+/// # Errors
+/// It is not after a minute, or the user wishes to stop.
+pub fn wait_until_free(server: &Server) -> Result<()> {
+    let Some(share) = wanted(server) else {
+        return Ok(());
+    };
+    let end = Instant::now() + LIMIT;
+    while let Some(why) = lacking(share) {
+        interrupt::check()?;
+        if Instant::now() >= end {
+            bail!("{why}: it was waited for, for a minute");
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// From nvidia-smi's lines, free and total MiB of each GPU: whether the first one, which a server takes, has that
+/// share.
+fn too_full(text: &str, share: f64) -> Option<String> {
+    let (free, total) = text.lines().next()?.split_once(',')?;
+    let (free, total): (f64, f64) = (free.trim().parse().ok()?, total.trim().parse().ok()?);
+    (free < share * total).then(|| {
+        format!(
+            "GPU 0: expected {share} of its {total:.0} MiB to be free, {free:.0} are: end what uses it \
+             (nvidia-smi lists that), or set gpu_memory_utilization"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_that_somebody_else_fills_is_named() {
+        let text = "1000, 81559\n81000, 81559\n";
+        let said = too_full(text, 0.9).unwrap();
+        assert!(
+            said.starts_with("GPU 0: expected 0.9 of its 81559 MiB to be free, 1000 are"),
+            "{said}"
+        );
+        assert_eq!(too_full("81000, 81559\n", 0.9), None);
+        assert_eq!(too_full("", 0.9), None);
+        assert_eq!(too_full("[N/A], 5\n", 0.9), None);
+    }
+}
