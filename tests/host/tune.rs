@@ -86,6 +86,12 @@ impl Host {
         Process::start(command)
     }
 
+    fn resume(&self, args: &[&str]) -> Process {
+        let mut command = tune(args);
+        command.arg("--resume").arg(self.path("out"));
+        Process::start(command)
+    }
+
     fn in_force(&self) -> String {
         fs::read_to_string(self.path("policy.toml")).unwrap()
     }
@@ -175,41 +181,71 @@ fn an_endpoint_can_be_what_is_watched() {
     );
 }
 
-#[test]
-fn the_old_policy_is_back_after_ctrl_c_after_a_kill_and_when_the_workload_ends() {
-    for signal in [Signal::SIGINT, Signal::SIGKILL] {
-        let host = Host::new();
-        let mut tuning = host.tune(10, 10);
-        host.wait_for_candidate();
-        tuning.signal(signal);
-        host.wait_for_the_old_policy();
-        assert_ne!(code(tuning.wait()), 0);
-    }
+/// Ends a tuning beside a workload while a candidate is in force.
+fn is_put_back_after(end: impl FnOnce(&Host, &Process)) -> (Host, Process) {
     let host = Host::new();
     let mut tuning = host.tune(10, 10);
     host.wait_for_candidate();
-    host.workload.signal(Signal::SIGKILL);
+    end(&host, &tuning);
     host.wait_for_the_old_policy();
-    assert_eq!(code(tuning.wait()), 1);
-    let said = tuning.log.join("\n");
-    assert!(said.contains("the workload has ended"), "{said}");
-    // It goes on beside the next one.
-    let next = Process::start(Host::workload());
-    let resume = |args: &[&str]| {
-        let mut command = tune(args);
-        command.arg("--resume").arg(host.path("out"));
-        Process::start(command)
-    };
-    let mut without = resume(&[]);
-    assert_eq!(code(without.wait()), 2, "{:#?}", without.log);
-    let mut tuning = resume(&["--attach", &next.pid().to_string()]);
+    assert_ne!(code(tuning.wait()), 0);
+    (host, tuning)
+}
+
+fn goes_on_beside(host: &Host, pid: i32) {
+    let mut tuning = host.resume(&["--attach", &pid.to_string()]);
     assert_eq!(code(tuning.wait()), 0, "{:#?}", tuning.log);
     assert_eq!(host.in_force(), OLD);
     let state = fs::read_to_string(host.path("out/live.json")).unwrap();
     let state: serde_json::Value = serde_json::from_str(&state).unwrap();
     assert_eq!(state["windows"].as_array().unwrap().len(), 10, "{state}");
+}
+
+#[test]
+fn the_old_policy_is_back_after_ctrl_c_and_after_a_kill_and_it_goes_on() {
+    std::thread::scope(|scope| {
+        for signal in [Signal::SIGINT, Signal::SIGKILL] {
+            scope.spawn(move || {
+                let (host, _) = is_put_back_after(|_, tuning| tuning.signal(signal));
+                goes_on_beside(&host, host.workload.pid());
+            });
+        }
+    });
+}
+
+#[test]
+fn the_old_policy_is_back_when_the_workload_ends_and_it_goes_on_beside_the_next_one() {
+    let (host, tuning) = is_put_back_after(|host, _| host.workload.signal(Signal::SIGKILL));
+    let said = tuning.log.join("\n");
+    assert!(said.contains("the workload has ended"), "{said}");
+    let next = Process::start(Host::workload());
+    let mut without = host.resume(&[]);
+    assert_eq!(code(without.wait()), 2, "{:#?}", without.log);
+    goes_on_beside(&host, next.pid());
     let mut again = host.tune(10, 10);
     assert_eq!(code(again.wait()), 2, "{:#?}", again.log);
+}
+
+#[test]
+fn the_old_policy_is_back_when_a_neighbour_comes_while_a_candidate_is_tried() {
+    let host = Host::new();
+    // When the metric is read for the second time under the candidate. It is over with it, as who measures too few
+    // values at once for the rail meets it once more.
+    let metric = format!(
+        "cd '{}'; if grep -q hold_us policy.toml; then if test -e asked; then echo 100; else touch asked; echo 10; fi; \
+         else echo 10; fi",
+        host.folder.path().display()
+    );
+    let mut tuning = host.tune_by(&["--slo-command", &metric]);
+    host.wait_for_candidate();
+    host.wait_for_the_old_policy();
+    assert_eq!(code(tuning.wait()), 0, "{:#?}", tuning.log);
+    assert_eq!(host.in_force(), OLD);
+    let result = host.result();
+    assert!(
+        result.contains("hold-0: –: given up: the metric was 100"),
+        "{result}"
+    );
 }
 
 #[test]
@@ -360,6 +396,37 @@ fn a_machine_that_is_not_at_hand_is_tuned_for_in_the_simulator() {
     let measured = "Simulated, not measured, on the machine 8x2";
     assert!(proof.contains(measured), "{proof}");
     assert!(said.contains("hold-0: "), "{said}");
+    assert!(said.contains("look: 15 s of 15 s left"), "{said}");
+}
+
+#[test]
+fn a_tuning_that_was_killed_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("tuned");
+    let mut command = tune(&["--workload", "qwen3", "--neighbours", "cpu", "--on", "sim"]);
+    command.args(["--machine", "8x2", "--budget", "15s", "-o"]);
+    let mut tuning = Process::start({
+        command.arg(&out);
+        command
+    });
+    tuning.wait_for_line("sift-1: ");
+    // At once: it has no time to end its step meanwhile.
+    tuning.signal(Signal::SIGSTOP);
+    tuning.signal(Signal::SIGKILL);
+    tuning.wait();
+    assert!(tuning.log.iter().any(|line| line.starts_with("look: ")));
+    let mut command = tune(&["--resume"]);
+    command.arg(&out);
+    let mut tuning = Process::start(command);
+    assert_eq!(code(tuning.wait()), 0, "{:#?}", tuning.log);
+    assert!(out.join("policy.toml").is_file());
+    // Neither looked at nor proposed again.
+    assert!(!tuning.log.iter().any(|line| line.starts_with("look: ")));
+    let is_said = |step: &str| {
+        let is_of = |line: &&String| line.starts_with(step) && line.ends_with(" of 15 s left");
+        tuning.log.iter().filter(is_of).count()
+    };
+    assert_eq!((is_said("sift-1: "), is_said("verify: ")), (1, 1));
 }
 
 /// A launcher beside busy loops on two CPUs, recorded under EEVDF.

@@ -2,6 +2,7 @@
 //! `gpuaware-bench tune`: the policy for this machine and workload, with the evidence. Looks, proposes, sifts, verifies,
 //! decides; each step is a run that `report` reads. Knows the runner and the statistics; nobody knows it.
 
+mod budget;
 mod candidate;
 mod decide;
 mod folder;
@@ -20,7 +21,7 @@ mod workload;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -33,6 +34,7 @@ use crate::run;
 use crate::simulator::{self, Machine};
 use crate::words::in_words;
 use crate::{cpus, interrupt, record, watchdog};
+use budget::Budget;
 use candidate::{Candidate, DEFAULT, Dropped, file_name};
 use folder::{BASELINE, State, TuneDir, is_default, refusal};
 use goal::On;
@@ -48,8 +50,6 @@ const RESERVED: [&str; 4] = [DEFAULT, BASELINE, "gpuaware", live::OLD];
 /// The neighbours that run anyway, and those where the user names none.
 const LIVE: &str = "live";
 const NEIGHBOUR: &str = "heavy";
-/// One part in so many of the time is for what the simulator may drop.
-const PRESIFT_PART: u32 = 10;
 
 /// What a look at the machine may take: the lab boots for it, and a simulated one is not looked at.
 fn look_time(on: On) -> Duration {
@@ -279,14 +279,14 @@ fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
     let dir = TuneDir::create(&root)?;
     dir.write_references(&options.folders, options.on)?;
     eprintln!("tuning for {} in {}", asked.workload, dir.root.display());
-    let began = Instant::now();
+    let budget = Budget::begin(options.budget);
     let place = Place {
         on: options.on.cells(),
         cpus: asked.cpus,
         kernel: &asked.matrix.lab.kernel,
         target: &asked.target,
     };
-    eprintln!("look: what the machine is");
+    budget.say("look");
     let seen = match &asked.simulated {
         Some(machine) => look::simulated(machine)?,
         None => look::look(&place)?,
@@ -302,10 +302,9 @@ fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
     let own: BTreeSet<String> = asked.own.iter().map(|one| one.name.clone()).collect();
     let candidates = [asked.own, shipped].concat();
     let (candidates, mut dropped) = checked(candidates, &dir, &seen, options.on, &asked.target)?;
-    let budget = options.budget / PRESIFT_PART;
     let recorded = match asked.recorded {
         None if asked.simulated.is_none() => {
-            recording::record(&asked.matrix, options.on, budget, &options.folders, &dir)?
+            recording::record(&asked.matrix, options.on, &budget, &options.folders, &dir)?
         }
         recorded => recorded,
     };
@@ -316,14 +315,13 @@ fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
         prefer: options.prefer,
         folders: &options.folders,
         target: &asked.target,
-        budget,
+        budget: &budget,
     };
     let (mut candidates, worse) = before.sift(candidates, &own, &dir)?;
     dropped.extend(worse);
     let costs = steps::costs(&asked.matrix, options.on);
-    let left = options.budget.saturating_sub(began.elapsed());
     // A look that took longer than it should does not end it.
-    let left = left.max(costs.verify(1, MIN_ROUNDS));
+    let left = budget.left().max(costs.verify(1, MIN_ROUNDS));
     let schedule =
         schedule(candidates.len(), left, &costs).map_err(|least| too_short(options, least))?;
     let late = candidates.split_off(candidates.len() - schedule.left_out);
@@ -344,7 +342,7 @@ fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
         schedule,
         scores: BTreeMap::new(),
         done: Vec::new(),
-        spent_s: began.elapsed().as_secs_f64(),
+        spent_s: budget.spent().as_secs_f64(),
     };
     dir.write_state(&state)?;
     Ok((dir, state))

@@ -4,10 +4,10 @@
 //! knows few workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use anyhow::Result;
 
+use super::budget::Budget;
 use super::candidate::{Candidate, DEFAULT, Dropped};
 use super::folder::{SIMULATED as STEP, Step, TuneDir};
 use super::goal::{On, Prefer};
@@ -40,7 +40,7 @@ pub struct Presift<'a> {
     pub prefer: Option<Prefer>,
     pub folders: &'a Folders,
     pub target: &'a std::path::Path,
-    pub budget: Duration,
+    pub budget: &'a Budget,
 }
 
 impl Presift<'_> {
@@ -82,13 +82,14 @@ impl Presift<'_> {
         let costs = steps::costs(&matrix, On::Sim);
         let fits = |&rounds: &u32| {
             let candidates = names.len();
-            costs.sift(Rung { candidates, rounds }) <= self.budget
+            costs.sift(Rung { candidates, rounds }) <= self.budget.early_part()
         };
         let Some(rounds) = (1..=MAX_ROUNDS).rev().find(fits) else {
             return Ok(Err("no time: a longer --budget allows it".to_owned()));
         };
+        self.budget.say(STEP);
         eprintln!(
-            "\n{STEP}: {} candidates beside the default on {shape}",
+            "{STEP}: {} candidates beside the default on {shape}",
             names.len()
         );
         let step = Step {
@@ -215,7 +216,7 @@ mod tests {
             prefer: None,
             folders: &folders,
             target: std::path::Path::new("/nowhere"),
-            budget: Duration::ZERO,
+            budget: &Budget::begin(std::time::Duration::ZERO),
         };
         let (simulated, machine) = presift.simulated("2x1").unwrap();
         assert_eq!(machine, file.display().to_string());

@@ -3,10 +3,10 @@
 //! under the default.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Result;
 
+use super::budget::Budget;
 use super::candidate::DEFAULT;
 use super::folder::{RECORDED as STEP, Step, TuneDir};
 use super::goal::On;
@@ -27,7 +27,7 @@ const SECONDS: f64 = 20.0;
 pub fn record(
     matrix: &Matrix,
     on: On,
-    budget: Duration,
+    budget: &Budget,
     folders: &Folders,
     dir: &TuneDir,
 ) -> Result<Option<Matrix>> {
@@ -36,15 +36,16 @@ pub fn record(
     };
     let costs = steps::costs(&cell, on);
     let takes = costs.boot + costs.verify_turn;
-    if takes > budget {
+    if takes > budget.early_part() {
         eprintln!(
             "{STEP}: nothing: it takes {}, a longer --budget allows it",
             in_words(takes)
         );
         return Ok(None);
     }
+    budget.say(STEP);
     eprintln!(
-        "\n{STEP}: {} beside {}, for the simulator",
+        "{STEP}: {} beside {}, for the simulator",
         cell.workloads[0].name, cell.neighbours[0]
     );
     let file = match measure(&cell, on, folders, dir)? {

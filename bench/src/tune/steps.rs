@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+use super::budget::say_left;
 use super::candidate::{Candidate, DEFAULT};
 use super::folder::{BASELINE, State, Step, TuneDir};
 use super::goal::On;
@@ -19,7 +20,6 @@ use crate::matrix::Matrix;
 use crate::plan::Where;
 use crate::report::{self, Report};
 use crate::run;
-use crate::words::in_words;
 
 pub const PROOF: &str = "verify";
 
@@ -203,11 +203,8 @@ impl Tuning<'_> {
         if self.state.done.contains(&step.name) {
             return report::read(&folder);
         }
-        let (left, all) = (
-            in_words(self.left()),
-            in_words(Duration::from_secs_f64(self.state.budget_s)),
-        );
-        eprintln!("\n{}: {left} of {all} left", step.name);
+        let all = Duration::from_secs_f64(self.state.budget_s);
+        say_left(&step.name, self.left(), all);
         let began = Instant::now();
         let measured = self.run(step, &folder);
         self.state.spent_s += began.elapsed().as_secs_f64();
