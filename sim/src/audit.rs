@@ -67,6 +67,23 @@ impl Promises {
     }
 }
 
+/// What is saved up of the budget of holds, and how long one hold may go on when that is gone.
+const HOLD_BUCKET_NS: u64 = 40_000_000;
+const LONGEST_HOLD_NS: u64 = 10_000_000;
+
+/// For so long at most, all CPUs together, holds keep CPUs from background that waits, in `ran_ns` under one of
+/// `policies` after the other. `None`: one of them has no bound.
+pub fn most_hold_waste_ns<'a>(
+    policies: impl Iterator<Item = &'a Policy>,
+    nr_cpus: usize,
+    ran_ns: u64,
+) -> Option<u64> {
+    let share = policies.map(|policy| policy.hold_share).fold(0.0, f64::max);
+    let cpus = nr_cpus as u64;
+    let budget_ns = (share * (cpus * ran_ns) as f64) as u64;
+    (share < 1.0).then_some(budget_ns + HOLD_BUCKET_NS + cpus * LONGEST_HOLD_NS)
+}
+
 /// Is every task in exactly one place, and where it may be?
 pub fn places(kernel: &Kernel) -> Result<(), String> {
     let mut nr_queued = 0;

@@ -181,4 +181,27 @@ mod tests {
             }
         }
     }
+
+    /// Launchers as good as alone on their GPUs' nodes, neighbours with what these leave, and nobody binds anything.
+    #[test]
+    fn on_big_hosts_nobody_needs_to_bind_launchers() {
+        for (shape, near) in [
+            ("64x8x2x2x4", 0.999),
+            ("128x16x2x2x8", 0.999),
+            ("512x64x8x2x8", 0.998),
+        ] {
+            let rows = rows(shape, 400);
+            let of = |name: &str| rows.iter().find(|row| row.name == name).unwrap();
+            let (unbound, bound) = (of("gpuaware"), of("gpuaware, bound"));
+            assert_eq!(unbound.failure, None, "{shape}");
+            assert!(unbound.speed >= 0.99, "{shape}: {rows:#?}");
+            assert!(unbound.near.unwrap() >= near, "{shape}: {rows:#?}");
+            assert!(unbound.work >= 0.97, "{shape}: {rows:#?}");
+            assert!(unbound.speed >= 0.95 * bound.speed, "{shape}: {rows:#?}");
+            assert!(
+                of("eevdf").speed < 0.9 * unbound.speed,
+                "{shape}: {rows:#?}"
+            );
+        }
+    }
 }

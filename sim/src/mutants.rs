@@ -11,7 +11,7 @@ use crate::program::Program;
 use crate::scenario::{Scenario, TaskSpec};
 use crate::setup::Class;
 use crate::shrink::{only, shrink};
-use crate::simulation::{Outcome, Simulation};
+use crate::simulation::{Outcome, Simulation, TaskOutcome};
 use crate::tests::{beside_real_time, done, held, launcher_beside_loops, of, run, task};
 
 /// In a file of `bpf/`, text that is there once, and what takes its place.
@@ -207,6 +207,16 @@ fn holds_that_nobody_ends() {
         &edits,
         "CPU 1 is idle while",
     );
+}
+
+#[test]
+fn holds_beyond_their_budget() {
+    let edit = (
+        "hold.bpf.h",
+        "\tif (tokens > 0)\n\t\treturn true;\n",
+        "\treturn true;\n",
+    );
+    is_found(&[edit], "holds kept CPUs from others");
 }
 
 /// Loops in one of two caches, so many, and two in the other.
@@ -429,4 +439,39 @@ fn wakeups_that_preempt_in_one_cache_only() {
     assert!(few < 0.05, "{few}");
     let many = slow(&run_as(&mutant(&[edit]), &scenario));
     assert!(many > 0.2, "{many}");
+}
+
+/// With one clock for all queues those of a crowded cache fell behind it, were capped again and again, and lost their
+/// weights.
+#[test]
+fn one_clock_for_all_queues() {
+    let mut scenario = crowded(12, 6000);
+    for task in &mut scenario.tasks[..6] {
+        task.weight = 300;
+    }
+    let edits = [
+        (
+            "clock.bpf.h",
+            "\tif (dsq >= DSQ_PINNED) {\n",
+            "\tif (false) {\n",
+        ),
+        (
+            "clock.bpf.h",
+            "llc_ctx(dsq - DSQ_BACKGROUND);",
+            "llc_ctx(0);",
+        ),
+    ];
+    let heavy_over_light = |outcome: &Outcome| {
+        let cpu_ns = |tasks: &[_]| {
+            tasks
+                .iter()
+                .map(|task: &TaskOutcome| task.cpu_ns)
+                .sum::<u64>()
+        };
+        cpu_ns(&outcome.tasks[..6]) as f64 / cpu_ns(&outcome.tasks[6..12]) as f64
+    };
+    let fair = heavy_over_light(&held(&scenario));
+    assert!((2.85..3.15).contains(&fair), "{fair}");
+    let unfair = heavy_over_light(&run_as(&mutant(&edits), &scenario));
+    assert!(unfair < 2.0, "{unfair}");
 }

@@ -330,6 +330,27 @@ impl Simulation {
         }
     }
 
+    fn look_at_holds(&self, stats: &[(&str, u64)]) -> Result<(), String> {
+        let scenario = &self.scenario;
+        let changes = scenario.changes.iter().map(|(_, change)| change);
+        let reloads = changes.filter_map(|change| match change {
+            Change::Reload(policy) => Some(policy),
+            _ => None,
+        });
+        let policies = std::iter::once(&scenario.policy).chain(reloads);
+        let (cpus, ran_ns) = (self.kernel.cpus.len(), scenario.length_ns);
+        let most = audit::most_hold_waste_ns(policies, cpus, ran_ns);
+        let wasted = stats.iter().find(|(name, _)| *name == "hold_waste_ns");
+        match (wasted, most) {
+            (Some(&(_, wasted)), Some(most)) if wasted > most => Err(format!(
+                "holds kept CPUs from others for {:.1} ms, where {:.1} are the most",
+                wasted as f64 / 1e6,
+                most as f64 / 1e6
+            )),
+            _ => Ok(()),
+        }
+    }
+
     fn outcome(mut self) -> Result<Outcome> {
         let ran_ns = self.scenario.length_ns;
         let mut tasks: Vec<TaskOutcome> = Vec::new();
@@ -372,6 +393,11 @@ impl Simulation {
             let counts = setup::stats(&self.native)?;
             self.kernel.leave();
             stats = STATS.into_iter().zip(counts).collect();
+        }
+        if self.kernel.failure.is_none()
+            && let Err(text) = self.look_at_holds(&stats)
+        {
+            self.kernel.fail(text);
         }
         let meter = self.kernel.meter.take();
         let counts = meter.map(|mut meter| meter.finish(&self.native));
