@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Sets shares of clean of a simulated run beside those of kept runs: the table in docs/simulator.md.
 
-    gpuaware-bench run noisy-neighbour --on sim --seed 1 --arms nice,isolcpus,gpuaware \
+    gpuaware-bench run noisy-neighbour --on sim --seed 1 --arms taskset,nice,isolcpus,gpuaware \
         --neighbours cpu,network,disk,hackbench,heavy -o DIR
+    gpuaware-bench report bench/runs/2026-11-25-noisy-neighbour
+    gpuaware-bench report bench/runs/2026-11-27-peers
     bench/beside_lab.py DIR bench/runs/2026-11-25-noisy-neighbour bench/runs/2026-11-27-peers
 """
 
@@ -14,7 +16,10 @@ from pathlib import Path
 
 def shares(folder):
     """Tokens/s over the baseline's quiet ones, in percent, by workload, neighbour and arm."""
-    rows = json.loads((Path(folder) / "summary.json").read_text())["summary"]["rows"]
+    summary = Path(folder) / "summary.json"
+    if not summary.exists():
+        sys.exit(f"{summary}: not there: gpuaware-bench report {folder} makes it")
+    rows = json.loads(summary.read_text())["summary"]["rows"]
     return {
         (row["workload"], row["neighbour"], row["arm"]): 100 * row["share_of_clean"]["value"]
         for row in rows
