@@ -121,7 +121,9 @@ fn the_arms_for_workers_of_their_own_name_the_engine_or_not_and_nobody_who_launc
             let is_of_zeromq = ["ZMQbg/IO/0", "ZMQbg/IO/1"].contains(&&*thread[2]);
             let expected = thread[5] == "handoff" || is_of_zeromq || is_engine && engine_is_named;
             assert_eq!(named, expected, "{arm}: {thread:?}");
-            assert!(!named || thread[6] == "-", "a name would win: {thread:?}");
+            // Who spins is of the class that he is named.
+            let is_free = ["-", "spins"].contains(&&*thread[6]);
+            assert!(!named || is_free, "a name would win: {thread:?}");
         }
     }
 }
@@ -146,5 +148,39 @@ fn the_policy_for_llm_servers_fits_the_threads_of_vllm() {
             thread[6] == "-" || !of_a_service,
             "a name would win: {thread:?}"
         );
+    }
+}
+
+/// As `marks --json` had them beside the arm's policy, under requests and two busy loops on two CPUs.
+#[test]
+fn the_engine_of_a_real_vllm_was_found_by_what_it_does_and_no_other_thread_of_its_name() {
+    let marks = fs::read_to_string(repository().join("tests/data/vllm-marks-spins.json")).unwrap();
+    let marks: Vec<serde_json::Value> = serde_json::from_str(&marks).unwrap();
+    let policy = policy_in("scheds/arms/gpuaware-vllm-spins.policy");
+    for thread in threads_of_vllm() {
+        let is_its = |mark: &&serde_json::Value| {
+            let is_main = mark["main"].as_bool().unwrap();
+            mark["process"] == thread[0]
+                && is_main == (thread[1] == "main")
+                && mark["comm"] == thread[2]
+        };
+        let named = is_handoff_by_name(&policy, &thread, "bench/workload");
+        let expected = match (&*thread[6], named) {
+            ("launches", _) => Some(("launch", "uprobe")),
+            ("wakes", _) => Some(("handoff", "wakes")),
+            ("spins", _) => Some(("handoff", "spins")),
+            (_, true) => Some(("handoff", "rule")),
+            (_, false) => None,
+        };
+        let its: Vec<_> = marks.iter().filter(is_its).collect();
+        let verdicts = its
+            .iter()
+            .map(|mark| (mark["class"].as_str(), mark["source"].as_str()));
+        let verdicts: Vec<_> = verdicts.map(|(a, b)| a.zip(b)).collect();
+        assert!(
+            verdicts.iter().all(|verdict| *verdict == expected),
+            "{thread:?}: {verdicts:?}"
+        );
+        assert_eq!(verdicts.is_empty(), expected.is_none(), "{thread:?}");
     }
 }
