@@ -49,6 +49,31 @@ assert seconds(513, 1) * 1e9 >= least + 512 * profile["prefill_ns_per_token"], "
 }
 
 #[test]
+fn the_thread_that_launches_says_so_where_it_is_asked_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let code = r#"
+import json, os, pathlib, threading, vllm_emulated
+step = vllm_emulated.Step(os.environ["LIBRARY"], vllm_emulated.read_profile("eager"))
+tids = []
+def work():
+    tids.append(threading.get_native_id())
+    step.run(1, 1)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+files = list(pathlib.Path(os.environ["GPU_STEP_REPORT"]).iterdir())
+assert [file.name for file in files] == [f"{tids[0]}.json"], files
+assert json.loads(files[0].read_text()) == {"pid": os.getpid(), "tid": tids[0]}
+"#;
+    let output = python(
+        code,
+        &[("GPU_STEP_REPORT", folder.path().to_str().unwrap())],
+    );
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
+
+#[test]
 fn a_profile_that_is_none_is_refused_with_its_key() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bad.toml");

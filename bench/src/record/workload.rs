@@ -64,6 +64,9 @@ pub struct LlmServer {
     /// Of a genuine server, which does not say which threads launch: its processes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pids: Vec<i64>,
+    /// Of one that launches in the place of a model: its threads that do, as they say themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub launchers: Vec<i64>,
     /// CPUs that all threads of the server kept busy in the measured window; absent in older reports and of an
     /// endpoint that somebody else has started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -276,6 +279,14 @@ impl WorkloadReport {
         match self {
             Self::GpuLaunch(_) | Self::Pipeline(_) => &[],
             Self::LlmServing(serving) => &serving.server.pids,
+        }
+    }
+
+    /// Of these its threads that are known to launch.
+    pub fn server_launchers(&self) -> &[i64] {
+        match self {
+            Self::GpuLaunch(_) | Self::Pipeline(_) => &[],
+            Self::LlmServing(serving) => &serving.server.launchers,
         }
     }
 

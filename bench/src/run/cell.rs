@@ -291,8 +291,15 @@ fn judge(marks_json: &str, workload: &WorkloadReport, asked_ns: u64) -> Result<M
             let tgid = mark.tgid.unwrap_or(mark.tid);
             mark.class == "launch" && workload.server_pids().contains(&tgid)
         };
+        let launchers = workload.server_launchers();
+        let is_marked = |tid: &i64| marks.iter().any(|mark| is_its(mark) && mark.tid == *tid);
         return Ok(MarksSeen {
-            marked: marks.iter().any(is_its),
+            marked: match launchers {
+                // Who launches, it does not say.
+                [] => marks.iter().any(is_its),
+                known => known.iter().all(is_marked),
+            },
+            // It may have launched before the scheduler came.
             delay_ms: None,
             marks: value,
         });
@@ -351,6 +358,22 @@ mod tests {
         assert!(judge(&marks(6, "launch"), &served, 1).unwrap().marked);
         assert!(!judge(&marks(7, "launch"), &served, 1).unwrap().marked);
         assert!(!judge(&marks(6, "handoff"), &served, 1).unwrap().marked);
+    }
+
+    #[test]
+    fn of_a_server_that_says_who_launches_those_count() {
+        let served: WorkloadReport = serde_json::from_value(serde_json::json!({
+            "workload": "llm_serving",
+            "client": {"offered": 0, "completed": 0, "failed": 0, "good": null, "ttfts": [], "tpots": [],
+                "e2els": [], "itls": [], "errors": []},
+            "server": {"launches": 0, "context_switches": {"voluntary": 1, "involuntary": 0},
+                "threads_detail": [], "pids": [5, 6], "launchers": [8, 9]}}))
+        .unwrap();
+        let mark = |tid| format!(r#"{{"tid":{tid},"tgid":6,"class":"launch","age_ms":5}}"#);
+        let both = format!("[{},{}]", mark(8), mark(9));
+        assert!(judge(&both, &served, 1).unwrap().marked);
+        let another = format!("[{},{}]", mark(8), mark(7));
+        assert!(!judge(&another, &served, 1).unwrap().marked);
     }
 
     #[test]

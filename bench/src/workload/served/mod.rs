@@ -162,6 +162,7 @@ impl Running {
         let now = self.server.as_ref().map(|server| Tree::of(server.pid()));
         let switches = procstat::switches_between(self.threads.as_ref(), now.as_ref());
         let pids = now.map(|tree| tree.pids()).unwrap_or_default();
+        let launchers = self.server.as_ref().map(Standing::launchers);
         let mut standing = self.server.take();
         if !self.stands
             && let Some(server) = standing.take()
@@ -175,6 +176,7 @@ impl Running {
                 context_switches: switches,
                 threads_detail: Vec::new(),
                 pids,
+                launchers: launchers.unwrap_or_default(),
                 window_cpus: None,
                 rest: serde_json::Map::new(),
             },

@@ -4,10 +4,12 @@
 use std::net::TcpListener;
 
 use anyhow::{Context, Result};
+use tempfile::TempDir;
 
 use super::command;
 use super::gpu_memory;
 use super::health::wait_until_ready;
+use super::vllm;
 use crate::arm::WorkloadSettings;
 use crate::cgroup::Cgroup;
 use crate::matrix::{Served, Server};
@@ -21,6 +23,8 @@ pub struct Standing {
     served: Served,
     settings: WorkloadSettings,
     server: Child,
+    /// Where its threads say that they launch, if it launches in the place of a model.
+    launchers: TempDir,
     base_url: String,
     /// After the server: it must be empty to be removed.
     _cgroup: Option<Cgroup>,
@@ -37,6 +41,8 @@ impl Standing {
         let Some(mut command) = command::server(served, &settings.prefix, port, place)? else {
             return Ok(None);
         };
+        let launchers = tempfile::tempdir().context("cannot create a folder for a server")?;
+        vllm::launchers_say_so_in(&mut command, launchers.path());
         let cgroup = place::cgroup(settings)?;
         if let Some(cgroup) = &cgroup {
             cgroup.take(&mut command)?;
@@ -50,6 +56,7 @@ impl Standing {
             served: served.clone(),
             settings: settings.clone(),
             server,
+            launchers,
             base_url,
             _cgroup: cgroup,
         }))
@@ -74,6 +81,11 @@ impl Standing {
 
     pub fn pid(&self) -> u32 {
         self.server.pid()
+    }
+
+    /// Its threads that launch in the place of a model, so far.
+    pub fn launchers(&self) -> Vec<i64> {
+        vllm::launchers_in(self.launchers.path())
     }
 
     /// An error once it has ended.
@@ -126,6 +138,7 @@ mod tests {
             served,
             settings: WorkloadSettings::default(),
             server: Child::start("sleep", sleep.arg("60")).unwrap(),
+            launchers: tempfile::tempdir().unwrap(),
             base_url: String::new(),
             _cgroup: None,
         }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, bail};
+use serde::Deserialize;
 
 use crate::folders;
 use crate::matrix::{Driver, Launches};
@@ -92,4 +93,48 @@ pub fn launch_instead(command: &mut Command, launches: &Launches, lab: &Path) ->
         command.env("GPU_STEP_CUDA", driver::emulated(lab)?);
     }
     Ok(())
+}
+
+/// Where the plugin's threads are to say that they launch, a file each.
+const REPORT: &str = "GPU_STEP_REPORT";
+
+/// What the plugin writes there.
+#[derive(Deserialize)]
+struct Launcher {
+    tid: i64,
+}
+
+/// Whoever launches in the place of a model is to say so in `folder`; other servers ignore it.
+pub fn launchers_say_so_in(command: &mut Command, folder: &Path) {
+    command.env(REPORT, folder);
+}
+
+/// The threads that have said so.
+pub fn launchers_in(folder: &Path) -> Vec<i64> {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let texts = files.filter_map(|file| std::fs::read_to_string(file.path()).ok());
+    let launchers = texts.filter_map(|text| serde_json::from_str::<Launcher>(&text).ok());
+    let mut tids: Vec<i64> = launchers.map(|launcher| launcher.tid).collect();
+    tids.sort_unstable();
+    tids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launchers_are_those_that_have_said_so() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(launchers_in(folder.path()).is_empty());
+        for (name, text) in [
+            ("12.json", "{\"pid\": 5, \"tid\": 12}"),
+            ("7.json", "{\"pid\": 5, \"tid\": 7}"),
+            // Another one is writing.
+            ("9.json", "{\"pid\": 5"),
+        ] {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        assert_eq!(launchers_in(folder.path()), [7, 12]);
+    }
 }
