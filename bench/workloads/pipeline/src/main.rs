@@ -37,6 +37,10 @@ mod yields;
 /// Graphs that need no file.
 const BUILT_IN: &[(&str, &str)] = &[
     ("audioquery", include_str!("../graphs/audioquery.toml")),
+    (
+        "audioquery-monolithic",
+        include_str!("../graphs/audioquery-monolithic.toml"),
+    ),
     ("preflmr", include_str!("../graphs/preflmr.toml")),
     (
         "preflmr-monolithic",
