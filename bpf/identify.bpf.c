@@ -196,8 +196,8 @@ int launch(struct pt_regs *ctx)
 }
 
 /*
- * cuInit, once a process, or what HIP programs call, once a file with kernels: this probe can stay armed. Their threads
- * are about to launch.
+ * cuInit, once a process, or what HIP programs call, once a file with kernels: this probe can
+ * stay armed. Their threads are about to launch.
  */
 SEC("uprobe.multi")
 int cuda_init(struct pt_regs *ctx)
