@@ -11,7 +11,7 @@ const LIMIT_S: f64 = 20.0;
 const SHOWN: usize = 10;
 
 /// Tests of the gate that are above it on two quiet cores, and why.
-const REASONS: [(&str, &str); 10] = [
+const REASONS: [(&str, &str); 12] = [
     (
         "host::lab::ends_the_machine_at_the_time_limit",
         "the limit is twenty seconds, so that a busy machine boots within it",
@@ -23,6 +23,14 @@ const REASONS: [(&str, &str); 10] = [
     (
         "host::simulated::ten_thousand_random_scenarios_hold",
         "a minute on two cores: what is seldom is found in many scenarios only",
+    ),
+    (
+        "host::tune::the_old_policy_is_back_after_ctrl_c_and_after_a_kill_and_it_goes_on",
+        "two tunings side by side, each begun twice: ten windows of two seconds",
+    ),
+    (
+        "host::tune::the_old_policy_is_back_when_the_workload_ends_and_it_goes_on_beside_the_next_one",
+        "a tuning that is begun twice: ten windows of two seconds",
     ),
     (
         "root::crash::a_disk_that_is_full_under_the_lab_is_the_reason_of_a_cell",
