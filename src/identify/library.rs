@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! One library through which launches go: which file it is, and attaching to it. When and what to attach is up to the callers.
+//! One library through which launches go: which file it is, and attaching to it. When and what to attach is up to the
+//! callers.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};

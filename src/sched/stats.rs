@@ -162,7 +162,7 @@ pub struct Metrics {
         desc = "how long the launch probes are taken away the next time: grows while they find nothing new, in microseconds"
     )]
     pub probe_pause_us: u64,
-    #[stat(desc = "libcuda files that are probed")]
+    #[stat(desc = "libcuda, libamdhip64 and libcudart files that are probed")]
     pub libraries: u64,
     #[stat(desc = "launching threads found by probes since the start")]
     pub launchers_found: u64,

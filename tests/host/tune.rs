@@ -229,8 +229,8 @@ fn the_old_policy_is_back_when_the_workload_ends_and_it_goes_on_beside_the_next_
 #[test]
 fn the_old_policy_is_back_when_a_neighbour_comes_while_a_candidate_is_tried() {
     let host = Host::new();
-    // When the metric is read for the second time under the candidate. It is over with it, as who measures too few
-    // values at once for the rail meets it once more.
+    // It comes when the metric is read for the second time under the candidate, and goes with that. Where the machine is
+    // too slow for the rail in this round, the candidate meets it in the next one.
     let metric = format!(
         "cd '{}'; if grep -q hold_us policy.toml; then if test -e asked; then echo 100; else touch asked; echo 10; fi; \
          else echo 10; fi",

@@ -176,7 +176,8 @@ fn the_policy_for_llm_servers_fits_the_threads_of_vllm() {
     }
 }
 
-/// As `marks --json` had them beside the arm's policy, under requests and two busy loops on two CPUs.
+/// Of `marks --json` beside the arm's policy, under requests and two busy loops on two CPUs: the server's threads, without
+/// numbers and times.
 #[test]
 fn the_engine_of_a_real_vllm_was_found_by_what_it_does_and_no_other_thread_of_its_name() {
     let marks = fs::read_to_string(repository().join("tests/data/vllm-marks-spins.json")).unwrap();

@@ -139,7 +139,12 @@ impl Workload {
     /// Whether there is a cell of it.
     pub fn is_measured(&self, neighbour: Neighbour, arm: &str) -> bool {
         let beside = self.neighbours.is_empty() || self.neighbours.contains(&neighbour);
-        beside && (self.arms.is_empty() || self.arms.iter().any(|own| own == arm))
+        beside && self.has_arm(arm)
+    }
+
+    /// Whether it is measured under that arm of the matrix, beside whomever.
+    pub fn has_arm(&self, arm: &str) -> bool {
+        self.arms.is_empty() || self.arms.iter().any(|own| own == arm)
     }
 
     /// The file that it is recorded in, if it is.

@@ -58,7 +58,7 @@ fn subject<'a>(report: &'a Report, of: &Figure) -> Option<&'a str> {
     let takes_part = |row: &PublishedRow| {
         let is_its = |workload: &&Workload| row.workload.as_ref() == Some(&workload.name);
         let workload = matrix.workloads.iter().find(is_its);
-        workload.is_some_and(|its| its.arms.is_empty() || its.arms.iter().any(|arm| arm == subject))
+        workload.is_some_and(|its| its.has_arm(subject))
     };
     let has_it = matrix.arms.iter().any(|arm| arm == subject) && ours().any(takes_part);
     (has_it && ours().any(|row| arm(report, row) != subject)).then_some(subject)

@@ -344,15 +344,20 @@ mod tests {
         assert_eq!(seen.delay_ms, Some(299.5));
     }
 
-    #[test]
-    fn of_a_genuine_server_any_marked_thread_counts() {
-        let served: WorkloadReport = serde_json::from_value(serde_json::json!({
+    /// Of a genuine server with the processes 5 and 6.
+    fn served(launchers: &[i64]) -> WorkloadReport {
+        serde_json::from_value(serde_json::json!({
             "workload": "llm_serving",
             "client": {"offered": 0, "completed": 0, "failed": 0, "good": null, "ttfts": [], "tpots": [],
                 "e2els": [], "itls": [], "errors": []},
             "server": {"launches": 0, "context_switches": {"voluntary": 1, "involuntary": 0},
-                "threads_detail": [], "pids": [5, 6]}}))
-        .unwrap();
+                "threads_detail": [], "pids": [5, 6], "launchers": launchers}}))
+        .unwrap()
+    }
+
+    #[test]
+    fn of_a_genuine_server_any_marked_thread_counts() {
+        let served = served(&[]);
         let marks =
             |tgid, class| format!(r#"[{{"tid":9,"tgid":{tgid},"class":"{class}","age_ms":5}}]"#);
         assert!(judge(&marks(6, "launch"), &served, 1).unwrap().marked);
@@ -362,13 +367,7 @@ mod tests {
 
     #[test]
     fn of_a_server_that_says_who_launches_those_count() {
-        let served: WorkloadReport = serde_json::from_value(serde_json::json!({
-            "workload": "llm_serving",
-            "client": {"offered": 0, "completed": 0, "failed": 0, "good": null, "ttfts": [], "tpots": [],
-                "e2els": [], "itls": [], "errors": []},
-            "server": {"launches": 0, "context_switches": {"voluntary": 1, "involuntary": 0},
-                "threads_detail": [], "pids": [5, 6], "launchers": [8, 9]}}))
-        .unwrap();
+        let served = served(&[8, 9]);
         let mark = |tid| format!(r#"{{"tid":{tid},"tgid":6,"class":"launch","age_ms":5}}"#);
         let both = format!("[{},{}]", mark(8), mark(9));
         assert!(judge(&both, &served, 1).unwrap().marked);

@@ -7,23 +7,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::cpus;
 use crate::datafile::DataError;
 
 const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
-
-/// What `scx_gpuaware topology --json` says of it.
-#[derive(Deserialize)]
-struct Topology {
-    preferred: Preferred,
-}
-
-#[derive(Deserialize)]
-struct Preferred {
-    cpus: String,
-}
 
 /// Of the CPUs `online`: those of the list `wanted`, or by themselves where that is "auto". `scheduler` is asked for
 /// its choice; `None`: it would not be of this machine.
@@ -86,10 +75,10 @@ fn chosen(
     if !output.status.success() {
         return Err(format!("{name} topology failed: {}", output.status));
     }
-    let said: Topology = serde_json::from_slice(&output.stdout)
-        .map_err(|error| format!("{name} topology printed something else: {error}"))?;
-    let list = said.preferred.cpus;
-    let chosen = cpus::parse_list(&list).map_err(|error| format!("{name} topology: {error}"))?;
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let list = said["preferred"]["cpus"].as_str();
+    let list = list.ok_or_else(|| format!("{name} topology printed something else"))?;
+    let chosen = cpus::parse_list(list).map_err(|error| format!("{name} topology: {error}"))?;
     if !chosen.is_subset(online) || chosen.len() >= online.len() {
         return Err(format!(
             "{name} topology prefers CPUs {list}, of {}",

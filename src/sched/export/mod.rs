@@ -231,7 +231,7 @@ fn identification(list: &mut Families, metrics: &Metrics) {
     );
     list.one_gauge(
         "probed_libraries",
-        "libcuda files that are probed.",
+        "libcuda, libamdhip64 and libcudart files that are probed.",
         metrics.libraries as f64,
     );
     for (name, help, value) in [

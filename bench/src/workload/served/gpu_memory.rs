@@ -48,7 +48,7 @@ pub fn wait_until_free(server: &Server) -> Result<()> {
     while let Some(why) = lacking(share) {
         interrupt::check()?;
         if Instant::now() >= end {
-            bail!("{why}: it was waited for, for a minute");
+            bail!("after a minute of waiting, {why}");
         }
         std::thread::sleep(LOOK);
     }
