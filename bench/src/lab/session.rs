@@ -84,7 +84,7 @@ pub fn run(
     let console = console.lock().unwrap_or_else(PoisonError::into_inner);
     let last_lines = console.tail();
     match result? {
-        Over::Panicked { .. } if console.stale_int3() => {
+        Over::Panicked { ready: true } if console.stale_int3() => {
             Err(Fault::StaleInt3 { last_lines }.into())
         }
         over => report(over, lab, last_lines),
@@ -99,7 +99,7 @@ pub enum Fault {
         "the guest kernel panicked at a breakpoint that it had taken back, which the emulation still showed it: start it again (lab --restarts N does; docs/bench.md){last_lines}"
     )]
     StaleInt3 { last_lines: String },
-    /// The command was not started.
+    /// The command was not started, whatever the guest met.
     #[error("{why} before the guest had booted (lab --restarts N starts it again){last_lines}")]
     NotBooted {
         why: &'static str,
