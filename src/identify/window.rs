@@ -17,11 +17,18 @@ use budget::Budget;
 const AFTER_TRIGGER: Duration = Duration::from_millis(100);
 /// After a find, keep looking this long: threads come in groups.
 const AFTER_FIND: Duration = Duration::from_millis(30);
-/// A sweep goes on for so many times its length while it meets hardly any launches: it costs next to
-/// nothing then, and a loop that launches one graph every 30 ms is in it.
+/// And this long while few launches are met: a thread of a pipeline launches for the first time when
+/// the first work has come to it.
+const AFTER_FIND_AT_LATEST: Duration = Duration::from_secs(1);
+/// Few, at 10 us each: 20 ms.
+const GROUP_HITS: u64 = 2000;
+/// A sweep goes on for so many times its length, or for as long as the pause before it, while it
+/// meets hardly any launches: it costs next to nothing then, and a loop that launches one graph every
+/// 30 ms is in it.
 const LONGEST_SWEEP: u32 = 5;
-/// Hardly any, at 10 us each: a millisecond.
+/// Hardly any: a millisecond, and two in each second of the pause.
 const FEW_HITS: u64 = 100;
+const FEW_HITS_PER_S: u64 = 200;
 /// How often to look while nothing can be missed by looking late.
 const IDLE_STEP: Duration = Duration::from_millis(100);
 /// How often to look while probes are armed.
@@ -110,7 +117,7 @@ impl Phase {
 pub struct Window {
     bounds: Bounds,
     seen: Counters,
-    hits_at_arming: u64,
+    hits_before: u64,
     state: State,
     pause: Duration,
     /// Has a trigger still to be answered?
@@ -122,10 +129,11 @@ pub struct Window {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Probes are on, until `until` at least; while that is cheap, until `at_latest`.
+    /// Probes are on, until `until` at least; until `at_latest` while `most_hits` launches are not exceeded.
     Armed {
         until: Duration,
         at_latest: Duration,
+        most_hits: u64,
     },
     /// Probes are off. The next sweep may start at `at`; it does at `at_latest`.
     Paused { at: Duration, at_latest: Duration },
@@ -137,7 +145,7 @@ impl Window {
         Self {
             bounds,
             seen: Counters::default(),
-            hits_at_arming: 0,
+            hits_before: 0,
             state: armed_until(now + AFTER_TRIGGER),
             pause: FIRST_PAUSE.min(bounds.max_pause),
             is_called: false,
@@ -206,23 +214,29 @@ impl Window {
             return is_paused
                 .then(|| self.arm(counters, armed_until(until)))
                 .or_else(|| {
-                    self.state = armed_until(until);
+                    self.state = self.longer(until);
                     None
                 });
         }
         match self.state {
             // What the trigger announced is here: every further probed launch costs it.
             State::Armed { .. } if found => {
-                self.state = armed_until(now + AFTER_FIND);
+                self.hits_before = counters.hits;
+                self.state = State::Armed {
+                    until: now + AFTER_FIND,
+                    at_latest: now + AFTER_FIND_AT_LATEST,
+                    most_hits: GROUP_HITS,
+                };
                 None
             }
-            State::Armed { until, at_latest } if now >= until => {
-                self.end_window(now, at_latest, counters, threads)
-            }
+            State::Armed { until, .. } if now >= until => self.end_window(now, counters, threads),
             State::Armed { .. } => None,
             State::Paused { at, at_latest } if now >= at => {
-                if now >= at_latest || threads.strangers_ran() {
-                    return Some(self.sweep(now, counters));
+                if threads.strangers_ran() {
+                    return Some(self.sweep(now, counters, self.pause));
+                }
+                if now >= at_latest {
+                    return Some(self.sweep(now, counters, Duration::ZERO));
                 }
                 self.state = State::Paused {
                     at: now + self.pause,
@@ -256,6 +270,22 @@ impl Window {
         Some(sure_until + time)
     }
 
+    /// The window that is open, until `until` at least.
+    fn longer(&self, until: Duration) -> State {
+        match self.state {
+            State::Armed {
+                at_latest,
+                most_hits,
+                ..
+            } => State::Armed {
+                until,
+                at_latest: at_latest.max(until),
+                most_hits,
+            },
+            State::Paused { .. } => armed_until(until),
+        }
+    }
+
     /// Until when probes are on for sure; `now`, if they may be taken away or are.
     fn sure_until(&self, now: Duration) -> Duration {
         match self.state {
@@ -269,15 +299,22 @@ impl Window {
     fn end_window(
         &mut self,
         now: Duration,
-        at_latest: Duration,
         counters: Counters,
         threads: &mut impl Threads,
     ) -> Option<Action> {
-        let hits = counters.hits - self.hits_at_arming;
-        if now < at_latest && hits <= FEW_HITS {
+        let hits = counters.hits - self.hits_before;
+        if let State::Armed {
+            at_latest,
+            most_hits,
+            ..
+        } = self.state
+            && now < at_latest
+            && hits <= most_hits
+        {
             self.state = State::Armed {
                 until: (now + self.bounds.sweep).min(at_latest),
                 at_latest,
+                most_hits,
             };
             return None;
         }
@@ -296,16 +333,18 @@ impl Window {
         }
     }
 
-    fn sweep(&mut self, now: Duration, counters: Counters) -> Action {
+    /// A sweep that may go on for `longest` if that is cheap.
+    fn sweep(&mut self, now: Duration, counters: Counters, longest: Duration) -> Action {
         let armed = State::Armed {
             until: now + self.bounds.sweep,
-            at_latest: now + self.bounds.sweep * LONGEST_SWEEP,
+            at_latest: now + longest.max(self.bounds.sweep * LONGEST_SWEEP),
+            most_hits: FEW_HITS + (FEW_HITS_PER_S as f64 * longest.as_secs_f64()) as u64,
         };
         self.arm(counters, armed)
     }
 
     fn arm(&mut self, counters: Counters, armed: State) -> Action {
-        self.hits_at_arming = counters.hits;
+        self.hits_before = counters.hits;
         self.state = armed;
         Action::Arm
     }
@@ -337,6 +376,7 @@ fn armed_until(until: Duration) -> State {
     State::Armed {
         until,
         at_latest: until,
+        most_hits: 0,
     }
 }
 
