@@ -19,16 +19,16 @@ const AFTER_TRIGGER: Duration = Duration::from_millis(100);
 const AFTER_FIND: Duration = Duration::from_millis(30);
 /// And this long while few launches are met: a thread of a pipeline launches for the first time when
 /// the first work has come to it.
-const AFTER_FIND_AT_LATEST: Duration = Duration::from_secs(1);
-/// Few, at 10 us each: 20 ms.
-const GROUP_HITS: u64 = 2000;
+const AFTER_FIND_AT_LATEST: Duration = Duration::from_secs(2);
+/// Few, at 10 us each: 40 ms.
+const GROUP_HITS: u64 = 4000;
 /// A sweep goes on for so many times its length, or for as long as the pause before it, while it
 /// meets hardly any launches: it costs next to nothing then, and a loop that launches one graph every
 /// 30 ms is in it.
 const LONGEST_SWEEP: u32 = 5;
-/// Hardly any: a millisecond, and two in each second of the pause.
+/// Hardly any: a millisecond, and four in each second of the pause.
 const FEW_HITS: u64 = 100;
-const FEW_HITS_PER_S: u64 = 200;
+const FEW_HITS_PER_S: u64 = 400;
 /// How often to look while nothing can be missed by looking late.
 const IDLE_STEP: Duration = Duration::from_millis(100);
 /// How often to look while probes are armed.
