@@ -18,7 +18,7 @@ DOCUMENTS = docs/*.md docs/decisions/*.md scheds/policies/*.toml hints/gpuaware.
 C_FILES   = $(shell git ls-files '*.c' '*.h' '*.cpp' '*.hpp' '*.cu')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo peers vllm results test test-full lint deb install uninstall
+.PHONY: help setup build demo peers vllm ray results test test-full lint deb install uninstall
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -40,6 +40,9 @@ peers: setup ## Build the sched_ext schedulers that the matrix peers compares wi
 
 vllm: build ## Install vLLM for CPUs, whose worker launches as a model on a GPU would: 6 GB, two minutes, once
 	@bash packaging/vllm.sh
+
+ray: build ## Install Ray Serve, on which pipelines run on several hosts: half a gigabyte, a minute, once
+	@bash packaging/ray.sh
 
 results: build ## Write docs/results.md and README's figures anew, from the runs that bench/runs/index.toml lists
 	$(BENCH) results

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::serving::{program, report, server};
-use crate::process::{Process, alone_with_cuda, code, lab_folder};
+use crate::process::{Process, alone_with_cuda, code, lab_folder, repository};
 
 const LINE: &str = "description = \"d\"\n[stage.a]\narrive = { loop = \"open\", rate = 5 }\n[stage.b]\nfrom = [\"a\"]\n";
 
@@ -23,6 +23,59 @@ fn refused(text: &str) -> (String, i32) {
     let said = String::from_utf8(output.stderr).unwrap();
     let path = format!("{}:", file.display());
     (said.replace(&path, "g.toml:"), code(output.status))
+}
+
+/// Ray itself is not there in CI: what its Serve cannot run is refused before it is asked for.
+#[test]
+fn what_ray_serve_cannot_run_is_refused_with_a_way_out() {
+    let ray = |args: &[&str]| {
+        let script = repository().join("bench/workloads/pipeline_ray/pipeline_ray.py");
+        let mut ray = Command::new("python3");
+        ray.arg("-B").arg(script).args(args);
+        let output = ray.output().expect("python3");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (code(output.status), said)
+    };
+    for graph in ["preflmr", "audioquery", "vectraflow-p1"] {
+        assert_eq!(ray(&[graph, "--check"]), (0, String::new()), "{graph}");
+    }
+    for (args, place) in [
+        (
+            &["windflow-wc"][..],
+            "windflow-wc: stage.source.arrive.loop: expected \"open\" or \"closed\"",
+        ),
+        (
+            &["vectraflow-p2"],
+            "vectraflow-p2: stage.aggregate.window: expected none",
+        ),
+        (
+            &["preflmr-monolithic"],
+            "preflmr-monolithic: stage.vision.message.hand_over: expected \"copy\"",
+        ),
+        (
+            &["preflmr", "--set", "stage.cross.emit=2"],
+            "preflmr: stage.cross.emit: expected at most 1, got 2",
+        ),
+        (
+            &["preflmr", "--nodes", "0"],
+            "--nodes 0: expected 1 or more",
+        ),
+    ] {
+        let (code, said) = ray(args);
+        assert_eq!(code, 2, "{said}");
+        assert!(
+            said.starts_with(&format!("pipeline_ray: error: {place}")),
+            "{said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    // What is wrong with a graph is said as pipeline says it.
+    let (code, said) = ray(&["preflmr", "--set", "stage.cross.queue=0"]);
+    assert_eq!(code, 2, "{said}");
+    assert!(
+        said.contains("stage.cross.queue") && said.starts_with("pipeline: error:"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -88,6 +88,10 @@ struct Options {
     #[arg(long)]
     check: bool,
 
+    /// With --check: print the graph, every value in its place, as JSON.
+    #[arg(long, requires = "check")]
+    json: bool,
+
     /// Seconds that are measured.
     #[arg(long, default_value_t = 10.0, value_name = "S", value_parser = positive)]
     duration: f64,
@@ -157,6 +161,10 @@ fn run(options: &Options) -> Result<()> {
         stages
             .filter_map(|stage| stage.http.as_mut())
             .for_each(|http| http.url.clone_from(url));
+    }
+    if options.json {
+        let graph = serde_json::json!(graph);
+        writeln!(std::io::stdout(), "{graph}").context("cannot write the graph")?;
     }
     if options.check {
         return Ok(());
