@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The command line: flags to checked values.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::ArgPredicate;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::compare::CompareOptions;
 use crate::exec::ExecOptions;
@@ -28,6 +29,25 @@ Exit codes: 0 done; 1 a run or some of its cells failed, compare found something
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Reads a command line, the program's name first.
+    ///
+    /// # Errors
+    /// clap's, which also prints help and the version: [`clap::Error::exit`].
+    pub fn read(
+        args: impl IntoIterator<Item = OsString>,
+        revision: Option<&str>,
+    ) -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        if let Some(revision) = revision.filter(|revision| !revision.is_empty()) {
+            // clap keeps it for as long as the program runs.
+            let version = format!("{} ({revision})", env!("CARGO_PKG_VERSION")).leak();
+            command = command.version(&*version);
+        }
+        Self::from_arg_matches_mut(&mut command.try_get_matches_from(args)?)
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -331,13 +351,23 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn flags_are_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_version_names_the_revision() {
+        let said = |revision| {
+            let args = ["gpuaware-bench", "--version"].map(OsString::from);
+            Cli::read(args, revision).unwrap_err().to_string()
+        };
+        let plain = concat!("gpuaware-bench ", env!("CARGO_PKG_VERSION"));
+        assert_eq!(said(Some("0123abc")), format!("{plain} (0123abc)\n"));
+        assert_eq!(said(Some("")), format!("{plain}\n"));
+        assert_eq!(said(None), format!("{plain}\n"));
     }
 
     #[test]

@@ -3,8 +3,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use cli::{Cli, Command};
 
 // First: the others print.
@@ -50,9 +48,10 @@ mod watchdog;
 mod words;
 mod workload;
 
-/// The program: what the command line asks for, to its exit code.
-pub fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+/// The program: what the command line asks for, to its exit code. The git revision is for `--version`.
+pub fn main(revision: Option<&str>) -> ExitCode {
+    let asked = Cli::read(std::env::args_os(), revision).unwrap_or_else(|error| error.exit());
+    let result = match asked.command {
         Command::List(folders) => list::main(&folders).map(|()| ExitCode::SUCCESS),
         Command::Run(options) => {
             run::main(&options).and_then(|done| done.map_or(Ok(ExitCode::SUCCESS), report_on))

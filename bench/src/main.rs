@@ -4,5 +4,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    gpuaware_bench::main()
+    // From make. Here and not in the library: another revision compiles this file only.
+    gpuaware_bench::main(option_env!("GPUAWARE_REVISION"))
 }
