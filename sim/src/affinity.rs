@@ -4,12 +4,24 @@
 
 use crate::dsq::TaskId;
 use crate::history::SchedEvent;
-use crate::state::{Context, Kernel, Place, Task, call};
+use crate::state::{Context, Kernel, Place, Task, call, local_dsq};
 
 /// DEQUEUE_SAVE and ENQUEUE_RESTORE: what changes is not that it is runnable.
 const SAVE_RESTORE: u64 = 2;
 
 impl Kernel {
+    /// `cpu`, which is idle, is on its way offline: it runs nobody any more.
+    pub fn leave_soon(&mut self, cpu: usize) {
+        let queue = self.dsqs.get(local_dsq(cpu));
+        let is_empty = queue.is_none_or(|queue| queue.is_empty());
+        if self.cpus[cpu].is_idle() && is_empty {
+            self.active.assign(cpu, false);
+        } else {
+            let runs = self.cpus[cpu].curr;
+            self.fail(format!("CPU {cpu} is to leave, and runs {runs:?}"));
+        }
+    }
+
     /// `task` may run on `cpus` from now on, which has at least one.
     pub fn set_affinity(&mut self, task: TaskId, cpus: &[usize]) {
         let nr_cpus = self.cpus.len();

@@ -5,8 +5,13 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use crate::dsq::TaskId;
+use crate::native::Scheduler;
+use crate::scenario::Scenario;
 use crate::setup::{Class, Policy};
 use crate::state::{Kernel, Place, START_NS, Task};
+
+/// The kernel's watchdog, where a scheduler asks for no other time.
+const WATCHDOG_NS: u64 = 30_000_000_000;
 
 /// What a scheduler promises. Bounds are far above what is usual: beyond them somebody was forgotten.
 #[derive(Debug, Clone)]
@@ -31,6 +36,41 @@ pub struct Promises {
 }
 
 impl Promises {
+    /// What the scheduler promises in this scenario: docs/simulator.md.
+    pub fn of(scenario: &Scenario, timeout_ms: u32) -> Self {
+        let mut promises = Self {
+            idle_ns: None,
+            wait_ns: None,
+            closed: Vec::new(),
+            launchers: Vec::new(),
+            whole_core: false,
+            put_off: 0..0,
+            at_cpu: 0..0,
+            reloaded_ns: START_NS,
+            timeout_ns: match timeout_ms {
+                0 => WATCHDOG_NS,
+                ms => u64::from(ms) * 1_000_000,
+            },
+        };
+        if scenario.scheduler == Scheduler::Gpuaware {
+            let per_cpu = scenario.tasks.len().div_ceil(scenario.machine.nr_cpus()) as u64;
+            // A core is kept for 10 ms after a launcher has left it at the latest, and found overdue after 25. With core
+            // scheduling the kernel takes whom a CPU was woken for, and lets threads of cores idle itself: not promised.
+            promises.idle_ns = scenario.cookies.is_none().then_some(40_000_000);
+            // Overdue after 400 ms, found within 100, then turns of 4 ms each 80 ms for those of a CPU.
+            promises.wait_ns = Some(600_000_000 + per_cpu * 100_000_000);
+            // DSQ_CAPPED
+            promises.put_off = 0x40000..0x50000;
+            // DSQ_PINNED
+            promises.at_cpu = 0x60000..0x70000;
+            promises.reload(&scenario.policy, START_NS);
+            for (id, task) in scenario.tasks.iter().enumerate() {
+                promises.mark(id, task.class);
+            }
+        }
+        promises
+    }
+
     /// `task` is of that class from now on.
     pub fn mark(&mut self, task: TaskId, class: Option<Class>) {
         self.launchers.retain(|&launcher| launcher != task);
@@ -189,6 +229,7 @@ impl Watch {
                     && curr.is_some_and(|task| self.promises.launchers.contains(&task))
             };
             let is_open = kernel.cpus[cpu].is_idle()
+                && kernel.active.has(cpu)
                 && !self.promises.closed.contains(&cpu)
                 && !kernel.machine.cpus[cpu].core.iter().any(keeps_core);
             // A local queue is that CPU's alone, but nobody is to be left in one that a real-time task has.

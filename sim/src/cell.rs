@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::callbacks::LAB_NS;
 use crate::machine::Machine;
 use crate::native::Scheduler;
 use crate::program::{Program, Tokens};
@@ -247,6 +248,7 @@ impl CellSpec {
             policy: self.policy.over(policy),
             costs: Costs {
                 tick_ns: (1_000_000_000 / self.hz).max(1),
+                callback_ns: LAB_NS,
                 ..Costs::default()
             },
             tasks,

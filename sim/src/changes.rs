@@ -23,6 +23,8 @@ pub enum Change {
     CgroupLimit(usize, Option<u64>),
     /// The cgroup is removed and made once more, with its first weight and limit, if nobody is in it.
     Remake(usize),
+    /// An idle CPU is on its way offline: still online, but it runs nobody any more.
+    Leave(usize),
     /// Another policy is in force: a reload, or user space found other CPUs better.
     Reload(Policy),
 }

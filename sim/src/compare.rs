@@ -3,11 +3,12 @@
 //! speed over alone, tail, launch time near the GPU, and what neighbours got done of what was possible.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use anyhow::Result;
 
 use crate::machine::Machine;
-use crate::native::Scheduler;
+use crate::native::{Scheduler, compile_peer};
 use crate::report::quantile;
 use crate::scenario::{Scenario, Workload};
 use crate::setup::Class;
@@ -40,6 +41,24 @@ const ARMS: [(Scheduler, bool); 7] = [
     (Scheduler::Nice, false),
     (Scheduler::Fifo, false),
 ];
+
+/// Another project's scheduler.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    pub name: String,
+    object: Vec<u8>,
+}
+
+impl Peer {
+    /// From its BPF source, by whose name it is called.
+    pub fn compile(source: &Path) -> Result<Self> {
+        let name = source.file_name().unwrap_or_default().to_string_lossy();
+        Ok(Self {
+            name: name.trim_end_matches(".bpf.c").to_owned(),
+            object: compile_peer(source)?,
+        })
+    }
+}
 
 fn launchers(outcome: &Outcome) -> impl Iterator<Item = &TaskOutcome> {
     let tasks = outcome.tasks.iter();
@@ -93,17 +112,24 @@ fn row(
     }
 }
 
-/// A row for each scheduler on `machine`, with scx_gpuaware as `gpuaware` has it.
-pub fn compare(machine: &Machine, gpuaware: &[u8], length_ns: u64, seed: u64) -> Result<Vec<Row>> {
-    let run = |workload, scheduler, bind: bool| {
+/// A row for each scheduler on `machine`, with scx_gpuaware as `gpuaware` has it, and one for each of `peers`.
+pub fn compare(
+    machine: &Machine,
+    gpuaware: &[u8],
+    peers: &[Peer],
+    length_ns: u64,
+    seed: u64,
+) -> Result<Vec<Row>> {
+    let run_as = |workload, scheduler, bind: bool, object: &[u8]| {
         let mut scenario = Scenario::named(workload, machine.clone(), scheduler, length_ns, seed);
         if bind {
             scenario.bind_launchers();
         }
-        match scheduler {
-            Scheduler::Gpuaware => Simulation::with_object(scenario, gpuaware)?.run(),
-            _ => Simulation::new(scenario)?.run(),
-        }
+        Simulation::with_object(scenario, object)?.run()
+    };
+    let run = |workload, scheduler: Scheduler, bind| match scheduler {
+        Scheduler::Gpuaware => run_as(workload, scheduler, bind, gpuaware),
+        other => run_as(workload, scheduler, bind, other.object()),
     };
     let alone = run(Workload::Quiet, Scheduler::Isolated, false)?;
     let neighbours = run(Workload::Neighbours, Scheduler::Eevdf, false)?;
@@ -115,6 +141,11 @@ pub fn compare(machine: &Machine, gpuaware: &[u8], length_ns: u64, seed: u64) ->
         let outcome = run(Workload::Noisy, scheduler, bind)?;
         let bound = if bind { ", bound" } else { "" };
         let name = format!("{scheduler:?}{bound}").to_lowercase();
+        rows.push(row(name, machine, &outcome, &alone, &neighbours));
+    }
+    for peer in peers {
+        let outcome = run_as(Workload::Noisy, Scheduler::Peer, false, &peer.object)?;
+        let name = peer.name.clone();
         rows.push(row(name, machine, &outcome, &alone, &neighbours));
     }
     Ok(rows)
@@ -153,7 +184,7 @@ mod tests {
     fn rows(shape: &str, ms: u64) -> Vec<Row> {
         let machine = Machine::parse(shape).unwrap();
         let gpuaware = Scheduler::Gpuaware.object();
-        compare(&machine, gpuaware, ms * 1_000_000, 1).unwrap()
+        compare(&machine, gpuaware, &[], ms * 1_000_000, 1).unwrap()
     }
 
     #[test]
@@ -203,5 +234,66 @@ mod tests {
                 "{shape}: {rows:#?}"
             );
         }
+    }
+
+    /// As scx's own examples are written: sizes of map keys and values, no flags of moves, no timeout of the watchdog.
+    const PEER: &str = r#"
+        #include <scx/common.bpf.h>
+        char _license[] SEC("license") = "GPL";
+        UEI_DEFINE(uei);
+        struct {
+            __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+            __uint(key_size, sizeof(u32));
+            __uint(value_size, sizeof(u64));
+            __uint(max_entries, 1);
+        } counts SEC(".maps");
+        void BPF_STRUCT_OPS(peer_enqueue, struct task_struct *p, u64 enq_flags)
+        {
+            u32 zero = 0;
+            u64 *count = bpf_map_lookup_elem(&counts, &zero);
+            if (count)
+                scx_bpf_dsq_insert_vtime(p, 0, SCX_SLICE_DFL, ++*count, enq_flags);
+        }
+        void BPF_STRUCT_OPS(peer_dispatch, s32 cpu, struct task_struct *prev)
+        {
+            scx_bpf_dsq_move_to_local(0);
+        }
+        s32 BPF_STRUCT_OPS_SLEEPABLE(peer_init)
+        {
+            return scx_bpf_create_dsq(0, -1);
+        }
+        void BPF_STRUCT_OPS(peer_exit, struct scx_exit_info *ei)
+        {
+            UEI_RECORD(uei, ei);
+        }
+        SCX_OPS_DEFINE(peer_ops, .enqueue = (void *)peer_enqueue, .dispatch = (void *)peer_dispatch,
+                       .init = (void *)peer_init, .exit = (void *)peer_exit, .name = "peer");
+    "#;
+
+    fn peer(source: &str) -> Result<Peer> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("scx_peer.bpf.c");
+        std::fs::write(&path, source).unwrap();
+        Peer::compile(&path)
+    }
+
+    #[test]
+    fn a_peer_is_compiled_from_its_own_source_and_has_a_row() {
+        let machine = Machine::parse("8x2x1x1x1").unwrap();
+        let gpuaware = Scheduler::Gpuaware.object();
+        let rows = compare(&machine, gpuaware, &[peer(PEER).unwrap()], 200_000_000, 1).unwrap();
+        let last = rows.last().unwrap();
+        assert_eq!((last.name.as_str(), &last.failure), ("scx_peer", &None));
+        assert!(last.work > 0.5 && last.speed < 0.9, "{rows:#?}");
+    }
+
+    #[test]
+    fn a_peer_that_asks_for_what_is_not_modelled_is_refused() {
+        let asks = PEER.replace("++*count", "scx_bpf_cpuperf_cap(0)");
+        let error = peer(&asks).unwrap_err().to_string();
+        assert!(
+            error.contains("scx_peer.bpf.c") && error.contains("does not have"),
+            "{error}"
+        );
     }
 }

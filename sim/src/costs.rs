@@ -2,7 +2,7 @@
 //! What a decision costs on machines of different sizes, and which functions grow with them: the same load for each
 //! CPU, counted by `meter.rs`, set side by side.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::io::Write as _;
 use std::process::Command;
@@ -10,12 +10,22 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::machine::Machine;
-use crate::meter::{Counts, Group};
+use crate::meter::{Count, Counts, Group};
 use crate::native::Scheduler;
 use crate::program::Program;
 use crate::scenario::{Scenario, TaskSpec, Workload, add_kthreads};
 use crate::setup::Class;
 use crate::simulation::Simulation;
+
+/// What a callback costs in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Basic blocks, of a scheduler that counts them: the same on every host.
+    Blocks,
+    /// Nanoseconds of this host without those of the kernel's functions, which are a model here. Of so many runs, what
+    /// each callback cost in the one where it cost least.
+    Nanoseconds { runs: usize },
+}
 
 /// How much there is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +64,8 @@ fn machine(nr_cpus: usize, per_llc: usize) -> Result<Machine> {
 fn scenario(nr_cpus: usize, per_llc: usize, load: Load, length_ns: u64) -> Result<Scenario> {
     let machine = machine(nr_cpus, per_llc)?;
     let mut scenario = Scenario::named(Workload::Quiet, machine, Scheduler::Gpuaware, length_ns, 1);
+    // What they are to be counted as is no part of the load.
+    scenario.costs.callback_ns.fill(0);
     let sleep_ns = match load {
         Load::Quiet => 2_000_000,
         Load::Saturated => 200_000,
@@ -79,29 +91,52 @@ fn scenario(nr_cpus: usize, per_llc: usize, load: Load, length_ns: u64) -> Resul
     Ok(scenario)
 }
 
-/// Runs `load` for so long on machines of these sizes, with scx_gpuaware as `object` has it, whose blocks are counted.
+/// Runs `load` for so long on machines of these sizes, with scx_gpuaware as `object` has it.
 pub fn measure(
     object: &[u8],
+    unit: Unit,
     sizes: &[usize],
     per_llc: usize,
     load: Load,
     length_ns: u64,
 ) -> Result<Vec<Measured>> {
-    let measure = |&nr_cpus: &usize| {
+    let run = |nr_cpus: usize| {
         let scenario = scenario(nr_cpus, per_llc, load, length_ns)?;
-        let outcome = Simulation::with_object(scenario, object)?.run()?;
+        let mut simulation = Simulation::with_object(scenario, object)?;
+        if let Unit::Nanoseconds { .. } = unit {
+            simulation.time_callbacks();
+        }
+        let outcome = simulation.run()?;
         if let Some(failure) = outcome.failure {
             return Err(failure).with_context(|| format!("{load:?}, {nr_cpus} CPUs"));
         }
-        Ok(Measured {
+        outcome
+            .counts
+            .context("this scheduler's blocks are not counted")
+    };
+    let all = || {
+        sizes
+            .iter()
+            .map(|&nr_cpus| run(nr_cpus))
+            .collect::<Result<Vec<Counts>>>()
+    };
+    let mut counts = all()?;
+    if let Unit::Nanoseconds { runs } = unit {
+        // One size after the other: whatever slows the host down slows all of them down.
+        for _ in 1..runs {
+            let again = all()?;
+            let both = counts.into_iter().zip(&again);
+            counts = both.map(|(one, other)| one.least(other)).collect();
+        }
+    }
+    let measured = sizes.iter().zip(counts);
+    Ok(measured
+        .map(|(&nr_cpus, counts)| Measured {
             nr_cpus,
             length_ns,
-            counts: outcome
-                .counts
-                .context("this scheduler's blocks are not counted")?,
+            counts,
         })
-    };
-    sizes.iter().map(measure).collect()
+        .collect())
 }
 
 /// A number on each machine, and what it grows by.
@@ -131,8 +166,8 @@ fn heading(text: &mut String, load: Load, measured: &[Measured]) {
     let _ = writeln!(text, " {:>6}", "growth");
 }
 
-/// Basic blocks for each time that somebody gets a CPU, by callback; then calls of the kernel's functions for the same,
-/// and how often the busiest queue is locked.
+/// What is spent for each time that somebody gets a CPU, by callback; then calls of the kernel's functions for the
+/// same, and how often the busiest queue is locked.
 pub fn table(load: Load, measured: &[Measured]) -> String {
     let mut text = String::new();
     heading(&mut text, load, measured);
@@ -143,9 +178,9 @@ pub fn table(load: Load, measured: &[Measured]) -> String {
         };
         row(&mut text, group.name(), &per_turn(None));
         for name in callbacks(measured, group) {
-            let blocks = per_turn(Some(name));
-            if blocks.iter().any(|&blocks| blocks > 1.0) {
-                row(&mut text, &format!("  {name}"), &blocks);
+            let cost = per_turn(Some(name));
+            if cost.iter().any(|&cost| cost > 1.0) {
+                row(&mut text, &format!("  {name}"), &cost);
             }
         }
     }
@@ -176,6 +211,27 @@ pub fn table(load: Load, measured: &[Measured]) -> String {
     });
     let locks: Vec<f64> = locks.collect();
     row(&mut text, "locks of the busiest queue a ms", &locks);
+    text
+}
+
+/// What a call of each callback costs, whomever it is for.
+pub fn per_call(load: Load, measured: &[Measured]) -> String {
+    let mut text = String::new();
+    heading(&mut text, load, measured);
+    let all = measured.iter().flat_map(|on| on.counts.callbacks.keys());
+    let names: BTreeSet<&str> = all.map(|(_, name)| *name).collect();
+    for name in names {
+        let of = |on: &Measured| {
+            let ours = on
+                .counts
+                .callbacks
+                .iter()
+                .filter(|((_, callback), _)| *callback == name);
+            ours.map(|(_, count)| *count).sum::<Count>().per_call()
+        };
+        let costs: Vec<f64> = measured.iter().map(of).collect();
+        row(&mut text, &format!("  {name}"), &costs);
+    }
     text
 }
 
@@ -327,14 +383,14 @@ mod tests {
     /// Blocks a call, if there were enough to tell.
     fn per_call(measured: &Measured, callback: (Group, &'static str)) -> Option<f64> {
         let count = measured.counts.callbacks.get(&callback)?;
-        (count.calls >= 20).then(|| count.blocks as f64 / count.calls as f64)
+        (count.calls >= 20).then(|| count.per_call())
     }
 
     #[test]
     fn no_callback_grows_with_the_machine_but_those_that_are_known_to() {
         let mut seen = 0;
         for load in [Load::Quiet, Load::Saturated] {
-            let measured = measure(METERED, &[8, 512], 8, load, 60_000_000).unwrap();
+            let measured = measure(METERED, Unit::Blocks, &[8, 512], 8, load, 60_000_000).unwrap();
             for callback in measured[1].counts.callbacks.keys() {
                 let calls = [0, 1].map(|at| per_call(&measured[at], *callback));
                 let [Some(small), Some(large)] = calls else {
@@ -353,13 +409,46 @@ mod tests {
     #[test]
     fn the_same_run_enters_the_same_blocks() {
         let [first, again] =
-            [(); 2].map(|()| measure(METERED, &[8], 8, Load::Saturated, 20_000_000));
+            [(); 2].map(|()| measure(METERED, Unit::Blocks, &[8], 8, Load::Saturated, 20_000_000));
         assert_eq!(first.unwrap(), again.unwrap());
+    }
+
+    /// How long is not asked, but for whom, and that it takes time at all.
+    #[test]
+    fn callbacks_that_are_timed_are_those_that_are_counted() {
+        let object = Scheduler::Gpuaware.object();
+        let timed = Unit::Nanoseconds { runs: 2 };
+        let measured = [(METERED, Unit::Blocks), (object, timed)].map(|(object, unit)| {
+            let measured = measure(object, unit, &[8], 8, Load::Saturated, 20_000_000).unwrap();
+            measured.into_iter().next().unwrap().counts
+        });
+        let calls = |counts: &Counts| -> Vec<_> {
+            let calls = counts.callbacks.iter();
+            calls
+                .map(|(callback, count)| (*callback, count.calls))
+                .collect()
+        };
+        assert_eq!(calls(&measured[0]), calls(&measured[1]));
+        assert_eq!(measured[0].turns, measured[1].turns);
+        for (callback, count) in &measured[1].callbacks {
+            let often = count.calls >= 20;
+            assert!(!often || count.cost > 0, "{callback:?} took no time");
+        }
+    }
+
+    #[test]
+    fn of_two_timings_the_shorter_one_counts() {
+        let counts = |cost| Counts {
+            callbacks: BTreeMap::from([((Group::Launch, "tick"), Count { calls: 3, cost })]),
+            ..Counts::default()
+        };
+        assert_eq!(counts(5).least(&counts(4)), counts(4));
+        assert_eq!(counts(4).least(&counts(5)), counts(4));
     }
 
     #[test]
     fn functions_are_named_with_those_that_are_compiled_into_them() {
-        let measured = measure(METERED, &[8], 8, Load::Quiet, 30_000_000).unwrap();
+        let measured = measure(METERED, Unit::Blocks, &[8], 8, Load::Quiet, 30_000_000).unwrap();
         let names = Names::find(METERED, measured.iter()).unwrap();
         let blocks = names.per_turn(&measured[0].counts, Group::Launch);
         let [outer, inner] = ["gpuaware_select_cpu", "try_cpu"].map(|name| blocks[name]);

@@ -87,6 +87,9 @@ pub struct Run {
     /// Scheduler
     #[arg(long, value_enum, default_value = "gpuaware")]
     pub scheduler: Scheduler,
+    /// In place of these: the BPF source of another project's scheduler, in a checkout of its own
+    #[arg(long, value_name = "FILE", conflicts_with = "scheduler")]
+    pub peer: Option<PathBuf>,
     /// Length, in simulated seconds
     #[arg(long, value_name = "SEC", default_value_t = 1.0)]
     pub seconds: f64,
@@ -101,6 +104,15 @@ pub struct Run {
     pub interleave: bool,
     #[command(flatten)]
     pub timeline: Timeline,
+}
+
+impl Run {
+    pub fn scheduler(&self) -> Scheduler {
+        match self.peer {
+            Some(_) => Scheduler::Peer,
+            None => self.scheduler,
+        }
+    }
 }
 
 #[derive(Args, Default)]
@@ -140,6 +152,9 @@ pub struct Also {
     /// With pairs that are threads of a process, and launchers among them
     #[arg(long)]
     pub threads: bool,
+    /// With interrupts that take time of some CPUs
+    #[arg(long)]
+    pub interrupts: bool,
 }
 
 #[derive(Args)]
@@ -148,6 +163,9 @@ pub struct Compare {
     /// --record-profile has written
     #[arg(long, default_value = "128x16x2x2x8")]
     pub machine: String,
+    /// Beside these: the BPF source of another project's scheduler, in a checkout of its own
+    #[arg(long, value_name = "FILE")]
+    pub peer: Vec<PathBuf>,
     /// Length of each run, in simulated seconds
     #[arg(long, value_name = "SEC", default_value_t = 1.0)]
     pub seconds: f64,
@@ -158,6 +176,9 @@ pub struct Compare {
 
 #[derive(Args)]
 pub struct Costs {
+    /// Nanoseconds of this host in place of basic blocks, the least of fifteen runs: nothing else should run
+    #[arg(long)]
+    pub ns: bool,
     /// CPUs that share a last-level cache
     #[arg(long, default_value_t = 8)]
     pub per_llc: usize,

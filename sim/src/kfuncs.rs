@@ -42,7 +42,12 @@ macro_rules! kfuncs {
             if let Some(meter) = &mut $kernel.meter {
                 meter.kfunc(stringify!($name));
             }
-            $body
+            fn body($kernel: &mut Kernel $(, $argument: $type)*) $(-> $result)? $body
+            let result = body($kernel $(, $argument)*);
+            if let Some(meter) = &mut $kernel.meter {
+                meter.kfunc_returns();
+            }
+            result
         })*
         /// All of them by name.
         pub fn table() -> Vec<(&'static str, *const c_void)> {
@@ -210,7 +215,8 @@ kfuncs! {
         if flags & KICK_IDLE != 0 && is_busy && !kernel.is_locked(target) {
             return;
         }
-        let (at, by) = (kernel.now_ns + kernel.costs.kick_ns, kernel.this_cpu());
+        let by = kernel.this_cpu();
+        let at = kernel.now_ns + kernel.costs.kick_ns + kernel.cpus[by].owed_ns;
         kernel.events.push(at, Event::Kick { cpu: target, flags, by });
     }
 

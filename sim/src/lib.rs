@@ -6,6 +6,7 @@ pub mod abi;
 pub mod above;
 pub mod affinity;
 pub mod audit;
+pub mod boosted;
 pub mod callbacks;
 pub mod cell;
 pub mod cgroups;
@@ -44,6 +45,8 @@ pub mod trace;
 pub mod wake;
 pub mod weights;
 
+#[cfg(test)]
+mod more_mutants;
 #[cfg(test)]
 mod mutants;
 #[cfg(test)]

@@ -19,8 +19,8 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::Parser;
 use gpuaware_sim::cell::CellSpec;
-use gpuaware_sim::compare;
-use gpuaware_sim::costs::{self, Load, Names};
+use gpuaware_sim::compare::{self, Peer};
+use gpuaware_sim::costs::{self, Load, Names, Unit};
 use gpuaware_sim::machine::Machine;
 use gpuaware_sim::native::{self, METERED, Scheduler};
 use gpuaware_sim::profiled::{self, How, Profiled, Setting};
@@ -73,17 +73,36 @@ fn random(seed: u64, also: Also) -> Scenario {
     if also.threads {
         scenario = scenario.with_threads();
     }
+    if also.interrupts {
+        scenario = scenario.with_interrupts();
+    }
     scenario
 }
 
+const TIMED_RUNS: usize = 15;
+
 fn costs(args: &Costs, object: &[u8]) -> Result<ExitCode> {
-    println!("Basic blocks entered for each time that somebody gets a CPU:");
+    let unit = if args.ns {
+        println!(
+            "Nanoseconds of this host for each time that somebody gets a CPU, without the kernel's functions:"
+        );
+        Unit::Nanoseconds { runs: TIMED_RUNS }
+    } else {
+        println!("Basic blocks entered for each time that somebody gets a CPU:");
+        Unit::Blocks
+    };
     let mut all = Vec::new();
     for load in [Load::Quiet, Load::Saturated] {
-        let sizes = &[8, 32, 128, 512];
-        let measured = costs::measure(object, sizes, args.per_llc, load, args.ms * 1_000_000)?;
+        let (sizes, length_ns) = (&[8, 32, 128, 512], args.ms * 1_000_000);
+        let measured = costs::measure(object, unit, sizes, args.per_llc, load, length_ns)?;
         println!("\n{}", costs::table(load, &measured));
+        if args.ns {
+            println!("A call of\n{}", costs::per_call(load, &measured));
+        }
         all.push((load, measured));
+    }
+    if args.ns {
+        return Ok(ExitCode::SUCCESS);
     }
     println!(
         "Functions that grow by more than {}, with those within them:",
@@ -143,7 +162,10 @@ fn length_ns(seconds: f64) -> Result<u64> {
 
 fn compare(args: &Compare, gpuaware: &[u8]) -> Result<ExitCode> {
     let machine = machine(&args.machine)?;
-    let compared = compare::compare(&machine, gpuaware, length_ns(args.seconds)?, args.seed)?;
+    let peers = args.peer.iter().map(|path| Peer::compile(path));
+    let peers: Vec<Peer> = peers.collect::<Result<_>>()?;
+    let length_ns = length_ns(args.seconds)?;
+    let compared = compare::compare(&machine, gpuaware, &peers, length_ns, args.seed)?;
     print!("{}", compare::table(&compared));
     let failed = compared.iter().any(|row| row.failure.is_some());
     Ok(if failed {
@@ -153,10 +175,10 @@ fn compare(args: &Compare, gpuaware: &[u8]) -> Result<ExitCode> {
     })
 }
 
-/// Runs it, with scx_gpuaware as `gpuaware` has it.
-fn simulate(scenario: &Scenario, gpuaware: &[u8], timeline: &Timeline) -> Result<Outcome> {
+/// Runs it, with scx_gpuaware or a peer as `own` has it.
+fn simulate(scenario: &Scenario, own: &[u8], timeline: &Timeline) -> Result<Outcome> {
     let object = match scenario.scheduler {
-        Scheduler::Gpuaware => gpuaware,
+        Scheduler::Gpuaware | Scheduler::Peer => own,
         other => other.object(),
     };
     let Some(path) = &timeline.perfetto else {
@@ -188,7 +210,7 @@ fn profiled(run: &Run, path: &Path) -> Result<Scenario> {
     let setting = Setting {
         policy: Policy::default_for(&machine),
         machine,
-        scheduler: run.scheduler,
+        scheduler: run.scheduler(),
         hz: run.hz.map(NonZero::get),
         length_ns: length_ns(run.seconds)?,
         seed: run.seed,
@@ -205,14 +227,14 @@ fn profiled(run: &Run, path: &Path) -> Result<Scenario> {
 fn named(run: &Run) -> Result<Scenario> {
     let machine = machine(run.machine.as_deref().unwrap_or("8x2x1x2"))?;
     let length_ns = length_ns(run.seconds)?;
-    let mut scenario = Scenario::named(run.workload, machine, run.scheduler, length_ns, run.seed);
+    let mut scenario = Scenario::named(run.workload, machine, run.scheduler(), length_ns, run.seed);
     if let Some(hz) = run.hz {
         scenario.costs.tick_ns = (1_000_000_000 / hz).max(1);
     }
     Ok(scenario)
 }
 
-fn run(run: &Run, gpuaware: &[u8]) -> Result<ExitCode> {
+fn run(run: &Run, own: &[u8]) -> Result<ExitCode> {
     let mut scenario = match &run.profile {
         Some(path) => profiled(run, path)?,
         None => named(run)?,
@@ -223,7 +245,7 @@ fn run(run: &Run, gpuaware: &[u8]) -> Result<ExitCode> {
     if run.interleave {
         scenario = scenario.with_interleaving();
     }
-    let outcome = simulate(&scenario, gpuaware, &run.timeline)?;
+    let outcome = simulate(&scenario, own, &run.timeline)?;
     Ok(print(&scenario, &outcome))
 }
 
@@ -363,12 +385,13 @@ fn shrunk(seed: u64, also: Also, object: &[u8]) -> Result<ExitCode> {
     );
     let flag = |on: bool, flag: &'static str| if on { flag } else { "" };
     println!(
-        "gpuaware-sim replay {seed}{}{}{}{}{} --parts {parts} --verbose",
+        "gpuaware-sim replay {seed}{}{}{}{}{}{} --parts {parts} --verbose",
         flag(also.real_time, " --real-time"),
         flag(also.changes, " --changes"),
         flag(also.interleave, " --interleave"),
         flag(also.cookies, " --cookies"),
-        flag(also.threads, " --threads")
+        flag(also.threads, " --threads"),
+        flag(also.interrupts, " --interrupts")
     );
     Ok(ExitCode::FAILURE)
 }
@@ -376,13 +399,17 @@ fn shrunk(seed: u64, also: Also, object: &[u8]) -> Result<ExitCode> {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
-        Command::Run(args) => cli.gpuaware().and_then(|object| run(args, &object)),
+        Command::Run(args) => match &args.peer {
+            Some(peer) => native::compile_peer(peer).and_then(|object| run(args, &object)),
+            None => cli.gpuaware().and_then(|object| run(args, &object)),
+        },
         Command::Check(args) => cli.gpuaware().and_then(|object| check(args, &object)),
         Command::Compare(args) => cli.gpuaware().and_then(|object| compare(args, &object)),
         Command::Profile => cli.gpuaware().and_then(|object| replay_profile(&object)),
         Command::Cell => cli.gpuaware().and_then(|object| cell(&object)),
         Command::Callbacks => cli.gpuaware().and_then(|object| callbacks(&object)),
         Command::Machine { machine } => describe(machine),
+        Command::Costs(args) if args.ns => cli.gpuaware().and_then(|object| costs(args, &object)),
         Command::Costs(args) => cli.metered().and_then(|object| costs(args, &object)),
         Command::Replay {
             seed,

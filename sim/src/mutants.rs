@@ -39,14 +39,14 @@ pub(crate) fn run_as(object: &[u8], scenario: &Scenario) -> Outcome {
 }
 
 /// `scenario` holds as the scheduler is, and fails with `edits` for that reason.
-fn is_found_in(scenario: &Scenario, edits: &[Edit], reason: &str) {
+pub(crate) fn is_found_in(scenario: &Scenario, edits: &[Edit], reason: &str) {
     held(scenario);
     let failure = run_as(&mutant(edits), scenario).failure.unwrap();
     assert!(failure.text.contains(reason), "{failure}");
 }
 
 /// One of 300 random scenarios, which hold as the scheduler is, fails with `edits` for that reason.
-fn is_found(edits: &[Edit], reason: &str) {
+pub(crate) fn is_found(edits: &[Edit], reason: &str) {
     let object = mutant(edits);
     let fails = |seed: &u64| {
         let failure = run_as(&object, &Scenario::random(*seed)).failure;

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 use anyhow::{Context, Result, bail, ensure};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -31,13 +31,16 @@ pub enum Scheduler {
     Nice,
     /// EEVDF, each launcher pinned to a core of its own, which nobody else uses
     Isolated,
+    /// Somebody else's source: `compile_peer()`
+    #[value(skip)]
+    Peer,
 }
 
 /// scx_gpuaware, whose basic blocks are counted.
 pub const METERED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/gpuaware-metered.so"));
 
 impl Scheduler {
-    /// Its shared object.
+    /// Its shared object, of those that were built in.
     pub fn object(self) -> &'static [u8] {
         match self {
             Self::Gpuaware => include_bytes!(concat!(env!("OUT_DIR"), "/gpuaware.so")),
@@ -45,6 +48,7 @@ impl Scheduler {
             Self::Eevdf | Self::Nice | Self::Isolated => {
                 include_bytes!(concat!(env!("OUT_DIR"), "/eevdf.so"))
             }
+            Self::Peer => &[],
         }
     }
 }
@@ -66,15 +70,40 @@ pub fn compile(source: &str, bpf: &Path, metered: bool) -> Result<Vec<u8>> {
         "{}: expected a folder with gpuaware.bpf.c, as bpf/ of a checkout",
         bpf.display()
     );
+    let more: &[&str] = if metered { &METERED_FLAGS } else { &[] };
+    let (status, object) = run_clang(Path::new(source), &bpf, more)?;
+    ensure!(
+        status.success(),
+        "{source} with {}: {status}",
+        bpf.display()
+    );
+    Ok(object)
+}
+
+/// Another project's scheduler, from its own checkout.
+pub fn compile_peer(source: &Path) -> Result<Vec<u8>> {
+    let source = source
+        .canonicalize()
+        .with_context(|| source.display().to_string())?;
+    let folder = source.parent().context("a file is in a folder")?;
+    // Its warnings are its own.
+    let (status, object) = run_clang(&source, folder, &["-w"])?;
+    ensure!(
+        status.success(),
+        "{}: {status}: it asks for what the model does not have (docs/simulator.md)",
+        source.display()
+    );
+    Ok(object)
+}
+
+/// The shared object of `source`, which is below `sim/` or absolute, with headers of `include`.
+fn run_clang(source: &Path, include: &Path, more: &[&str]) -> Result<(ExitStatus, Vec<u8>)> {
     let folder = tempfile::tempdir().context("making a folder for the object")?;
     let object = folder.path().join("scheduler.so");
     let mut command = Command::new(env!("SIM_CLANG"));
     command.args(env!("SIM_CFLAGS").split(' ')).arg("-Ishim");
-    command.arg("-I").arg(&bpf).arg("-o").arg(&object);
-    command.args([source, "shim/runtime.c"]);
-    if metered {
-        command.args(METERED_FLAGS);
-    }
+    command.arg("-I").arg(include).arg("-o").arg(&object);
+    command.arg(source).arg("shim/runtime.c").args(more);
     let status = command
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status()
@@ -82,12 +111,11 @@ pub fn compile(source: &str, bpf: &Path, metered: bool) -> Result<Vec<u8>> {
             env!("SIM_CLANG"),
             ": set BPF_CLANG or run make setup"
         ))?;
-    ensure!(
-        status.success(),
-        "{source} with {}: {status}",
-        bpf.display()
-    );
-    std::fs::read(&object).with_context(|| object.display().to_string())
+    let object = match status.success() {
+        true => std::fs::read(&object).with_context(|| object.display().to_string())?,
+        false => Vec::new(),
+    };
+    Ok((status, object))
 }
 
 /// scx_gpuaware as it is in `bpf`.

@@ -5,8 +5,10 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::above::Above;
+use crate::callbacks::FREQUENT;
 use crate::cgroups::CgroupSpec;
 use crate::changes::Change;
+use crate::interrupts::Interrupts;
 use crate::machine::Machine;
 use crate::native::Scheduler;
 use crate::nested::Interleaving;
@@ -21,6 +23,7 @@ const CHANGES: u64 = 0x6368;
 const INTERLEAVING: u64 = 0x696c;
 const COOKIES: u64 = 0x6373;
 const THREADS: u64 = 0x7468;
+const INTERRUPTS: u64 = 0x6972;
 
 const HOLD_CAPS_US: [u64; 3] = [0, 500, 3_000];
 const MAX_SHARES: [f64; 3] = [0.2, 0.5, 1.0];
@@ -50,6 +53,7 @@ impl Scenario {
             tick_ns: one_of(&mut rng, [1_000_000, 4_000_000]),
             llc_ns: 0,
             node_ns: 0,
+            callback_ns: [0; FREQUENT.len()],
             ..Costs::default()
         };
         // Long enough for somebody to starve, now and then.
@@ -97,6 +101,23 @@ impl Scenario {
                 if let Some(launcher) = one_of(&mut rng, [None, None, Some(id), Some(partner)]) {
                     self.tasks[launcher].class = Some(Class::Launch);
                 }
+            }
+        }
+        self
+    }
+
+    /// With devices whose interrupts go to some of the CPUs, up to a third of the time of each.
+    pub fn with_interrupts(mut self) -> Self {
+        let mut rng = Pcg64Mcg::seed_from_u64(self.seed ^ INTERRUPTS);
+        for cpu in 0..self.machine.nr_cpus() {
+            let period_ns = rng.random_range(100_000..=20_000_000);
+            let device = Interrupts {
+                cpu,
+                period_ns,
+                lasts_ns: rng.random_range(1_000..=period_ns / 3),
+            };
+            if rng.random_range(0..2_u64) == 0 {
+                self.interrupts.push(device);
             }
         }
         self

@@ -82,6 +82,9 @@ pub fn specs(scenario: &Scenario) -> String {
     for above in &scenario.above {
         let _ = writeln!(text, "{above:?}");
     }
+    for device in &scenario.interrupts {
+        let _ = writeln!(text, "{device:?}");
+    }
     for (at, task) in scenario.tasks.iter().enumerate() {
         let _ = writeln!(text, "{}: {task:?}", at as i32 + FIRST_PID);
     }

@@ -171,9 +171,14 @@ impl Scenario {
         match self.scheduler {
             Scheduler::Nice => self.weigh_launchers(NICE_MINUS_10),
             Scheduler::Isolated => self.isolate_launchers(),
-            Scheduler::Gpuaware | Scheduler::Fifo | Scheduler::Eevdf => {}
+            Scheduler::Gpuaware | Scheduler::Fifo | Scheduler::Eevdf | Scheduler::Peer => {}
         }
         self
+    }
+
+    /// Of its tasks, in their order.
+    pub(crate) fn groups(&self) -> Vec<Group> {
+        self.tasks.iter().map(TaskSpec::group).collect()
     }
 
     fn launchers(&mut self) -> impl Iterator<Item = &mut TaskSpec> {

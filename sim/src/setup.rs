@@ -3,12 +3,14 @@
 //! once more after `src/sched/load.rs`, `src/sched/tunables.rs` and the defaults in `src/policy/model.rs`: the
 //! simulator links nothing of them.
 
+use std::cell::Cell;
 use std::mem::{offset_of, size_of};
 
 use anyhow::{Result, ensure};
 
 use crate::abi::{
-    OPS_ENQ_EXITING, OPS_ENQ_LAST, OPS_ENQ_MIGRATION_DISABLED, OPS_KEEP_BUILTIN_IDLE, TaskStruct,
+    CpuMask, OPS_ENQ_EXITING, OPS_ENQ_LAST, OPS_ENQ_MIGRATION_DISABLED, OPS_KEEP_BUILTIN_IDLE,
+    TaskStruct,
 };
 use crate::machine::{Machine, MachineCpu};
 use crate::native::{Handler, Native};
@@ -87,6 +89,15 @@ struct Tunables {
 struct Preferred {
     nr: u32,
     cpus: [i32; MAX_CPUS],
+}
+
+/// What user space has the scheduler find in the kernel's symbols, if it asks for it: which CPUs are not on their way
+/// offline.
+pub fn find_active_mask(native: &Native, mask: &CpuMask) {
+    if let Ok(address) = native.symbol::<*const Cell<u64>>("active_mask") {
+        // SAFETY: a variable of the loaded scheduler.
+        unsafe { (*address).set(std::ptr::from_ref(mask) as u64) };
+    }
 }
 
 /// As `enum gpuaware_stat` counts them.

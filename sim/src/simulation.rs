@@ -10,6 +10,7 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::abi::PF_KTHREAD;
 use crate::audit::{self, Promises, Watch};
+use crate::boosted::Boosted;
 use crate::callbacks::Call;
 use crate::cgroups::Cgroups;
 use crate::changes::Change;
@@ -44,7 +45,7 @@ pub struct Outcome {
     pub tasks: Vec<TaskOutcome>,
     /// What scx_gpuaware counted, by name.
     pub stats: Vec<(&'static str, u64)>,
-    /// Of a scheduler whose basic blocks are counted.
+    /// What callbacks cost, if that was counted or timed.
     pub counts: Option<Counts>,
 }
 
@@ -85,6 +86,7 @@ pub struct Simulation {
     scenario: Scenario,
     /// For what the scheduler promises; a test may ask for more.
     pub watch: Watch,
+    boosted: Option<Boosted>,
     weights: Option<Weights>,
     cgroups: Cgroups,
     native: Native,
@@ -104,7 +106,7 @@ impl Simulation {
             Scheduler::Gpuaware => {
                 setup::configure(&native, &scenario.machine, &scenario.policy)?;
             }
-            Scheduler::Fifo => {}
+            Scheduler::Fifo | Scheduler::Peer => {}
             Scheduler::Eevdf | Scheduler::Nice | Scheduler::Isolated => {
                 setup::configure_eevdf(&native, &scenario.machine)?;
             }
@@ -112,8 +114,15 @@ impl Simulation {
         // SAFETY: a variable of the scheduler, of the type that its layout was compared with.
         let ops = unsafe { *native.ops()? };
         let machine = scenario.machine.clone();
-        let costs = scenario.costs.clone();
+        let mut costs = scenario.costs.clone();
+        if scenario.scheduler != Scheduler::Gpuaware {
+            // The others stand for the kernel's own code, which is part of a switch.
+            costs.callback_ns.fill(0);
+        }
         let mut kernel = Box::new(Kernel::new(machine, costs, &native, ops)?);
+        if scenario.scheduler == Scheduler::Gpuaware {
+            setup::find_active_mask(&native, &kernel.active);
+        }
         if let Some(code) = call!(kernel, 0, Context::Unlocked, init()).filter(|&code| code != 0) {
             kernel.fail(format!("ops.init() returned {code}"));
         }
@@ -121,10 +130,11 @@ impl Simulation {
         cgroups.init(&mut kernel);
         let mut simulation = Self {
             watch: Watch::new(
-                promises(&scenario, ops.timeout_ms),
+                Promises::of(&scenario, ops.timeout_ms),
                 scenario.tasks.len(),
                 scenario.machine.nr_cpus(),
             ),
+            boosted: Boosted::of(&scenario),
             kernel,
             scenario,
             weights: None,
@@ -136,11 +146,8 @@ impl Simulation {
         if scenario.scheduler == Scheduler::Gpuaware {
             simulation.kernel.handlers = Some(Handlers::of(&simulation.native)?);
         }
-        simulation.kernel.meter = Meter::of(
-            &simulation.native,
-            scenario.tasks.iter().map(TaskSpec::group).collect(),
-            scenario.machine.nr_cpus(),
-        )?;
+        let nr_cpus = scenario.machine.nr_cpus();
+        simulation.kernel.meter = Meter::of(&simulation.native, scenario.groups(), nr_cpus)?;
         // What a look enters would be counted with the scheduler's own.
         let is_metered = simulation.kernel.meter.is_some();
         if scenario.scheduler == Scheduler::Gpuaware && !is_metered {
@@ -201,6 +208,10 @@ impl Simulation {
         // SAFETY: a program of the scheduler, with a task of the kernel.
         let code = unsafe { mark(body, class.map_or(0, |class| class as u32), node) };
         self.kernel.leave();
+        if let Place::Running(cpu) = self.kernel.tasks[task].place {
+            self.kernel.update_curr(cpu);
+        }
+        self.kernel.tasks[task].is_boosted = matches!(class, Some(Class::Launch | Class::Handoff));
         anyhow::ensure!(code == 0, "marking task {task}: {code}");
         Ok(())
     }
@@ -210,7 +221,12 @@ impl Simulation {
         let (_, change) = self.scenario.changes[at].clone();
         let kernel = &mut self.kernel;
         match change {
-            Change::Affinity(task, cpus) => kernel.set_affinity(task, &cpus),
+            Change::Affinity(task, cpus) => {
+                kernel.set_affinity(task, &cpus);
+                if let Some(boosted) = &mut self.boosted {
+                    boosted.begin_anew(task, kernel.now_ns);
+                }
+            }
             Change::Weight(task, weight) => {
                 kernel.change(task, |task| task.body.weight.set(weight));
             }
@@ -233,6 +249,7 @@ impl Simulation {
                 self.cgroups.set_limit(kernel, cgroup, quota_us);
             }
             Change::Remake(cgroup) => self.cgroups.remake(kernel, cgroup),
+            Change::Leave(cpu) => kernel.leave_soon(cpu),
             Change::Reload(policy) => {
                 let program = setup::reload(&self.native, &self.scenario.machine, &policy)?;
                 kernel.enter(0, Context::Unlocked);
@@ -240,6 +257,9 @@ impl Simulation {
                 unsafe { program() };
                 kernel.leave();
                 self.watch.promises.reload(&policy, kernel.now_ns);
+                if let Some(boosted) = &mut self.boosted {
+                    boosted.reload(&policy, kernel.now_ns);
+                }
             }
         }
         Ok(())
@@ -248,6 +268,13 @@ impl Simulation {
     /// What becomes of tasks will be in the outcome.
     pub fn keep_history(&mut self) {
         self.kernel.history = Some(Vec::new());
+    }
+
+    /// How long callbacks take this host will be in the outcome. What they leave behind is not looked at then.
+    pub fn time_callbacks(&mut self) {
+        let nr_cpus = self.scenario.machine.nr_cpus();
+        self.kernel.meter = Some(Meter::clock(self.scenario.groups(), nr_cpus));
+        self.weights = None;
     }
 
     /// Which callbacks were called from now on will be in the outcome.
@@ -281,6 +308,7 @@ impl Simulation {
             self.kernel.now_ns = at_ns.max(self.kernel.now_ns);
             self.happen(at_ns, event);
             self.kernel.catch_up();
+            self.kernel.pay_callbacks();
             if at_once > MOST_EVENTS_AT_ONCE {
                 self.kernel
                     .fail("time stands still: events go round in a circle");
@@ -324,6 +352,9 @@ impl Simulation {
 
     fn look(&mut self) -> Result<(), String> {
         self.watch.look(&self.kernel)?;
+        if let Some(boosted) = &mut self.boosted {
+            boosted.look(&self.kernel, &self.watch.promises.launchers)?;
+        }
         match &mut self.weights {
             Some(weights) => weights.look(&mut self.kernel, &self.cgroups),
             None => Ok(()),
@@ -436,36 +467,4 @@ fn task(spec: &TaskSpec, before: &[Task], all: &[usize], cgroups: &Cgroups) -> T
     let (group, set) = cgroups.pointers(spec.cgroup);
     task.join(group, set);
     task
-}
-
-/// What a scheduler promises in this scenario: docs/simulator.md.
-fn promises(scenario: &Scenario, timeout_ms: u32) -> Promises {
-    let mut promises = Promises {
-        idle_ns: None,
-        wait_ns: None,
-        closed: Vec::new(),
-        launchers: Vec::new(),
-        whole_core: false,
-        put_off: 0..0,
-        at_cpu: 0..0,
-        reloaded_ns: START_NS,
-        timeout_ns: u64::from(timeout_ms) * 1_000_000,
-    };
-    if scenario.scheduler == Scheduler::Gpuaware {
-        let per_cpu = scenario.tasks.len().div_ceil(scenario.machine.nr_cpus()) as u64;
-        // A core is kept for 10 ms after a launcher has left it at the latest, and found overdue after 25. With core
-        // scheduling the kernel takes whom a CPU was woken for, and lets threads of cores idle itself: not promised.
-        promises.idle_ns = scenario.cookies.is_none().then_some(40_000_000);
-        // Overdue after 400 ms, found within 100, then turns of 4 ms each 80 ms for those of a CPU.
-        promises.wait_ns = Some(600_000_000 + per_cpu * 100_000_000);
-        // DSQ_CAPPED
-        promises.put_off = 0x40000..0x50000;
-        // DSQ_PINNED
-        promises.at_cpu = 0x60000..0x70000;
-        promises.reload(&scenario.policy, START_NS);
-        for (id, task) in scenario.tasks.iter().enumerate() {
-            promises.mark(id, task.class);
-        }
-    }
-    promises
 }

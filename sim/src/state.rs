@@ -10,7 +10,7 @@ use anyhow::Result;
 use rand_pcg::Pcg64Mcg;
 
 use crate::abi::{CpuMask, Css, CssSet, Env, Ops, PF_IDLE, TASK_QUEUED, TaskStruct};
-use crate::callbacks::Call;
+use crate::callbacks::{Call, FREQUENT, NATIVE_NS};
 use crate::dsq::{Dsqs, Key, TaskId};
 use crate::events::{Event, Events};
 use crate::history::{Recorded, SchedEvent};
@@ -43,6 +43,8 @@ pub struct Costs {
     pub node_ns: u64,
     /// How fast a task is that uses a GPU of another node, in percent.
     pub remote_percent: u64,
+    /// What a call of each of [`FREQUENT`] takes from the CPU that makes it.
+    pub callback_ns: [u64; FREQUENT.len()],
 }
 
 impl Default for Costs {
@@ -58,6 +60,7 @@ impl Default for Costs {
             llc_ns: 20_000,
             node_ns: 60_000,
             remote_percent: 85,
+            callback_ns: NATIVE_NS,
         }
     }
 }
@@ -93,6 +96,8 @@ pub struct Task {
     pub woken_ns: u64,
     /// When it was woken last.
     pub turn_since_ns: u64,
+    /// Is it of a class above background?
+    pub is_boosted: bool,
     /// Of the GPU that it uses.
     pub gpu_node: Option<usize>,
     /// Where it ran last.
@@ -124,6 +129,7 @@ impl Task {
             waits_since_ns: 0,
             woken_ns: 0,
             turn_since_ns: 0,
+            is_boosted: false,
             gpu_node: None,
             last_cpu: None,
             cpu_ns: 0,
@@ -162,7 +168,11 @@ pub struct Cpu {
     pub charged_ns: u64,
     /// Up to when its work has been counted.
     pub worked_ns: u64,
+    /// What callbacks took from it in this event.
+    pub owed_ns: u64,
     pub speed_percent: u64,
+    /// What boosted tasks had of it, as far as it has been charged.
+    pub boosted_ns: u64,
     /// Counts who ran: an event of an earlier one is void.
     pub runs: u64,
     pub resched_at: Option<u64>,
@@ -224,6 +234,8 @@ pub struct Kernel {
     pub dsqs: Dsqs,
     pub idle: IdleMasks,
     pub online: CpuMask,
+    /// Those that are not on their way offline.
+    pub active: CpuMask,
     pub memory: Memory,
     pub events: Events,
     pub context: Context,
@@ -245,6 +257,8 @@ pub struct Kernel {
     pub programs: Vec<Progress>,
     /// Which tasks sleep until another one wakes them.
     pub awaits: Vec<bool>,
+    /// CPUs whose callbacks have taken time in this event.
+    owing: Vec<usize>,
     /// If callbacks of several CPUs come in between each other.
     pub interleave: Option<Box<Interleave>>,
     /// If tasks have cookies of core scheduling.
@@ -282,6 +296,8 @@ impl Kernel {
                 idle_task: Rc::new(idle_task),
                 charged_ns: START_NS,
                 worked_ns: START_NS,
+                owed_ns: 0,
+                boosted_ns: 0,
                 speed_percent: 100,
                 runs: 0,
                 resched_at: None,
@@ -307,6 +323,7 @@ impl Kernel {
             dsqs,
             idle: IdleMasks::new(&machine),
             online: CpuMask::of(0..machine.nr_cpus()),
+            active: CpuMask::of(0..machine.nr_cpus()),
             memory: Memory::default(),
             events: Events::default(),
             context: Context::Outside,
@@ -320,6 +337,7 @@ impl Kernel {
             handlers: None,
             programs: Vec::new(),
             awaits: Vec::new(),
+            owing: Vec::new(),
             interleave: None,
             cookies: None,
             env: native.env()?,
@@ -350,6 +368,18 @@ impl Kernel {
 
     pub fn body(&self, task: TaskId) -> *const TaskStruct {
         Rc::as_ptr(&self.tasks[task].body)
+    }
+
+    /// What boosted tasks had of `cpu` up to now.
+    pub fn boosted_ns(&self, cpu: usize) -> u64 {
+        let run = &self.cpus[cpu];
+        let is_boosted = run.curr.is_some_and(|curr| self.tasks[curr].is_boosted);
+        let not_charged_ns = if is_boosted {
+            self.now_ns - run.charged_ns
+        } else {
+            0
+        };
+        run.boosted_ns + not_charged_ns
     }
 
     /// Who runs on `cpu`: a task, one of a class above or its idle task.
@@ -394,6 +424,27 @@ impl Kernel {
         self.context = Context::Outside;
     }
 
+    /// A callback is called on `cpu`, which takes so long.
+    pub fn charge(&mut self, cpu: usize, callback_ns: u64) {
+        if callback_ns > 0 {
+            self.cpus[cpu].owed_ns += callback_ns;
+            self.owing.push(cpu);
+        }
+    }
+
+    /// Whoever runs now loses what callbacks took from its CPU; where nobody runs, nobody does.
+    pub fn pay_callbacks(&mut self) {
+        while let Some(cpu) = self.owing.pop() {
+            let owed_ns = std::mem::take(&mut self.cpus[cpu].owed_ns);
+            if owed_ns > 0 && self.cpus[cpu].curr.is_some() {
+                self.settle(cpu);
+                let run = &mut self.cpus[cpu];
+                run.worked_ns = run.worked_ns.max(self.now_ns) + owed_ns;
+                self.plan_done(cpu);
+            }
+        }
+    }
+
     /// `cpu` is to look for the next task, as CPU `by` says.
     pub fn resched(&mut self, cpu: usize, by: usize) {
         if self.cpus[cpu].above.is_some() {
@@ -404,7 +455,7 @@ impl Kernel {
             None => self.costs.idle_exit_ns,
             Some(_) => 0,
         };
-        let at = self.now_ns + ipi_ns + exit_ns;
+        let at = self.now_ns + ipi_ns + exit_ns + self.cpus[by].owed_ns;
         if self.cpus[cpu]
             .resched_at
             .is_some_and(|earlier| earlier <= at)
@@ -421,22 +472,26 @@ macro_rules! call {
     ($kernel:expr, $cpu:expr, $context:expr, $op:ident($($first:expr $(, $rest:expr)*)?)) => {{
         let op = $kernel.ops.$op;
         op.map(|op| {
-            if let Some(meter) = &mut $kernel.meter {
-                meter.begin(None $(.or($crate::meter::Subject::task(&$first)))?);
-            }
+            let subject = None $(.or($crate::meter::Subject::task(&$first)))?;
             if let Some(calls) = &mut $kernel.calls {
                 let arguments = [$($crate::callbacks::Passed::argument(&$first)
                     $(, $crate::callbacks::Passed::argument(&$rest))*)?];
                 let (name, at_ns) = (stringify!($op), $kernel.now_ns);
                 calls.push($crate::callbacks::Call::new(name, at_ns, $cpu, &arguments));
             }
+            if let Some(at) = const { $crate::callbacks::frequent(stringify!($op)) } {
+                $kernel.charge($cpu, $kernel.costs.callback_ns[at]);
+            }
             $kernel.enter($cpu, $context);
+            if let Some(meter) = &mut $kernel.meter {
+                meter.begin(subject);
+            }
             // SAFETY: a callback of the loaded scheduler, with arguments that live in the kernel.
             let result = unsafe { op($($first $(, $rest)*)?) };
-            $kernel.leave();
             if let Some(meter) = &mut $kernel.meter {
                 meter.end(stringify!($op), $cpu);
             }
+            $kernel.leave();
             result
         })
     }};

@@ -77,6 +77,9 @@ impl Kernel {
             return;
         }
         task.cpu_ns += ran_ns;
+        if task.is_boosted {
+            self.cpus[cpu].boosted_ns += ran_ns;
+        }
         if task.gpu_node == Some(self.machine.cpus[cpu].node) {
             task.near_ns += ran_ns;
         }
@@ -223,6 +226,12 @@ impl Kernel {
 
     /// `cpu` looks for the next task and switches to it: the kernel's schedule().
     pub fn schedule(&mut self, cpu: usize) {
+        if !self.active.has(cpu) {
+            // Its idle task goes on.
+            self.cpus[cpu].resched_at = None;
+            self.idle.set(cpu, true);
+            return;
+        }
         let prev = self.cpus[cpu].curr;
         let irq_until_ns = self.cpus[cpu].irq_until_ns;
         if self.now_ns < irq_until_ns {

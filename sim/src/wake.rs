@@ -97,10 +97,11 @@ impl Kernel {
     /// The kernel asks a scheduler only if there is a choice.
     fn select_cpu(&mut self, task: TaskId, by: usize, wake_flags: u64) -> (usize, u64) {
         let (prev, mask) = (self.tasks[task].cpu(), &self.tasks[task].mask);
-        let fallback = if mask.has(prev) {
+        let may_run = |cpu: usize| mask.has(cpu) && self.active.has(cpu);
+        let fallback = if may_run(prev) {
             prev
         } else {
-            mask.cpus().next().unwrap_or(prev)
+            mask.cpus().find(|&cpu| may_run(cpu)).unwrap_or(prev)
         };
         let body = &self.tasks[task].body;
         if body.nr_cpus_allowed.get() < 2 || body.migration_disabled.get() != 0 {
@@ -121,7 +122,7 @@ impl Kernel {
             self.fail(format!("ops.select_cpu() returned CPU {selected}"));
             return (fallback, 0);
         }
-        let allowed = self.tasks[task].mask.has(cpu);
+        let allowed = self.tasks[task].mask.has(cpu) && self.active.has(cpu);
         (if allowed { cpu } else { fallback }, ENQ_CPU_SELECTED)
     }
 

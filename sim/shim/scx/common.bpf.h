@@ -90,6 +90,16 @@ static inline bool time_before_eq(u64 a, u64 b)
 	return time_after_eq(b, a);
 }
 
+static inline u64 scale_by_task_weight(const struct task_struct *p, u64 value)
+{
+	return value * p->scx.weight / 100;
+}
+
+static inline u64 scale_by_task_weight_inverse(const struct task_struct *p, u64 value)
+{
+	return value * 100 / p->scx.weight;
+}
+
 /* scx's counts from one. */
 static inline u32 log2_u64(u64 v)
 {

@@ -59,11 +59,14 @@ static inline void scx_bpf_dsq_insert_vtime(struct task_struct *p, u64 dsq, u64 
 	sim_dsq_insert(sim_env.kernel, p, dsq, slice, vtime, enq_flags, true);
 }
 
-static inline bool scx_bpf_dsq_move_to_local(u64 dsq, u64 enq_flags)
+static inline bool sim_move_to_local(u64 dsq)
 {
 	sim_point();
 	return sim_dsq_move_to_local(sim_env.kernel, dsq);
 }
+
+/* Older sources pass no flags. */
+#define scx_bpf_dsq_move_to_local(dsq, flags...) sim_move_to_local(dsq)
 
 static inline int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 dsq, u64 flags)
 {
@@ -140,7 +143,7 @@ static inline s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u6
 	return sim_select_cpu_dfl(sim_env.kernel, p, prev_cpu, wake_flags, is_idle);
 }
 
-/* No CPU leaves in this model: whoever asks for the kernel's mask of active ones gets none. */
+/* Symbols of the kernel are not looked up: the simulator says where the mask of active CPUs is. */
 static inline long bpf_kallsyms_lookup_name(const char *name, int size, int flags, u64 *found)
 {
 	return -ENOENT;

@@ -18,8 +18,14 @@
 #define BPF_F_NO_PREALLOC	       1
 #define BPF_LOCAL_STORAGE_GET_F_CREATE 1
 
-#define __uint(name, val) int(*name)[val]
-#define __type(name, val) typeof(val) *name
+/* Keys and values are told by their types or by their sizes. */
+#define __uint(name, val)	  SIM_UINT_##name(val)
+#define SIM_UINT_type(val)	  int(*type)[val]
+#define SIM_UINT_max_entries(val) int(*max_entries)[val]
+#define SIM_UINT_map_flags(val)	  int(*map_flags)[val]
+#define SIM_UINT_key_size(val)	  char(*key)[val]
+#define SIM_UINT_value_size(val)  char(*value)[val]
+#define __type(name, val)	  typeof(val) *name
 
 #define SIM_SIZE_OF(pointer) ((u32)(sizeof(*(pointer)) / sizeof(int)))
 #define SIM_TYPE_OF(map)     SIM_SIZE_OF((map)->type)

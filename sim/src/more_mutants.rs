@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! More faults that are put in: of what boosted tasks may take, and such as starve nobody and cost time all the same.
+
+use crate::changes::Change;
+use crate::mutants::{Edit, is_found, is_found_in, mutant, run_as};
+use crate::native::Scheduler;
+use crate::program::Program;
+use crate::scenario::{Scenario, TaskSpec};
+use crate::setup::Class;
+use crate::simulation::Outcome;
+use crate::tests::{held, of, task};
+
+fn launcher(program: Program) -> TaskSpec {
+    TaskSpec {
+        class: Some(Class::Launch),
+        ..task("launcher", program)
+    }
+}
+
+/// What `measure` says of `scenario` as the scheduler is and with `edit`, which breaks no promise.
+fn both(scenario: &Scenario, edit: Edit, measure: impl Fn(&Outcome) -> f64) -> [f64; 2] {
+    let with_fault = run_as(&mutant(&[edit]), scenario);
+    assert_eq!(with_fault.failure, None);
+    [held(scenario), with_fault].map(|outcome| measure(&outcome))
+}
+
+#[test]
+fn a_guard_that_lets_all_pass() {
+    let edit = (
+        "guard.bpf.h",
+        "\tif (guard_used_ns <= tunables.guard_budget_ns || tenant->window != start ||\n\t    tenant->used_ns < part)\n",
+        "\tif (true)\n",
+    );
+    is_found(&[edit], "boosted tasks took");
+}
+
+/// Launchers that never sleep stayed where they were, two on a core, when another core became free.
+#[test]
+fn launchers_that_stay_beside_each_other() {
+    let edit = (
+        "gpuaware.bpf.c",
+        "tctx->run_as == GPUAWARE_CLASS_LAUNCH && is_misplaced(prev, tctx, cpu, now)",
+        "false",
+    );
+    let ends = Program::Periodic {
+        run_ns: 100_000_000,
+        sleep_ns: 1_000_000,
+        runs: 1,
+    };
+    let programs = [Program::Loop, ends, Program::Loop, ends];
+    let mut tasks: Vec<TaskSpec> = programs.into_iter().map(launcher).collect();
+    for (at, task) in tasks.iter_mut().enumerate() {
+        task.start_ns = at as u64 * 1_000_000;
+    }
+    let mut scenario = of("8x1x1x2", Scheduler::Gpuaware, 400, tasks);
+    scenario.policy.preferred = vec![2, 6, 3, 7];
+    scenario.policy.max_share = 1.0;
+    is_found_in(&scenario, &[edit], "beside another one");
+}
+
+/// The end of a hold lent the CPU and woke nobody there: background found it when a slice was over elsewhere.
+#[test]
+fn holds_that_end_unheard() {
+    let ends = Program::Periodic {
+        run_ns: 300_000,
+        sleep_ns: 200_000,
+        runs: 8,
+    };
+    let mut tasks = vec![launcher(ends); 60];
+    for (at, task) in tasks.iter_mut().enumerate() {
+        task.start_ns = at as u64 * 30_000_000;
+    }
+    tasks.extend(vec![task("loop", Program::Loop); 3]);
+    let mut scenario = of("2", Scheduler::Gpuaware, 2000, tasks);
+    scenario.policy.preferred = vec![1];
+    scenario.policy.background_slice_us = 20_000;
+    scenario.policy.hold_share = 1.0;
+    scenario.policy.hold_cap_us = 3_000;
+    let edit = (
+        "hold.bpf.h",
+        "if (declined_wait(llc) || others_queued(llc))",
+        "if (false && (declined_wait(llc) || others_queued(llc)))",
+    );
+    let idle = |outcome: &Outcome| outcome.idle_by_cpu[1] as f64 / outcome.length_ns as f64;
+    let [kicked, unheard] = both(&scenario, edit, idle);
+    assert!(unheard > 1.5 * kicked, "{unheard} and {kicked}");
+}
+
+/// A launcher that never sleeps was sent, slice after slice, to a preferred CPU on its way offline, which is idle and
+/// online and runs nobody.
+#[test]
+fn launchers_that_are_sent_where_nobody_runs() {
+    let of_cpu_0 = |task| TaskSpec {
+        cpus: Some(vec![0]),
+        ..task
+    };
+    let tasks = vec![
+        of_cpu_0(launcher(Program::Loop)),
+        of_cpu_0(task("loop", Program::Loop)),
+    ];
+    let mut scenario = of("2", Scheduler::Gpuaware, 2000, tasks);
+    scenario.policy.preferred = vec![1];
+    scenario.policy.lend = false;
+    scenario.policy.max_share = 1.0;
+    scenario.changes = vec![
+        (5_000_000, Change::Leave(1)),
+        (6_000_000, Change::Affinity(0, vec![0, 1])),
+    ];
+    let edit = ("pick.bpf.h", " &&\n\t\t    !is_leaving(other))", ")");
+    let switches = |outcome: &Outcome| outcome.tasks[0].switches as f64;
+    let [stays, sent] = both(&scenario, edit, switches);
+    assert!(sent > 1.5 * stays, "{sent} and {stays}");
+}
