@@ -87,6 +87,8 @@ impl Boosted {
             self.closed.clone_from(&policy.preferred);
         }
         self.over_ns = 0.0;
+        // From the first look on, not from before.
+        self.waited.clear();
         self.beside_since_ns.fill(now_ns);
     }
 
@@ -97,11 +99,14 @@ impl Boosted {
     }
 
     fn look_at_share(&mut self, kernel: &Kernel) -> Result<(), String> {
+        let Some(share) = self.share else {
+            return Ok(());
+        };
         let waits = waiting(kernel);
         let waited = std::mem::replace(&mut self.waited, waits);
         let since_ns = std::mem::replace(&mut self.looked_ns, kernel.now_ns);
         let wait_on = |wait: &&(TaskId, u64)| {
-            kernel.tasks[wait.0].waits_since_ns <= since_ns && waited.contains(wait)
+            kernel.tasks[wait.0].waits_since_ns <= since_ns && waited.binary_search(wait).is_ok()
         };
         let wait_on: Vec<(TaskId, u64)> = self.waited.iter().filter(wait_on).copied().collect();
         let mut taken_ns = 0;
@@ -116,9 +121,6 @@ impl Boosted {
             });
             taken_ns += if is_wanted { got_ns } else { 0 };
         }
-        let Some(share) = self.share else {
-            return Ok(());
-        };
         let cpus = kernel.cpus.len() as f64;
         let lap_ns = (kernel.now_ns - since_ns) as f64;
         let may_ns = (share + TURNS_SHARE) * cpus * lap_ns;

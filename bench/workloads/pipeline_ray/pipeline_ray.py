@@ -5,7 +5,7 @@ cluster. Arrivals, work and the document are those of `pipeline`, which reads th
 and messages between processes and hosts are Ray's.
 
 Environment:
-    GPU_STEP_LIBRARY  path of libgpu_step.so, by which stages with `gpu` launch, on each host [what make build made]
+    GPU_STEP_LIBRARY  path of libgpu_step.so, by which stages with `gpu` launch, the same on each host [make build's]
     GPU_STEP_CUDA     path of the libcuda.so.1 that it launches through [the loader's]
 
 Exit codes: 0 done, failed items are in the document; 1 Ray or a stage failed; 2 bad usage, or a graph that Ray Serve
@@ -91,6 +91,8 @@ def check(asked, graph):
         raise Refused(f"{asked.graph}: stage.*.arrive: expected one stage where requests begin, got {names}")
     if sources[0]["arrive"]["loop"] == "saturate":
         refuse(sources[0], "arrive.loop", 'expected "open" or "closed": queues of Ray Serve hold no sender up')
+    if sources[0]["threads"] > 1 or sources[0]["batch"]["max"] > 1:
+        refuse(sources[0], "threads or batch", "expected one thread, one item at a time: that is Ray's ingress here")
     if sources[0]["gpu"] or sources[0]["http"]:
         refuse(sources[0], "gpu or http", "expected a stage after the source: requests begin within Ray's ingress")
     if len(graph["stages"]) < 2:
@@ -193,15 +195,15 @@ class Stage:
 
     async def __call__(self, *inputs):
         first = inputs[0]
+        way = {(step["stage"], step["began"]): step for answer in inputs for step in answer["way"]}
         if not all(answer["passed"] for answer in inputs):
-            return {**first, "passed": False, "message": b""}
+            return {"number": first["number"], "passed": False, "message": b"", "way": list(way.values())}
         if self.batches is None:
             self.batches = asyncio.ensure_future(self.work_off())
         ready = {answer["way"][-1]["stage"]: answer["way"][-1]["done"] for answer in inputs}
         taken, done = time.time(), asyncio.get_running_loop().create_future()
         self.waiting.put_nowait((first["number"], done))
         step = {"stage": self.stage["name"], "node": self.node, "ready": ready, "taken": taken, **await done}
-        way = {(before["stage"], before["began"]): before for answer in inputs for before in answer["way"]}
         return answer_of(self.stage, self.seed, first["number"], [*way.values(), step])
 
     async def work_off(self):
