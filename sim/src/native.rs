@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -71,13 +71,8 @@ pub fn compile(source: &str, bpf: &Path, metered: bool) -> Result<Vec<u8>> {
         bpf.display()
     );
     let more: &[&str] = if metered { &METERED_FLAGS } else { &[] };
-    let (status, object) = run_clang(Path::new(source), &bpf, more)?;
-    ensure!(
-        status.success(),
-        "{source} with {}: {status}",
-        bpf.display()
-    );
-    Ok(object)
+    let refused = format!("{source} with {}", bpf.display());
+    run_clang(Path::new(source), &bpf, more, &refused)
 }
 
 /// Another project's scheduler, from its own checkout.
@@ -87,17 +82,16 @@ pub fn compile_peer(source: &Path) -> Result<Vec<u8>> {
         .with_context(|| source.display().to_string())?;
     let folder = source.parent().context("a file is in a folder")?;
     // Its warnings are its own.
-    let (status, object) = run_clang(&source, folder, &["-w"])?;
-    ensure!(
-        status.success(),
-        "{}: {status}: it asks for what the model does not have (docs/simulator.md)",
+    let refused = format!(
+        "{} asks for what the model does not have (docs/simulator.md)",
         source.display()
     );
-    Ok(object)
+    run_clang(&source, folder, &["-w"], &refused)
 }
 
-/// The shared object of `source`, which is below `sim/` or absolute, with headers of `include`.
-fn run_clang(source: &Path, include: &Path, more: &[&str]) -> Result<(ExitStatus, Vec<u8>)> {
+/// The shared object of `source`, which is below `sim/` or absolute, with headers of `include`. `refused` is what the
+/// error says if the compiler does not take it.
+fn run_clang(source: &Path, include: &Path, more: &[&str], refused: &str) -> Result<Vec<u8>> {
     let folder = tempfile::tempdir().context("making a folder for the object")?;
     let object = folder.path().join("scheduler.so");
     let mut command = Command::new(env!("SIM_CLANG"));
@@ -111,11 +105,8 @@ fn run_clang(source: &Path, include: &Path, more: &[&str]) -> Result<(ExitStatus
             env!("SIM_CLANG"),
             ": set BPF_CLANG or run make setup"
         ))?;
-    let object = match status.success() {
-        true => std::fs::read(&object).with_context(|| object.display().to_string())?,
-        false => Vec::new(),
-    };
-    Ok((status, object))
+    ensure!(status.success(), "{refused}: {status}");
+    std::fs::read(&object).with_context(|| object.display().to_string())
 }
 
 /// scx_gpuaware as it is in `bpf`.

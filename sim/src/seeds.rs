@@ -85,3 +85,15 @@ fn callbacks_within_callbacks_are_the_same_for_a_seed_and_others_than_without() 
     assert_ne!(first.hash, without.hash);
     assert!(without.recent.iter().all(|recent| recent.depth == 0));
 }
+
+#[test]
+fn random_scenarios_with_interrupts_hold() {
+    // In the last one an interrupt went on when cores were looked at.
+    let mut devices = 0;
+    for seed in (0..15).chain([64]) {
+        let scenario = Scenario::random(seed).with_interrupts();
+        devices += scenario.interrupts.len();
+        held(&scenario);
+    }
+    assert!(devices > 15, "{devices}");
+}
