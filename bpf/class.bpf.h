@@ -21,7 +21,7 @@ struct sighting {
 struct task_mark {
 	u64 epoch;	  /* counts what may give it another class; else see class_basis */
 	u32 marked_class; /* by `scx_gpuaware mark` */
-	u32 symbol;	  /* of the first launch: index of the library << 8 | index of the symbol */
+	u32 symbol; /* that a probe met first: index of the library << 8 | index of the symbol */
 	u64 marked_ns;
 	u32 hinted_class; /* by the thread itself */
 	u32 refused_hint; /* what would be hinted if its user were trusted */
@@ -32,6 +32,7 @@ struct task_mark {
 	u64 observed; /* enum gpuaware_observed */
 	u64 refused;  /* what would be observed if its user were trusted */
 	struct sighting launched;
+	struct sighting entered; /* a context of a GPU, before it launched */
 	struct sighting woke;
 	struct sighting spun;
 	struct sighting sent;

@@ -25,8 +25,8 @@ char _license[] SEC("license") = "GPL";
 #define STRANGER_RUNS_ONE_IN 50000
 
 /* Read by user space, which decides when the launch probes are armed. */
-u64 nr_launch_hits;    /* probed launches, new thread or not */
-u64 nr_new_launchers;  /* threads of trusted users that a probe met for the first time */
+u64 nr_launch_hits;    /* probed calls, but for a thread's first context */
+u64 nr_new_launchers;  /* threads of trusted users that were met launching for the first time */
 u64 nr_cuda_inits;     /* processes that initialised CUDA, of trusted users */
 u64 nr_gpu_forks;      /* threads started that may launch soon, see task_started */
 u64 nr_cgroup_changes; /* cgroups made, removed or renamed */
@@ -172,26 +172,49 @@ int BPF_PROG(thread_switched, bool preempt, struct task_struct *prev)
 	return 0;
 }
 
-/* A launch entry point. The cookie is the index of the library << 8 | that of the symbol. */
+/*
+ * A launch entry point, or one that makes a context current. The cookie is the index of the library
+ * << 8 | that of the symbol.
+ *
+ * A thread that enters a context will launch. A stage of a pipeline may have much to do before, and
+ * starve as background beside those that launch already.
+ */
 SEC("uprobe.multi")
 int launch(struct pt_regs *ctx)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
+	u32 symbol = bpf_get_attach_cookie(ctx);
+	bool launches = (u8)symbol < GPUAWARE_FIRST_CONTEXT_SYMBOL, is_new;
 	struct task_mark *mark;
 
-	__sync_fetch_and_add(&nr_launch_hits, 1);
 	mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!mark)
 		return 0;
-	note_gpu_node(p, mark);
-	if (!observe(p, mark, &mark->launched, GPUAWARE_OBSERVED_LAUNCH, trust_by_device))
+	/*
+	 * Once: who enters contexts all the time and never launches is no launcher. Those of new
+	 * threads are few, and do not have the probes taken away before anybody launches.
+	 */
+	is_new = !launches && !mark->entered.hits && !mark->launched.hits;
+	if (!is_new)
+		__sync_fetch_and_add(&nr_launch_hits, 1);
+	if (!launches && !is_new)
 		return 0;
-	mark->symbol = bpf_get_attach_cookie(ctx);
+	note_gpu_node(p, mark);
+	is_new = observe(p, mark, launches ? &mark->launched : &mark->entered,
+			 GPUAWARE_OBSERVED_LAUNCH, trust_by_device);
+	if (launches && mark->launched.hits == 1) {
+		mark->launched.first_ns = mark->launched.last_ns;
+		is_new = true;
+	}
+	if (!is_new)
+		return 0;
+	mark->symbol = symbol;
 	/* Whose word does not count does not keep the probes armed either. */
 	if (!(mark->observed & GPUAWARE_OBSERVED_LAUNCH))
 		return 0;
 	remember_gpu_process(p);
-	__sync_fetch_and_add(&nr_new_launchers, 1);
+	if (launches)
+		__sync_fetch_and_add(&nr_new_launchers, 1);
 	return 0;
 }
 
@@ -253,6 +276,8 @@ int BPF_PROG(process_execed, struct task_struct *p, s32 old_pid, struct linux_bi
 		mark->hinted_class = GPUAWARE_CLASS_NONE;
 		mark->named_rules = 0;
 		mark->observed = 0;
+		mark->entered.hits = 0;
+		mark->launched.hits = 0;
 		mark->refused = 0;
 		mark->refused_hint = GPUAWARE_CLASS_NONE;
 		if (had_class)
@@ -446,7 +471,7 @@ __noinline bool is_known(struct task_struct *p __arg_trusted, u64 stale_ns)
 	struct task_mark *mark = bpf_task_storage_get(&task_marks, p, NULL, 0);
 
 	if (verdict.source == GPUAWARE_SOURCE_UPROBE)
-		return mark && mark->launched.last_ns >= stale_ns;
+		return mark && mark->launched.hits && mark->launched.last_ns >= stale_ns;
 	return verdict.source || (mark && (mark->observed || mark->refused || mark->refused_hint));
 }
 
@@ -528,6 +553,19 @@ static __always_inline u64 expired(const struct sighting *sighting, u64 bits)
 	return sighting->last_ns < expire_before_ns ? bits : 0;
 }
 
+/* A thread that has entered a context is a launcher for so long at most, until it is seen
+ * launching. */
+#define ENTERED_NS 30000000000ULL
+
+static __always_inline u64 expired_launches(const struct task_mark *mark)
+{
+	if (mark->launched.hits)
+		return expired(&mark->launched, GPUAWARE_OBSERVED_LAUNCH);
+	if (bpf_ktime_get_ns() - mark->entered.last_ns > ENTERED_NS)
+		return GPUAWARE_OBSERVED_LAUNCH;
+	return expired(&mark->entered, GPUAWARE_OBSERVED_LAUNCH);
+}
+
 /* Forgets what is outdated. User space reads this iterator when it is time. */
 SEC("iter/task")
 int forget_outdated(struct bpf_iter__task *ctx)
@@ -542,8 +580,7 @@ int forget_outdated(struct bpf_iter__task *ctx)
 	mark = bpf_task_storage_get(&task_marks, p, NULL, 0);
 	if (!mark)
 		return 0;
-	outdated = expired(&mark->launched, GPUAWARE_OBSERVED_LAUNCH) |
-		   expired(&mark->woke, GPUAWARE_OBSERVED_WAKES) |
+	outdated = expired_launches(mark) | expired(&mark->woke, GPUAWARE_OBSERVED_WAKES) |
 		   expired(&mark->spun, GPUAWARE_OBSERVED_SPINS) | expired(&mark->sent, endpoints);
 	if (rules_changed) {
 		mark->named_rules = 0;
@@ -567,7 +604,7 @@ int forget_outdated(struct bpf_iter__task *ctx)
 static __always_inline void record_times(struct gpuaware_mark_record *record,
 					 const struct task_mark *mark)
 {
-	const struct sighting *sighting = &mark->launched;
+	const struct sighting *sighting = mark->launched.hits ? &mark->launched : &mark->entered;
 
 	record->launches = !!((mark->observed | mark->refused) & GPUAWARE_OBSERVED_LAUNCH);
 	record->symbol = mark->symbol;

@@ -161,7 +161,7 @@ static __always_inline bool observe(struct task_struct *p, struct task_mark *mar
 	if (!((mark->observed | mark->refused) & bits))
 		sighting->first_ns = sighting->last_ns;
 	/* Searching files is slow: see note_gpu_node(). */
-	if ((by_device && (mark->refused & bits) == bits && sighting->hits % 64) ||
+	if ((by_device && (mark->refused & bits) == bits && sighting->hits % 64 != 1) ||
 	    !is_trusted(p) || (by_device && !has_trusted_device(p))) {
 		is_new = (mark->refused & bits) != bits;
 		mark->refused |= bits;

@@ -11,7 +11,7 @@ use crate::proc::mounts::Mounts;
 use crate::proc::{self, PROC};
 
 use super::class::Source;
-use super::libcuda::launch_symbol;
+use super::libcuda;
 use super::rules::Rules;
 
 /// Where the texts of libraries begin, after those of rules.
@@ -47,10 +47,10 @@ pub fn cookie(number: usize, symbol: usize) -> usize {
     number << SYMBOL_BITS | symbol
 }
 
-/// The entry point that a uprobe saw.
+/// The entry point that a uprobe saw first.
 pub fn symbol(record: &intf::gpuaware_mark_record) -> Option<&'static str> {
     let index = record.symbol as usize & ((1 << SYMBOL_BITS) - 1);
-    launch_symbol(index)
+    libcuda::symbol(index)
 }
 
 /// What explains records.

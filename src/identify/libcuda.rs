@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use object::{Architecture, Object, ObjectSegment, ObjectSymbol, ReadRef};
 
+use crate::bpf::intf;
+
 use super::probe_point;
 
 /// The entry points through which every CUDA program launches, whatever it links: the runtime,
@@ -65,13 +67,29 @@ pub const HIP_LAUNCH_SYMBOLS: [&str; 16] = [
 const HIP_EXT_MODULE_LAUNCH: &str = "hipExtModuleLaunchKernel";
 const MANGLED: &str = "_Z24";
 
+/// What makes a context current for a thread, which will launch then. Runtimes call the first, on a thread's first call
+/// of theirs. Their indices begin with [`FIRST_CONTEXT`]. `cuCtxPushCurrent` is not there: some call it for each launch.
+pub const CONTEXT_SYMBOLS: [&str; 5] = [
+    "cuCtxSetCurrent",
+    "cuCtxCreate_v2",
+    "cuCtxCreate_v3",
+    "cuCtxCreate_v4",
+    "hipSetDevice",
+];
+
+/// The index of the first of [`CONTEXT_SYMBOLS`].
+const FIRST_CONTEXT: usize = intf::gpuaware_limits_GPUAWARE_FIRST_CONTEXT_SYMBOL as usize;
+
 /// The entry point with this index.
-pub fn launch_symbol(index: usize) -> Option<&'static str> {
-    let mut symbols = LAUNCH_SYMBOLS
+pub fn symbol(index: usize) -> Option<&'static str> {
+    if let Some(context) = index.checked_sub(FIRST_CONTEXT) {
+        return CONTEXT_SYMBOLS.get(context).copied();
+    }
+    let mut launches = LAUNCH_SYMBOLS
         .iter()
         .chain(&RUNTIME_LAUNCH_SYMBOLS)
         .chain(&HIP_LAUNCH_SYMBOLS);
-    symbols.nth(index).copied()
+    launches.nth(index).copied()
 }
 
 /// The calls that wait for the GPU.
@@ -114,10 +132,12 @@ pub struct Mapping {
 pub struct EntryPoints {
     /// Index into [`LAUNCH_SYMBOLS`] and file offset.
     pub launches: Vec<(usize, usize)>,
-    /// See [`launch_symbol`]: those of a runtime, and file offset.
+    /// See [`symbol`]: those of a runtime, and file offset.
     pub runtime_launches: Vec<(usize, usize)>,
-    /// See [`launch_symbol`]: those of HIP, and file offset.
+    /// See [`symbol`]: those of HIP, and file offset.
     pub hip_launches: Vec<(usize, usize)>,
+    /// See [`symbol`]: those of contexts, and file offset.
+    pub contexts: Vec<(usize, usize)>,
     /// Index into [`SYNC_SYMBOLS`] and file offset.
     pub syncs: Vec<(usize, usize)>,
     /// File offsets of [`INIT_SYMBOL`] or [`HIP_INIT_SYMBOLS`].
@@ -266,6 +286,9 @@ pub fn entry_points(path: &Path) -> Result<EntryPoints> {
         found
             .hip_launches
             .extend(place_in(&HIP_LAUNCH_SYMBOLS, hip));
+        found
+            .contexts
+            .extend(place_in(&CONTEXT_SYMBOLS, FIRST_CONTEXT));
         found.syncs.extend(place_in(&SYNC_SYMBOLS, 0));
     }
     Ok(found)
@@ -333,13 +356,15 @@ garbage\n\xff\xfe\n\
 
     #[test]
     fn symbols_of_driver_and_runtime_have_one_numbering() {
-        assert_eq!(launch_symbol(6), Some("cuGraphLaunch"));
-        assert_eq!(launch_symbol(8), Some("cudaLaunchKernel"));
-        assert_eq!(launch_symbol(16), Some("__cudaLaunchKernel"));
-        assert_eq!(launch_symbol(18), Some("hipLaunchKernel"));
-        assert_eq!(launch_symbol(30), Some("hipGraphLaunch_spt"));
-        assert_eq!(launch_symbol(33), HIP_LAUNCH_SYMBOLS.last().copied());
-        assert_eq!(launch_symbol(34), None);
+        assert_eq!(symbol(6), Some("cuGraphLaunch"));
+        assert_eq!(symbol(8), Some("cudaLaunchKernel"));
+        assert_eq!(symbol(16), Some("__cudaLaunchKernel"));
+        assert_eq!(symbol(18), Some("hipLaunchKernel"));
+        assert_eq!(symbol(30), Some("hipGraphLaunch_spt"));
+        assert_eq!(symbol(33), HIP_LAUNCH_SYMBOLS.last().copied());
+        assert_eq!(symbol(34), None);
+        assert_eq!(symbol(FIRST_CONTEXT), Some("cuCtxSetCurrent"));
+        assert_eq!(symbol(FIRST_CONTEXT + CONTEXT_SYMBOLS.len()), None);
     }
 
     #[test]

@@ -342,11 +342,15 @@ impl<'obj> Identify<'obj> {
         if now < self.next_expiry || !self.rules.by_sight() {
             return Ok(());
         }
-        self.next_expiry = now + (self.bounds.expire / 10).clamp(STEP, LONGEST_EXPIRY_STEP);
-        match self.seen_before(self.bounds.expire)? {
-            Some(expired) => self.forget(Some(expired)),
-            None => Ok(()),
-        }
+        let expire = self.bounds.expire;
+        let step = match expire.is_zero() {
+            true => LONGEST_EXPIRY_STEP,
+            false => (expire / 10).clamp(STEP, LONGEST_EXPIRY_STEP),
+        };
+        self.next_expiry = now + step;
+        // Who has entered a context and does not launch is forgotten even so.
+        let seen_before = self.seen_before(expire)?.unwrap_or_default();
+        self.forget(Some(seen_before))
     }
 
     /// Counters for the statistics.

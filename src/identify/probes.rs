@@ -323,7 +323,7 @@ impl Probes {
             match Probed::new(skel, library, self.nr_added) {
                 Ok(mut probed) => {
                     info!(
-                        "probing {name} ({} launch entry points)",
+                        "probing {name} ({} entry points)",
                         probed.points(self.points).len()
                     );
                     if self.window.is_armed() {
@@ -424,6 +424,7 @@ impl Probed {
         driver
             .chain(runtime)
             .chain(&found.hip_launches)
+            .chain(&found.contexts)
             .map(|&(symbol, offset)| (evidence::cookie(self.number, symbol), offset))
             .collect()
     }

@@ -3,6 +3,7 @@
 
 pub mod cgroups;
 mod containers;
+mod contexts;
 mod cost;
 mod crash;
 mod feed;
