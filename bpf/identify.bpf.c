@@ -173,11 +173,28 @@ int BPF_PROG(thread_switched, bool preempt, struct task_struct *prev)
 }
 
 /*
+ * @p makes a context of a GPU current. Will it launch soon? A stage of a pipeline may have much to
+ * do before it does, and starve as background beside those that launch already.
+ */
+static __always_inline bool will_launch(struct task_struct *p, struct task_mark *mark)
+{
+	/* Once: who enters contexts all the time and never launches is no launcher. */
+	if (mark->entered.hits || mark->launched.hits) {
+		__sync_fetch_and_add(&nr_launch_hits, 1);
+		return false;
+	}
+	/* A main thread loads models first: not at the expense of those that launch. */
+	if (p->pid == p->tgid) {
+		mark->entered.hits = 1;
+		return false;
+	}
+	return true;
+}
+
+/*
  * A launch entry point, or one that makes a context current. The cookie is the index of the library
- * << 8 | that of the symbol.
- *
- * A thread that enters a context will launch. A stage of a pipeline may have much to do before, and
- * starve as background beside those that launch already.
+ * << 8 | that of the symbol. First contexts are no hits: before anybody has launched, they do not
+ * have the probes taken away.
  */
 SEC("uprobe.multi")
 int launch(struct pt_regs *ctx)
@@ -190,14 +207,9 @@ int launch(struct pt_regs *ctx)
 	mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!mark)
 		return 0;
-	/*
-	 * Once: who enters contexts all the time and never launches is no launcher. Those of new
-	 * threads are few, and do not have the probes taken away before anybody launches.
-	 */
-	is_new = !launches && !mark->entered.hits && !mark->launched.hits;
-	if (!is_new)
+	if (launches)
 		__sync_fetch_and_add(&nr_launch_hits, 1);
-	if (!launches && !is_new)
+	else if (!will_launch(p, mark))
 		return 0;
 	note_gpu_node(p, mark);
 	is_new = observe(p, mark, launches ? &mark->launched : &mark->entered,

@@ -163,7 +163,7 @@ fn a_file_under_another_path_is_probed_once() {
     assert_eq!(libraries, before + 1);
     let mut outside = crate::process::gpu_launch("--profile eager --duration 60");
     outside.stdout(Stdio::null());
-    let _outside = Process::start(outside);
+    let outside = Process::start(outside);
     let is_marked = |_: &Identify<'_>| !place.pins().list().unwrap().is_empty();
     assert!(identify_until(&mut identify, is_marked));
     let mut container = Process::start(bind());
@@ -172,4 +172,7 @@ fn a_file_under_another_path_is_probed_once() {
     assert_eq!(identify.sightings().libraries, before + 1);
     container.signal(nix::sys::signal::Signal::SIGKILL);
     container.wait();
+    // What was in it ends a little later, and is not to be seen by another test.
+    drop(outside);
+    identify_until(&mut identify, |_| place.pins().list().unwrap().is_empty());
 }
