@@ -21,7 +21,7 @@ struct sighting {
 struct task_mark {
 	u64 epoch;	  /* counts what may give it another class; else see class_basis */
 	u32 marked_class; /* by `scx_gpuaware mark` */
-	u32 symbol; /* that a probe met first: index of the library << 8 | index of the symbol */
+	u32 symbol;	  /* of the first launch, before that of the context: see symbol_of() */
 	u64 marked_ns;
 	u32 hinted_class; /* by the thread itself */
 	u32 refused_hint; /* what would be hinted if its user were trusted */
@@ -32,11 +32,17 @@ struct task_mark {
 	u64 observed; /* enum gpuaware_observed */
 	u64 refused;  /* what would be observed if its user were trusted */
 	struct sighting launched;
-	struct sighting entered; /* a context of a GPU, before it launched */
+	struct sighting entered; /* a context of a GPU, once */
 	struct sighting woke;
 	struct sighting spun;
 	struct sighting sent;
 };
+
+/* An attach cookie, kept as a mark's symbol, is index of library << 8 | index of symbol. */
+static __always_inline u32 symbol_of(u64 cookie)
+{
+	return cookie & 0xff;
+}
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);

@@ -25,7 +25,8 @@ char _license[] SEC("license") = "GPL";
 #define STRANGER_RUNS_ONE_IN 50000
 
 /* Read by user space, which decides when the launch probes are armed. */
-u64 nr_launch_hits;    /* probed calls, but for a thread's first context */
+u64 nr_launch_hits;    /* probed launches, new thread or not */
+u64 nr_context_hits;   /* contexts made current by threads of which that says nothing new */
 u64 nr_new_launchers;  /* threads of trusted users that were met launching for the first time */
 u64 nr_cuda_inits;     /* processes that initialised CUDA, of trusted users */
 u64 nr_gpu_forks;      /* threads started that may launch soon, see task_started */
@@ -34,9 +35,10 @@ u64 nr_lost_events;    /* events was full: user space looks at every process ins
 u64 nr_rescans;	       /* asked for by the operator */
 
 /* Set by user space. */
-u64 expire_before_ns;  /* what was observed before, and not since, is forgotten */
-u32 rules_changed;     /* what is said by number of rule means nothing any more */
-u32 endpoints_changed; /* nor does what is said by number of endpoint */
+u64 expire_before_ns;	/* what was observed before, and not since, is forgotten */
+u64 contexts_before_ns; /* so are contexts, without a launch since */
+u32 rules_changed;	/* what is said by number of rule means nothing any more */
+u32 endpoints_changed;	/* nor does what is said by number of endpoint */
 
 /*
  * Processes that initialised CUDA or launched: a new thread of theirs may launch soon. User space
@@ -173,54 +175,49 @@ int BPF_PROG(thread_switched, bool preempt, struct task_struct *prev)
 }
 
 /*
- * @p makes a context of a GPU current. Will it launch soon? A stage of a pipeline may have much to
- * do before it does, and starve as background beside those that launch already.
+ * @p makes a context of a GPU current, for the first time that anybody sees. It will launch: a
+ * stage of a pipeline may have much to do before it does, and would starve as background beside
+ * those that launch already. Once: who enters contexts all the time and never launches is no
+ * launcher. A main thread loads models first: not at the expense of those that launch.
  */
-static __always_inline bool will_launch(struct task_struct *p, struct task_mark *mark)
+static __always_inline bool is_first_context(struct task_struct *p, const struct task_mark *mark)
 {
-	/* Once: who enters contexts all the time and never launches is no launcher. */
-	if (mark->entered.hits || mark->launched.hits) {
-		__sync_fetch_and_add(&nr_launch_hits, 1);
-		return false;
-	}
-	/* A main thread loads models first: not at the expense of those that launch. */
-	if (p->pid == p->tgid) {
-		mark->entered.hits = 1;
-		return false;
-	}
-	return true;
+	return p->pid != p->tgid && !mark->entered.hits && !mark->launched.hits;
 }
 
 /*
- * A launch entry point, or one that makes a context current. The cookie is the index of the library
- * << 8 | that of the symbol. First contexts are no hits: before anybody has launched, they do not
- * have the probes taken away.
+ * A launch entry point, or one that makes a context current. First contexts are no hits: before
+ * anybody has launched they do not have the probes taken away.
  */
 SEC("uprobe.multi")
 int launch(struct pt_regs *ctx)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
-	u32 symbol = bpf_get_attach_cookie(ctx);
-	bool launches = (u8)symbol < GPUAWARE_FIRST_CONTEXT_SYMBOL, is_new;
+	u64 cookie = bpf_get_attach_cookie(ctx);
+	bool launches = symbol_of(cookie) < GPUAWARE_FIRST_CONTEXT_SYMBOL;
+	struct sighting *sighting;
 	struct task_mark *mark;
+	bool is_new;
 
+	if (launches)
+		__sync_fetch_and_add(&nr_launch_hits, 1);
+	/* cuCtxSetCurrent(NULL) leaves a context. */
+	else if (symbol_of(cookie) == GPUAWARE_FIRST_CONTEXT_SYMBOL && !PT_REGS_PARM1(ctx))
+		return 0;
 	mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!mark)
 		return 0;
-	if (launches)
-		__sync_fetch_and_add(&nr_launch_hits, 1);
-	else if (!will_launch(p, mark))
+	if (!launches && !is_first_context(p, mark)) {
+		__sync_fetch_and_add(&nr_context_hits, 1);
 		return 0;
-	note_gpu_node(p, mark);
-	is_new = observe(p, mark, launches ? &mark->launched : &mark->entered,
-			 GPUAWARE_OBSERVED_LAUNCH, trust_by_device);
-	if (launches && mark->launched.hits == 1) {
-		mark->launched.first_ns = mark->launched.last_ns;
-		is_new = true;
 	}
-	if (!is_new)
+	note_gpu_node(p, mark);
+	sighting = launches ? &mark->launched : &mark->entered;
+	is_new = observe(p, mark, sighting, GPUAWARE_OBSERVED_LAUNCH, trust_by_device);
+	/* Its first launch is news where it had its class by a context. */
+	if (!is_new && !(launches && mark->launched.hits == 1))
 		return 0;
-	mark->symbol = symbol;
+	mark->symbol = cookie;
 	/* Whose word does not count does not keep the probes armed either. */
 	if (!(mark->observed & GPUAWARE_OBSERVED_LAUNCH))
 		return 0;
@@ -481,10 +478,15 @@ __noinline bool is_known(struct task_struct *p __arg_trusted, u64 stale_ns)
 {
 	struct class_verdict verdict = judge_task(p);
 	struct task_mark *mark = bpf_task_storage_get(&task_marks, p, NULL, 0);
+	u64 refused;
 
 	if (verdict.source == GPUAWARE_SOURCE_UPROBE)
 		return mark && mark->launched.hits && mark->launched.last_ns >= stale_ns;
-	return verdict.source || (mark && (mark->observed || mark->refused || mark->refused_hint));
+	if (verdict.source || !mark)
+		return verdict.source;
+	/* That a context did not count says nothing of the launches to come. */
+	refused = mark->launched.hits ? mark->refused : mark->refused & ~GPUAWARE_OBSERVED_LAUNCH;
+	return mark->observed || refused || mark->refused_hint;
 }
 
 /*
@@ -565,17 +567,12 @@ static __always_inline u64 expired(const struct sighting *sighting, u64 bits)
 	return sighting->last_ns < expire_before_ns ? bits : 0;
 }
 
-/* A thread that has entered a context is a launcher for so long at most, until it is seen
- * launching. */
-#define ENTERED_NS 30000000000ULL
-
+/* Of launches; of a context, if none came of it. */
 static __always_inline u64 expired_launches(const struct task_mark *mark)
 {
 	if (mark->launched.hits)
 		return expired(&mark->launched, GPUAWARE_OBSERVED_LAUNCH);
-	if (bpf_ktime_get_ns() - mark->entered.last_ns > ENTERED_NS)
-		return GPUAWARE_OBSERVED_LAUNCH;
-	return expired(&mark->entered, GPUAWARE_OBSERVED_LAUNCH);
+	return mark->entered.last_ns < contexts_before_ns ? GPUAWARE_OBSERVED_LAUNCH : 0;
 }
 
 /* Forgets what is outdated. User space reads this iterator when it is time. */
@@ -585,13 +582,16 @@ int forget_outdated(struct bpf_iter__task *ctx)
 	const u64 endpoints = ~(u64)(GPUAWARE_OBSERVED_FIRST_ENDPOINT - 1);
 	struct task_struct *p = ctx->task;
 	struct task_mark *mark;
-	u64 outdated;
+	u64 outdated, seen, was_refused;
 
 	if (!p)
 		return 0;
 	mark = bpf_task_storage_get(&task_marks, p, NULL, 0);
 	if (!mark)
 		return 0;
+	/* Before its times are read: what is seen meanwhile is not outdated. */
+	seen = *(volatile u64 *)&mark->observed;
+	was_refused = mark->refused & GPUAWARE_OBSERVED_LAUNCH;
 	outdated = expired_launches(mark) | expired(&mark->woke, GPUAWARE_OBSERVED_WAKES) |
 		   expired(&mark->spun, GPUAWARE_OBSERVED_SPINS) | expired(&mark->sent, endpoints);
 	if (rules_changed) {
@@ -605,11 +605,14 @@ int forget_outdated(struct bpf_iter__task *ctx)
 		if (trust_by_device && !has_trusted_device(p))
 			outdated |= GPUAWARE_OBSERVED_LAUNCH;
 	}
-	if (mark->observed & outdated) {
-		__sync_fetch_and_and(&mark->observed, ~outdated);
+	if (seen & outdated) {
+		__sync_fetch_and_and(&mark->observed, ~(seen & outdated));
 		class_changed(mark);
 	}
 	mark->refused &= ~outdated;
+	/* Who was refused may be trusted at the next context. */
+	if (was_refused && !(mark->refused & GPUAWARE_OBSERVED_LAUNCH))
+		mark->entered.hits = 0;
 	return 0;
 }
 

@@ -29,8 +29,9 @@ enum gpuaware_limits {
 	GPUAWARE_MAX_TEXTS = 1024,
 	GPUAWARE_NO_RULE = 0xfffe, /* no index into texts */
 	GPUAWARE_TEXT_LEN = 256,
-	GPUAWARE_FIRST_CONTEXT_SYMBOL = 64, /* from here on symbols make a context current */
-	GPUAWARE_ADDRESS_LEN = 108,	    /* path of a Unix-domain socket */
+	GPUAWARE_FIRST_CONTEXT_SYMBOL =
+		64,		    /* from this index on: calls that make contexts current */
+	GPUAWARE_ADDRESS_LEN = 108, /* path of a Unix-domain socket */
 };
 
 /* What a task is to the scheduler. NONE: nobody said anything, scheduled as BACKGROUND. */

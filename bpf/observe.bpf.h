@@ -129,13 +129,13 @@ static __always_inline u32 find_gpu_node(struct task_struct *p)
 	return found;
 }
 
-/* Notes the GPU's node of @p, which launches for the first time, or has been refused so far. */
+/* Notes the GPU's node of @p, which has not launched before, or has been refused so far. */
 static __always_inline void note_gpu_node(struct task_struct *p, const struct task_mark *mark)
 {
 	u32 *node;
 
 	/* Searching files is slow: a refused thread is checked again at each 64th sighting. */
-	if ((mark->observed & GPUAWARE_OBSERVED_LAUNCH) ||
+	if (((mark->observed & GPUAWARE_OBSERVED_LAUNCH) && mark->launched.hits) ||
 	    ((mark->refused & GPUAWARE_OBSERVED_LAUNCH) && mark->launched.hits % 64))
 		return;
 	node = bpf_task_storage_get(&gpu_nodes, p->group_leader, NULL,
@@ -156,10 +156,10 @@ static __always_inline bool observe(struct task_struct *p, struct task_mark *mar
 
 	sighting->last_ns = bpf_ktime_get_ns();
 	sighting->hits++;
+	if (sighting->hits == 1 || !((mark->observed | mark->refused) & bits))
+		sighting->first_ns = sighting->last_ns;
 	if ((mark->observed & bits) == bits)
 		return false;
-	if (!((mark->observed | mark->refused) & bits))
-		sighting->first_ns = sighting->last_ns;
 	/* Searching files is slow: see note_gpu_node(). */
 	if ((by_device && (mark->refused & bits) == bits && sighting->hits % 64 != 1) ||
 	    !is_trusted(p) || (by_device && !has_trusted_device(p))) {

@@ -10,9 +10,9 @@ use super::window::{Counters, Phase};
 /// What identification has seen since it was loaded, for the statistics.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sightings {
-    /// Probed launches.
+    /// Probed launches, and contexts that said nothing new.
     pub launch_hits: u64,
-    /// Threads that a probe marked.
+    /// Threads that a probe met launching for the first time.
     pub launchers_found: u64,
     /// Libraries in use that are probed.
     pub libraries: usize,
@@ -38,6 +38,7 @@ pub fn probes(skel: &IdentifySkel<'_>) -> Counters {
     };
     Counters {
         hits: read(&bss.nr_launch_hits),
+        contexts: read(&bss.nr_context_hits),
         finds: read(&bss.nr_new_launchers),
         triggers: read(&bss.nr_cuda_inits) + read(&bss.nr_gpu_forks),
         // BPF gives none.

@@ -22,6 +22,7 @@ pub const XATTR: u32 = FIRST_LIBRARY - 1;
 /// no text's: see GPUAWARE_NO_RULE.
 pub const REFUSED: u32 = FIRST_LIBRARY - 3;
 const SYMBOL_BITS: usize = 8;
+const _: () = assert!(libcuda::FIRST_CONTEXT + libcuda::CONTEXT_SYMBOLS.len() <= 1 << SYMBOL_BITS);
 
 /// What a text that is not there reads as.
 const UNKNOWN: &str = "?";
@@ -47,10 +48,18 @@ pub fn cookie(number: usize, symbol: usize) -> usize {
     number << SYMBOL_BITS | symbol
 }
 
-/// The entry point that a uprobe saw first.
+/// The entry point of the first launch that a uprobe saw, or of the context before it.
 pub fn symbol(record: &intf::gpuaware_mark_record) -> Option<&'static str> {
-    let index = record.symbol as usize & ((1 << SYMBOL_BITS) - 1);
-    libcuda::symbol(index)
+    libcuda::symbol(symbol_index(record))
+}
+
+/// Was it seen making a context current, and not launching since?
+pub fn is_context(record: &intf::gpuaware_mark_record) -> bool {
+    symbol_index(record) >= libcuda::FIRST_CONTEXT
+}
+
+fn symbol_index(record: &intf::gpuaware_mark_record) -> usize {
+    record.symbol as usize & ((1 << SYMBOL_BITS) - 1)
 }
 
 /// What explains records.

@@ -67,18 +67,16 @@ pub const HIP_LAUNCH_SYMBOLS: [&str; 16] = [
 const HIP_EXT_MODULE_LAUNCH: &str = "hipExtModuleLaunchKernel";
 const MANGLED: &str = "_Z24";
 
-/// What makes a context current for a thread, which will launch then. Runtimes call the first, on a thread's first call
-/// of theirs. Their indices begin with [`FIRST_CONTEXT`]. `cuCtxPushCurrent` is not there: some call it for each launch.
-pub const CONTEXT_SYMBOLS: [&str; 5] = [
-    "cuCtxSetCurrent",
-    "cuCtxCreate_v2",
-    "cuCtxCreate_v3",
-    "cuCtxCreate_v4",
-    "hipSetDevice",
-];
+/// What makes a context current for a thread that will launch: the first is taken to be what CUDA's runtime does when a
+/// thread calls it for the first time. Their indices begin with [`FIRST_CONTEXT`]. `cuCtxPushCurrent` is not there, as
+/// some programs call it for each launch.
+pub const CONTEXT_SYMBOLS: [&str; 2] = ["cuCtxSetCurrent", "hipSetDevice"];
 
 /// The index of the first of [`CONTEXT_SYMBOLS`].
-const FIRST_CONTEXT: usize = intf::gpuaware_limits_GPUAWARE_FIRST_CONTEXT_SYMBOL as usize;
+pub const FIRST_CONTEXT: usize = intf::gpuaware_limits_GPUAWARE_FIRST_CONTEXT_SYMBOL as usize;
+const _: () = assert!(
+    LAUNCH_SYMBOLS.len() + RUNTIME_LAUNCH_SYMBOLS.len() + HIP_LAUNCH_SYMBOLS.len() <= FIRST_CONTEXT
+);
 
 /// The entry point with this index.
 pub fn symbol(index: usize) -> Option<&'static str> {

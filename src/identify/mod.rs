@@ -72,6 +72,8 @@ use users::Users;
 
 /// How often cgroups, programs and names are looked after: who needs a class has it within 250 ms.
 const STEP: Duration = Duration::from_millis(100);
+/// Who has made a context of a GPU current and does not launch is forgotten after this, `expire_s` or not.
+const CONTEXTS_EXPIRE: Duration = Duration::from_secs(30);
 /// Going through all tasks is not cheap.
 const LONGEST_EXPIRY_STEP: Duration = Duration::from_secs(10);
 
@@ -344,20 +346,20 @@ impl<'obj> Identify<'obj> {
         }
         let expire = self.bounds.expire;
         let step = match expire.is_zero() {
+            true if !self.rules.by_launch() => return Ok(()),
             true => LONGEST_EXPIRY_STEP,
             false => (expire / 10).clamp(STEP, LONGEST_EXPIRY_STEP),
         };
         self.next_expiry = now + step;
-        // Who has entered a context and does not launch is forgotten even so.
-        let seen_before = self.seen_before(expire)?.unwrap_or_default();
-        self.forget(Some(seen_before))
+        let seen_before = self.seen_before(expire)?;
+        self.forget(Some(seen_before.unwrap_or_default()))
     }
 
     /// Counters for the statistics.
     pub fn sightings(&self) -> Sightings {
         let counters = counters::probes(&self.skel);
         let mut sightings = Sightings {
-            launch_hits: counters.hits,
+            launch_hits: counters.met(),
             launchers_found: counters.finds,
             triggers: counters.triggers,
             refused: counters::refused(&self.skel),
@@ -468,8 +470,12 @@ impl<'obj> Identify<'obj> {
 
     /// Forgets what was observed before `expired` and not since; `None`: what rules said.
     fn forget(&mut self, expired: Option<Duration>) -> Result<()> {
+        let longest_ago = marks::monotonic_now()?.saturating_sub(CONTEXTS_EXPIRE);
+        let contexts = expired.map(|time| time.max(longest_ago));
+        let ns = |time: Option<Duration>| time.map_or(0, |time| time.as_nanos() as u64);
         let bss = self.bss()?;
-        bss.expire_before_ns = expired.map_or(0, |time| time.as_nanos() as u64);
+        bss.expire_before_ns = ns(expired);
+        bss.contexts_before_ns = ns(contexts);
         bss.rules_changed = expired.is_none().into();
         run_iterator(&self.skel.progs.forget_outdated)
     }

@@ -398,7 +398,8 @@ impl Threads for KnownThreads<'_, '_> {
     }
 
     fn launchers_alive(&mut self) -> bool {
-        self.records().iter().any(|record| record.launches != 0)
+        let launched = |record: &intf::gpuaware_mark_record| record.launches != 0 && !evidence::is_context(record);
+        self.records().iter().any(launched)
     }
 }
 
@@ -419,12 +420,15 @@ impl Probed {
     fn points(&self, wanted: EntryPoints) -> Vec<(usize, usize)> {
         let found = &self.library.entry_points;
         let driver = found.launches.iter().filter(|_| wanted.libcuda());
+        // Of HIP there is one library, and no choice.
+        let contexts = found.contexts.iter();
+        let contexts = contexts.filter(|_| wanted.libcuda() || !found.hip_launches.is_empty());
         let runtime = found.runtime_launches.iter();
         let runtime = runtime.filter(|_| wanted.libcudart());
         driver
             .chain(runtime)
             .chain(&found.hip_launches)
-            .chain(&found.contexts)
+            .chain(contexts)
             .map(|&(symbol, offset)| (evidence::cookie(self.number, symbol), offset))
             .collect()
     }

@@ -49,7 +49,9 @@ const IDLE_PAUSE: Duration = Duration::from_secs(30);
 pub struct Counters {
     /// Probed launches.
     pub hits: u64,
-    /// Threads that were marked for the first time.
+    /// Probed calls that made a context current and said nothing new of their thread.
+    pub contexts: u64,
+    /// Threads that were met launching for the first time.
     pub finds: u64,
     /// Processes that initialised CUDA and threads that GPU processes started: those of trusted
     /// users.
@@ -57,6 +59,13 @@ pub struct Counters {
     /// What is answered whatever it costs: rescans that the operator asked for, and the first libraries of each
     /// trusted user that were never seen.
     pub orders: u64,
+}
+
+impl Counters {
+    /// Probed calls that cost somebody time again and again.
+    pub fn met(&self) -> u64 {
+        self.hits + self.contexts
+    }
 }
 
 /// What to do to the probes.
@@ -72,7 +81,7 @@ pub enum Action {
 pub trait Threads {
     /// Did a thread of a GPU process that has no mark run since this was asked last, for so long that it may launch?
     fn strangers_ran(&mut self) -> bool;
-    /// Is there a launcher that was marked by a probe and would run into it again?
+    /// Is there a thread that a probe has met launching and that would run into it again?
     fn launchers_alive(&mut self) -> bool;
 }
 
@@ -121,7 +130,7 @@ impl Phase {
 pub struct Window {
     bounds: Bounds,
     seen: Counters,
-    hits_before: u64,
+    before: Counters,
     /// What windows after finds may still meet, as it was then.
     group: (u64, Duration),
     /// Has somebody been found in this window?
@@ -155,7 +164,7 @@ impl Window {
         Self {
             bounds,
             seen: Counters::default(),
-            hits_before: 0,
+            before: Counters::default(),
             group: (GROUP_HITS, now),
             is_after_find: false,
             state: armed_until(now + AFTER_TRIGGER),
@@ -277,11 +286,11 @@ impl Window {
 
     /// What a window after a find has met up to now is gone.
     fn pay(&mut self, counters: Counters) {
-        let met = counters.hits.saturating_sub(self.hits_before);
+        let met = counters.met().saturating_sub(self.before.met());
         if self.is_after_find {
             self.group.0 = self.group.0.saturating_sub(met);
         }
-        self.hits_before = counters.hits;
+        self.before = counters;
         self.is_after_find = false;
     }
 
@@ -338,14 +347,14 @@ impl Window {
         counters: Counters,
         threads: &mut impl Threads,
     ) -> Option<Action> {
-        let hits = counters.hits - self.hits_before;
+        let met = counters.met() - self.before.met();
         if let State::Armed {
             at_latest,
             most_hits,
             ..
         } = self.state
             && now < at_latest
-            && hits <= most_hits
+            && met <= most_hits
         {
             self.state = State::Armed {
                 until: (now + self.bounds.sweep).min(at_latest),
@@ -354,8 +363,11 @@ impl Window {
             };
             return None;
         }
-        // Once nobody is left, nobody is there until one is found.
-        self.has_launchers = hits != 0 || self.has_launchers && threads.launchers_alive();
+        // Once nobody is left, nobody is there until one is found. A program that enters contexts all the time is as
+        // good as one: who does so a few times before it launches is not.
+        self.has_launchers = counters.hits != self.before.hits
+            || met > FEW_HITS
+            || self.has_launchers && threads.launchers_alive();
         self.has_launchers.then(|| self.disarm(now))
     }
 

@@ -147,7 +147,7 @@ pub struct Metrics {
     pub worst_wait_us: u64,
     #[stat(desc = "longest wait of a runnable launcher since the start in microseconds")]
     pub worst_launch_wait_us: u64,
-    #[stat(desc = "calls that were probed, launches nearly all")]
+    #[stat(desc = "launches that were probed, and contexts that said nothing new")]
     pub probe_hits: u64,
     #[stat(desc = "times the launch probes were armed")]
     pub probe_windows: u64,

@@ -174,5 +174,6 @@ fn a_file_under_another_path_is_probed_once() {
     container.wait();
     // What was in it ends a little later, and is not to be seen by another test.
     drop(outside);
-    identify_until(&mut identify, |_| place.pins().list().unwrap().is_empty());
+    let gone = |_: &Identify<'_>| place.pins().list().unwrap().is_empty();
+    assert!(identify_until(&mut identify, gone));
 }

@@ -3,98 +3,174 @@
 
 use std::mem::MaybeUninit;
 use std::path::Path;
-use std::time::Duration;
 
+use scx_gpuaware::identify::marks::{Mark, Pins};
 use scx_gpuaware::identify::{Class, Identify, Source};
 use scx_gpuaware::policy::Policy;
 
 use super::late::{copy_of_libcuda, python};
-use super::place::{Place, identify_until, identify_within, marks_of};
+use super::place::{Place, identify_until, marks_of};
+use super::trust::{as_nobody, library_of_nobody, root_only};
 use crate::process::Process;
 
-/// Its main thread enters a context. Then another one does so for every line but `launch`, after which it launches.
-const ENTERS_CONTEXTS: &str = "lib = load()
+/// Its main thread makes a context current twice. Another one does so once for every line, leaves it for a line `leave`
+/// and launches after a line `launch`. No context is real, and the emulated libcuda says so.
+const PROGRAM: &str = "lib = load()
 lib.cuInit(0)
 def serve():
-    for line in sys.stdin:
+    for number, line in enumerate(sys.stdin):
         if line == 'launch\\n': launch(lib)
-        lib.cuCtxSetCurrent(None)
+        lib.cuCtxSetCurrent(None if line == 'leave\\n' else ctypes.c_void_p(64))
+        say('done', number)
 say('ready')
 sys.stdin.readline()
-lib.cuCtxSetCurrent(None)
+for _ in range(2): lib.cuCtxSetCurrent(ctypes.c_void_p(64))
 say('entered')
 threading.Thread(target=serve).start()
 ";
 
-/// A process of it whose library is probed and whose main thread is in a context.
-fn started(identify: &mut Identify<'_>, library: &Path) -> Process {
-    let before = identify.sightings();
-    let mut process = Process::start(python(ENTERS_CONTEXTS, library));
-    process.wait_for_line("ready");
-    // Nobody launches, so the probes rest armed as soon as the library is known.
-    let is_probed = |identify: &Identify<'_>| identify.sightings().libraries > before.libraries;
-    assert!(identify_until(identify, is_probed));
-    process.write_line("");
-    process.wait_for_line("entered");
-    process
+/// A process of [`PROGRAM`] whose library is probed.
+struct Enters {
+    process: Process,
+    pins: Pins,
+    nr_lines: usize,
+}
+
+impl Enters {
+    /// Nobody launches, so that the probes rest armed once the library is known.
+    fn start(identify: &mut Identify<'_>, pins: &Pins, process: Process) -> Self {
+        let before = identify.sightings();
+        let mut process = process;
+        process.wait_for_line("ready");
+        let is_probed = |identify: &Identify<'_>| identify.sightings().libraries > before.libraries;
+        assert!(identify_until(identify, is_probed));
+        process.write_line("");
+        process.wait_for_line("entered");
+        Self {
+            process,
+            pins: pins.clone(),
+            nr_lines: 0,
+        }
+    }
+
+    /// Returns when its thread has done what it says.
+    fn tell(&mut self, line: &str) {
+        self.process.write_line(line);
+        let done = format!("done {}", self.nr_lines);
+        self.process.wait_for_line(&done);
+        self.nr_lines += 1;
+    }
+
+    fn mark(&self) -> Option<Mark> {
+        let mut marks = marks_of(&self.pins, self.process.pid());
+        assert!(marks.len() <= 1, "{marks:?}");
+        marks.pop()
+    }
+
+    fn launches(&mut self, identify: &mut Identify<'_>) {
+        let before = identify.sightings().launchers_found;
+        self.process.write_line("launch");
+        let one_more = |identify: &Identify<'_>| identify.sightings().launchers_found == before + 1;
+        assert!(
+            identify_until(identify, one_more),
+            "{:?}",
+            identify.sightings()
+        );
+        assert_eq!(self.mark().unwrap().symbol, Some("cuLaunchKernel"));
+    }
+}
+
+fn of_root(library: &Path) -> Process {
+    Process::start(python(PROGRAM, library))
 }
 
 #[test]
-fn who_enters_a_context_is_a_launcher_once_until_its_time_is_up_or_it_launches() {
-    let Some(place) = Place::new() else { return };
-    let pins = place.pins();
-    let policy = Policy::parse("[identify]\nexpire_s = 2\n").unwrap();
-    let mut object = MaybeUninit::uninit();
-    let mut identify = Identify::start(&policy, pins.clone(), &mut object).unwrap();
-    let (_folder, copy) = copy_of_libcuda();
-    let mut process = started(&mut identify, &copy);
-    let pid = process.pid();
-    assert!(marks_of(&pins, pid).is_empty(), "{:?}", pins.list());
-
-    let before = identify.sightings();
-    process.write_line("");
-    assert!(identify_until(&mut identify, |_| !marks_of(&pins, pid).is_empty()));
-    let mark = &marks_of(&pins, pid)[0];
-    assert_eq!((mark.class, mark.source), (Class::Launch, Source::Uprobe));
-    assert_eq!((mark.symbol, mark.hits), (Some("cuCtxSetCurrent"), 1));
-    assert_eq!(
-        identify.sightings().launchers_found,
-        before.launchers_found,
-        "it has launched nothing"
-    );
-
-    assert!(identify_until(&mut identify, |_| marks_of(&pins, pid).is_empty()));
-    let hits = identify.sightings().launch_hits;
-    process.write_line("");
-    let is_hit = |identify: &Identify<'_>| identify.sightings().launch_hits > hits;
-    assert!(identify_until(&mut identify, is_hit));
-    let again = identify_within(&mut identify, Duration::from_millis(300), |_| {
-        !marks_of(&pins, pid).is_empty()
-    });
-    assert!(!again, "{:?}", pins.list());
-
-    process.write_line("launch");
-    let found = |identify: &Identify<'_>| identify.sightings().launchers_found;
-    let one_more = before.launchers_found + 1;
-    assert!(identify_until(&mut identify, |identify| found(identify) == one_more));
-    assert_eq!(marks_of(&pins, pid)[0].symbol, Some("cuLaunchKernel"));
-}
-
-#[test]
-fn who_launches_after_it_has_entered_a_context_is_found_then() {
+fn who_makes_a_context_current_is_a_launcher_before_it_launches() {
     let Some(place) = Place::new() else { return };
     let pins = place.pins();
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
     let (_folder, copy) = copy_of_libcuda();
-    let mut process = started(&mut identify, &copy);
-    let pid = process.pid();
     let before = identify.sightings();
-    process.write_line("");
-    assert!(identify_until(&mut identify, |_| !marks_of(&pins, pid).is_empty()));
-    process.write_line("launch");
-    let found = |identify: &Identify<'_>| identify.sightings().launchers_found;
-    let one_more = before.launchers_found + 1;
-    assert!(identify_until(&mut identify, |identify| found(identify) == one_more));
-    assert_eq!(marks_of(&pins, pid)[0].symbol, Some("cuLaunchKernel"));
+    let mut enters = Enters::start(&mut identify, &pins, of_root(&copy));
+    let of_main = identify.sightings();
+    assert_eq!(
+        of_main.launch_hits,
+        before.launch_hits + 2,
+        "the main thread was met twice"
+    );
+    assert_eq!(enters.mark(), None);
+
+    enters.tell("leave");
+    assert_eq!(enters.mark(), None);
+    enters.tell("enter");
+    let mark = enters.mark().unwrap();
+    assert_eq!((mark.class, mark.source), (Class::Launch, Source::Uprobe));
+    assert_eq!((mark.symbol, mark.hits), (Some("cuCtxSetCurrent"), 1));
+    assert!(mark.evidence.contains(copy.to_str().unwrap()), "{mark:?}");
+    let entered = identify.sightings();
+    assert_eq!(
+        entered.launch_hits, of_main.launch_hits,
+        "a first context is no hit"
+    );
+    assert_eq!(
+        entered.launchers_found, before.launchers_found,
+        "a context is no find"
+    );
+
+    enters.tell("enter");
+    assert_eq!(identify.sightings().launch_hits, entered.launch_hits + 1);
+    assert_eq!(enters.mark().unwrap().first_seen_ns, mark.first_seen_ns);
+    enters.launches(&mut identify);
+}
+
+#[test]
+fn a_context_counts_once_in_the_life_of_a_thread() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let policy = Policy::parse("[identify]\nexpire_s = 2\n").unwrap();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&policy, pins.clone(), &mut object).unwrap();
+    for by_hand in [false, true] {
+        let (_folder, copy) = copy_of_libcuda();
+        let mut enters = Enters::start(&mut identify, &pins, of_root(&copy));
+        enters.tell("enter");
+        let mark = enters.mark().unwrap();
+        if by_hand {
+            pins.mark(mark.tid, None).unwrap();
+        } else {
+            assert!(identify_until(&mut identify, |_| enters.mark().is_none()));
+        }
+        let before = identify.sightings().launch_hits;
+        enters.tell("enter");
+        assert_eq!(
+            identify.sightings().launch_hits,
+            before + 1,
+            "its probe was met"
+        );
+        assert_eq!(enters.mark(), None, "by hand: {by_hand}");
+        enters.launches(&mut identify);
+    }
+}
+
+#[test]
+fn a_context_of_a_user_who_is_not_trusted_counts_when_he_is() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&root_only(), pins.clone(), &mut object).unwrap();
+    let (_folder, copy) = library_of_nobody();
+    let process = as_nobody(python(PROGRAM, &copy));
+    let mut enters = Enters::start(&mut identify, &pins, process);
+    enters.tell("enter");
+    let mark = enters.mark().unwrap();
+    assert_eq!(
+        (mark.class, mark.source),
+        (Class::Background, Source::Refused)
+    );
+    assert!(mark.evidence.starts_with("cuCtxSetCurrent of "), "{mark:?}");
+    identify.follow(&Policy::default()).unwrap();
+    assert_eq!(enters.mark(), None);
+    enters.tell("enter");
+    assert_eq!(enters.mark().unwrap().class, Class::Launch);
 }

@@ -21,11 +21,16 @@ const EXT_MODULE_LAUNCH: &str = "hipExtModuleLaunchKernel";
 /// As ROCm exports it: rocBLAS calls it in C++.
 const MANGLED: &str = "_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j";
 
+/// What gives a thread its class: a launch, or the choice of a device before it.
+fn probed() -> impl Iterator<Item = &'static str> {
+    HIP_LAUNCH_SYMBOLS.into_iter().chain(["hipSetDevice"])
+}
+
 fn library() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let mut source = format!("int {EXT_MODULE_LAUNCH}(void) __asm__(\"{MANGLED}\");\n");
     // Those that return the same would be made one.
-    for (number, name) in (1..).zip(HIP_LAUNCH_SYMBOLS.iter().chain(&HIP_INIT_SYMBOLS)) {
+    for (number, name) in (1..).zip(probed().chain(HIP_INIT_SYMBOLS)) {
         writeln!(source, "int {name}(void) {{ return {number}; }}").unwrap();
     }
     let (file, library) = (
@@ -47,10 +52,11 @@ fn every_entry_point_of_hip_is_told_apart() {
     let mut object = MaybeUninit::uninit();
     let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
     let (_folder, library) = library();
-    let symbols = HIP_LAUNCH_SYMBOLS.map(|symbol| match symbol {
+    let symbols = probed().map(|symbol| match symbol {
         EXT_MODULE_LAUNCH => format!("'{MANGLED}'"),
         plain => format!("'{plain}'"),
     });
+    let symbols: Vec<_> = symbols.collect();
     let script = format!(
         "lib = load()
 def work(symbol):
@@ -66,7 +72,7 @@ sys.stdin.read()
     let mut process = Process::start(python(&script, &library));
     process.wait_for_line("all");
     let found = identify_until(&mut identify, |_| {
-        marks_of(&pins, process.pid()).len() == HIP_LAUNCH_SYMBOLS.len()
+        marks_of(&pins, process.pid()).len() == symbols.len()
     });
     assert!(found, "{:?}", marks_of(&pins, process.pid()));
     process.drain();

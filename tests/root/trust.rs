@@ -19,7 +19,7 @@ use crate::process::{Process, gpu_launch};
 const NOBODY: u32 = 65534;
 
 /// A libcuda of their own.
-fn library_of_nobody() -> (TempDir, PathBuf) {
+pub fn library_of_nobody() -> (TempDir, PathBuf) {
     let (folder, copy) = copy_of_libcuda();
     give_to_nobody(folder.path());
     give_to_nobody(&copy);
@@ -31,12 +31,12 @@ fn give_to_nobody(path: &Path) {
     std::os::unix::fs::chown(path, Some(NOBODY), None).unwrap();
 }
 
-fn as_nobody(mut command: Command) -> Process {
+pub fn as_nobody(mut command: Command) -> Process {
     command.uid(NOBODY).current_dir("/");
     Process::start(command)
 }
 
-fn root_only() -> Policy {
+pub fn root_only() -> Policy {
     Policy::parse("[guard]\ntrust_uids = [0]\n").unwrap()
 }
 

@@ -10,6 +10,7 @@ fn ms(ms: u64) -> Duration {
 fn counters(hits: u64, finds: u64, triggers: u64) -> Counters {
     Counters {
         hits,
+        contexts: 0,
         finds,
         triggers,
         orders: 0,
