@@ -27,6 +27,8 @@
 /* cpu.weight's default, also when cpu.idle ends, and the lowest one, for cpu.idle. */
 #define DEFAULT_WEIGHT 100
 #define IDLE_WEIGHT    1
+/* At least, of a kernel thread that is not one CPU's: about nice -10. See weight_of(). */
+#define KTHREAD_WEIGHT 1000
 /* The timer looks once more after this, for tasks that were just being queued. */
 #define RELEASE_AGAIN_NS 10000000ULL
 
@@ -161,11 +163,22 @@ static __always_inline void count_sleeping(struct task_ctx *tctx)
 	tctx->counted_weight = 0;
 }
 
+/*
+ * A kernel thread that may run on several CPUs works for everybody, and often has a lock then that
+ * a launcher waits for: khugepaged, at nice 19, the mmap_lock of a process.
+ */
+static __always_inline u32 weight_of(const struct task_struct *p)
+{
+	bool works_for_all = (p->flags & PF_KTHREAD) && !is_percpu_kthread(p);
+
+	return works_for_all && p->scx.weight < KTHREAD_WEIGHT ? KTHREAD_WEIGHT : p->scx.weight;
+}
+
 static __always_inline void count_runnable(struct task_struct *p, struct task_ctx *tctx)
 {
 	if (tctx->counted_weight)
 		count_sleeping(tctx);
-	tctx->counted_weight = p->scx.weight;
+	tctx->counted_weight = weight_of(p);
 	tctx->share_until_ns = 0;
 	count_in(cpu_cgroup_id(p, tctx), tctx->counted_weight);
 }
@@ -176,8 +189,8 @@ static __always_inline void count_runnable(struct task_struct *p, struct task_ct
  */
 static __always_inline void renew_share(struct task_struct *p, struct task_ctx *tctx, u64 now)
 {
-	u64 id = tctx->cpu_cgroup, share = p->scx.weight * SHARE_OF_WEIGHT_1;
-	s64 weight = p->scx.weight;
+	s64 weight = weight_of(p);
+	u64 id = tctx->cpu_cgroup, share = weight * SHARE_OF_WEIGHT_1;
 	u32 level;
 
 	if (time_before(now, tctx->share_until_ns))

@@ -114,3 +114,27 @@ fn launchers_that_are_sent_where_nobody_runs() {
     let [stays, sent] = both(&scenario, edit, switches);
     assert!(sent > 50.0 && sent > 1.5 * stays, "{sent} and {stays}");
 }
+
+/// A kernel thread at nice 19 that may run anywhere, as khugepaged, has what it needs beside busy loops: a launcher may
+/// wait for a lock of its. Under EEVDF it waits as any task of that weight.
+#[test]
+fn a_kernel_thread_at_nice_19_has_what_it_needs() {
+    let collapses = Program::Periodic {
+        run_ns: 20_000_000,
+        sleep_ns: 50_000_000,
+        runs: 0,
+    };
+    let kernel = TaskSpec {
+        weight: 1,
+        is_kthread: true,
+        ..task("khugepaged", collapses)
+    };
+    let share = |scheduler| {
+        let mut tasks = vec![task("loop", Program::Loop); 8];
+        tasks.push(kernel.clone());
+        held(&of("2", scheduler, 4000, tasks)).tasks[8].cpu_ns as f64 / 4e9
+    };
+    let [ours, eevdf] = [Scheduler::Gpuaware, Scheduler::Eevdf].map(share);
+    assert!(ours > 0.2, "20 of 70 ms: {ours}");
+    assert!(eevdf < 0.1, "{eevdf}");
+}

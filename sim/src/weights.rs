@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use anyhow::Result;
 
-use crate::abi::TaskStruct;
+use crate::abi::{PF_KTHREAD, TaskStruct};
 use crate::cgroups::Cgroups;
 use crate::native::Native;
 use crate::state::{Context, Kernel};
@@ -32,6 +32,18 @@ pub struct Weights {
 /// An error stays: it is seen soon enough.
 const EVERY_NS: u64 = 10_000_000;
 
+/// At least, of a kernel thread that may run on several CPUs.
+const KTHREAD_WEIGHT: u32 = 1000;
+
+fn weight_of(task: &TaskStruct) -> u32 {
+    let is_kthread = task.flags.get() & PF_KTHREAD != 0;
+    let least = match is_kthread && task.nr_cpus_allowed.get() != 1 {
+        true => KTHREAD_WEIGHT,
+        false => 0,
+    };
+    task.weight.get().max(least)
+}
+
 impl Weights {
     pub fn of(native: &Native) -> Result<Self> {
         Ok(Self {
@@ -49,7 +61,7 @@ impl Weights {
         self.next_ns = kernel.now_ns + EVERY_NS;
         let tasks = kernel.tasks.iter().map(|task| {
             let weight = if task.is_queued() {
-                task.body.weight.get()
+                weight_of(&task.body)
             } else {
                 0
             };

@@ -398,7 +398,9 @@ impl Threads for KnownThreads<'_, '_> {
     }
 
     fn launchers_alive(&mut self) -> bool {
-        let launched = |record: &intf::gpuaware_mark_record| record.launches != 0 && !evidence::is_context(record);
+        let launched = |record: &intf::gpuaware_mark_record| {
+            record.launches != 0 && !evidence::is_context(record)
+        };
         self.records().iter().any(launched)
     }
 }

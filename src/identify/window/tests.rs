@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the controller does, and when.
 
+mod fixed;
+
 use super::*;
+use fixed::{ALL_KNOWN, Fixed, NOBODY, STRANGERS, Unasked};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -10,40 +13,17 @@ fn ms(ms: u64) -> Duration {
 fn counters(hits: u64, finds: u64, triggers: u64) -> Counters {
     Counters {
         hits,
-        contexts: 0,
         finds,
         triggers,
-        orders: 0,
+        ..Counters::default()
     }
 }
 
-/// What the threads are like.
-#[derive(Clone, Copy)]
-struct Fixed {
-    strangers: bool,
-    launchers: bool,
-}
-
-/// Nobody has to ask.
-struct Unasked;
-
-impl Threads for Unasked {
-    fn strangers_ran(&mut self) -> bool {
-        unreachable!("strangers")
-    }
-
-    fn launchers_alive(&mut self) -> bool {
-        unreachable!("launchers")
-    }
-}
-
-impl Threads for Fixed {
-    fn strangers_ran(&mut self) -> bool {
-        self.strangers
-    }
-
-    fn launchers_alive(&mut self) -> bool {
-        self.launchers
+/// So many contexts that said nothing new.
+fn contexts(contexts: u64) -> Counters {
+    Counters {
+        contexts,
+        ..Counters::default()
     }
 }
 
@@ -52,19 +32,6 @@ const BOUNDS: Bounds = Bounds {
     sweep: Duration::from_millis(10),
     max_pause: Duration::from_secs(5),
 };
-const NOBODY: Fixed = Fixed {
-    strangers: false,
-    launchers: false,
-};
-const ALL_KNOWN: Fixed = Fixed {
-    strangers: false,
-    launchers: true,
-};
-const STRANGERS: Fixed = Fixed {
-    strangers: true,
-    launchers: true,
-};
-
 /// A window at 200 ms whose one launcher was found at once and whose probes were taken away.
 fn paused() -> Window {
     let mut window = Window::new(ms(0), BOUNDS);
@@ -84,11 +51,13 @@ fn rests_armed_while_nobody_launches() {
     let mut window = Window::new(ms(0), BOUNDS);
     for second in 1..100 {
         let now = ms(second * 1000);
-        assert_eq!(window.step(now, counters(0, 0, 0), &mut Unasked), None);
+        let few = contexts(second);
+        assert_eq!(window.step(now, few, &mut Unasked), None);
         assert_eq!(window.next_step(now), IDLE_STEP);
         assert_eq!(window.phase(now), Phase::Resting);
     }
-    assert!(window.is_armed());
+    let many = window.step(ms(101_000), contexts(FEW_HITS + 1), &mut Unasked);
+    assert_eq!(many, Some(Action::Disarm));
 }
 
 #[test]
