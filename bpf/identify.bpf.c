@@ -36,7 +36,7 @@ u64 nr_rescans;	       /* asked for by the operator */
 
 /* Set by user space. */
 u64 expire_before_ns;	/* what was observed before, and not since, is forgotten */
-u64 contexts_before_ns; /* so are contexts, without a launch since */
+u64 contexts_before_ns; /* so are contexts, where no launch came of them */
 u32 rules_changed;	/* what is said by number of rule means nothing any more */
 u32 endpoints_changed;	/* nor does what is said by number of endpoint */
 
@@ -287,6 +287,7 @@ int BPF_PROG(process_execed, struct task_struct *p, s32 old_pid, struct linux_bi
 		mark->observed = 0;
 		mark->entered.hits = 0;
 		mark->launched.hits = 0;
+		mark->launched.last_ns = 0;
 		mark->refused = 0;
 		mark->refused_hint = GPUAWARE_CLASS_NONE;
 		if (had_class)
@@ -567,12 +568,11 @@ static __always_inline u64 expired(const struct sighting *sighting, u64 bits)
 	return sighting->last_ns < expire_before_ns ? bits : 0;
 }
 
-/* Of launches; of a context, if none came of it. */
 static __always_inline u64 expired_launches(const struct task_mark *mark)
 {
-	if (mark->launched.hits)
-		return expired(&mark->launched, GPUAWARE_OBSERVED_LAUNCH);
-	return mark->entered.last_ns < contexts_before_ns ? GPUAWARE_OBSERVED_LAUNCH : 0;
+	if (mark->entered.last_ns >= contexts_before_ns)
+		return 0;
+	return expired(&mark->launched, GPUAWARE_OBSERVED_LAUNCH);
 }
 
 /* Forgets what is outdated. User space reads this iterator when it is time. */
@@ -582,7 +582,7 @@ int forget_outdated(struct bpf_iter__task *ctx)
 	const u64 endpoints = ~(u64)(GPUAWARE_OBSERVED_FIRST_ENDPOINT - 1);
 	struct task_struct *p = ctx->task;
 	struct task_mark *mark;
-	u64 outdated, seen, was_refused;
+	u64 outdated, seen;
 
 	if (!p)
 		return 0;
@@ -591,12 +591,12 @@ int forget_outdated(struct bpf_iter__task *ctx)
 		return 0;
 	/* Before its times are read: what is seen meanwhile is not outdated. */
 	seen = *(volatile u64 *)&mark->observed;
-	was_refused = mark->refused & GPUAWARE_OBSERVED_LAUNCH;
 	outdated = expired_launches(mark) | expired(&mark->woke, GPUAWARE_OBSERVED_WAKES) |
 		   expired(&mark->spun, GPUAWARE_OBSERVED_SPINS) | expired(&mark->sent, endpoints);
 	if (rules_changed) {
 		mark->named_rules = 0;
 		mark->refused = 0;
+		mark->entered.hits = 0; /* that did not count may do so now */
 		mark->hinted_class = GPUAWARE_CLASS_NONE;
 		if (!is_trusted(p))
 			outdated = ~0ULL;
@@ -610,9 +610,6 @@ int forget_outdated(struct bpf_iter__task *ctx)
 		class_changed(mark);
 	}
 	mark->refused &= ~outdated;
-	/* Who was refused may be trusted at the next context. */
-	if (was_refused && !(mark->refused & GPUAWARE_OBSERVED_LAUNCH))
-		mark->entered.hits = 0;
 	return 0;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `gpuaware-bench keep`: from the folder of a run to what the repository keeps of it: the report, its pictures, what it
-//! was made of, and all cells in one file. `report`, `compare` and `pool` read both.
+//! `gpuaware-bench keep`: from the folder of a run to what the repository keeps of it: the report, what it was made of,
+//! and all cells in one file, from which `report` draws the pictures again. `compare` and `pool` read both.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
     let kept = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        KEPT.contains(&name.as_ref()) || name.starts_with("facts-") || name.ends_with(".svg")
+        KEPT.contains(&name.as_ref()) || name.starts_with("facts-")
     };
     let mut files: Vec<PathBuf> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -106,7 +106,6 @@ mod tests {
         let expected = [
             "cells.ndjson.bz2",
             "facts-host.json",
-            "isolation-qwen3.svg",
             "plan.json",
             "report.md",
         ];

@@ -472,7 +472,8 @@ impl<'obj> Identify<'obj> {
     fn forget(&mut self, expired: Option<Duration>) -> Result<()> {
         let longest_ago = marks::monotonic_now()?.saturating_sub(CONTEXTS_EXPIRE);
         let contexts = expired.map(|time| time.max(longest_ago));
-        let ns = |time: Option<Duration>| time.map_or(0, |time| time.as_nanos() as u64);
+        // Who has not launched did so at 0.
+        let ns = |time: Option<Duration>| time.map_or(0, |time| time.as_nanos().max(1) as u64);
         let bss = self.bss()?;
         bss.expire_before_ns = ns(expired);
         bss.contexts_before_ns = ns(contexts);
