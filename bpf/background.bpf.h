@@ -211,7 +211,7 @@ static __always_inline void charge_background(struct task_struct *p, struct task
 
 	tctx->burst_ns += ran_ns;
 	count_run(GPUAWARE_CLASS_BACKGROUND, is_preferred(cpu), ran_ns);
-	renew_share(p, tctx, now);
+	renew_share(tctx, now);
 	charge_vtime(p, vtime_for(tctx, ran_ns));
 	if (pinned) {
 		cctx->pinned_share_ns += ran_ns / nr;

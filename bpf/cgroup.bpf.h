@@ -184,12 +184,12 @@ static __always_inline void count_runnable(struct task_struct *p, struct task_ct
 }
 
 /*
- * Notes @p's share in competition with everybody: its weight times the shares of the cgroups above
- * it.
+ * Notes the share of @tctx's task in competition with everybody: its weight times the shares of the
+ * cgroups above it.
  */
-static __always_inline void renew_share(struct task_struct *p, struct task_ctx *tctx, u64 now)
+static __always_inline void renew_share(struct task_ctx *tctx, u64 now)
 {
-	s64 weight = weight_of(p);
+	s64 weight = tctx->counted_weight;
 	u64 id = tctx->cpu_cgroup, share = weight * SHARE_OF_WEIGHT_1;
 	u32 level;
 

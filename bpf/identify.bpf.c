@@ -174,56 +174,56 @@ int BPF_PROG(thread_switched, bool preempt, struct task_struct *prev)
 	return 0;
 }
 
-/*
- * @p makes a context of a GPU current, for the first time that anybody sees. It will launch: a
- * stage of a pipeline may have much to do before it does, and would starve as background beside
- * those that launch already. Once: who enters contexts all the time and never launches is no
- * launcher. A main thread loads models first: not at the expense of those that launch.
- */
-static __always_inline bool is_first_context(struct task_struct *p, const struct task_mark *mark)
+/* @p was met at @cookie. Is that new, and does it count? */
+static __always_inline bool is_met(struct task_struct *p, struct task_mark *mark,
+				   struct sighting *sighting, u64 cookie)
 {
-	return p->pid != p->tgid && !mark->entered.hits && !mark->launched.hits;
+	note_gpu_node(p, mark);
+	/* A first launch is news, even of a thread that has its class by a context. */
+	if (!observe(p, mark, sighting, GPUAWARE_OBSERVED_LAUNCH, trust_by_device) &&
+	    sighting->hits != 1)
+		return false;
+	mark->symbol = cookie;
+	/* Whose word does not count does not keep the probes armed either. */
+	if (!(mark->observed & GPUAWARE_OBSERVED_LAUNCH))
+		return false;
+	remember_gpu_process(p);
+	return true;
 }
 
-/*
- * A launch entry point, or one that makes a context current. First contexts are no hits: before
- * anybody has launched they do not have the probes taken away.
- */
+/* A launch entry point. */
 SEC("uprobe.multi")
 int launch(struct pt_regs *ctx)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	u64 cookie = bpf_get_attach_cookie(ctx);
-	bool launches = symbol_of(cookie) < GPUAWARE_FIRST_CONTEXT_SYMBOL;
-	struct sighting *sighting;
 	struct task_mark *mark;
-	bool is_new;
 
-	if (launches)
-		__sync_fetch_and_add(&nr_launch_hits, 1);
+	__sync_fetch_and_add(&nr_launch_hits, 1);
+	mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (mark && is_met(p, mark, &mark->launched, cookie))
+		__sync_fetch_and_add(&nr_new_launchers, 1);
+	return 0;
+}
+
+/* An entry point that makes a context current. First contexts do not count for the probes. */
+SEC("uprobe.multi")
+int context_entered(struct pt_regs *ctx)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	u64 cookie = bpf_get_attach_cookie(ctx);
+	struct task_mark *mark;
+
 	/* cuCtxSetCurrent(NULL) leaves a context. */
-	else if (symbol_of(cookie) == GPUAWARE_FIRST_CONTEXT_SYMBOL && !PT_REGS_PARM1(ctx))
+	if (symbol_of(cookie) == GPUAWARE_FIRST_CONTEXT_SYMBOL && !PT_REGS_PARM1(ctx))
 		return 0;
 	mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!mark)
 		return 0;
-	if (!launches && !is_first_context(p, mark)) {
+	if (is_first_context(p, mark))
+		is_met(p, mark, &mark->entered, cookie);
+	else
 		__sync_fetch_and_add(&nr_context_hits, 1);
-		return 0;
-	}
-	note_gpu_node(p, mark);
-	sighting = launches ? &mark->launched : &mark->entered;
-	is_new = observe(p, mark, sighting, GPUAWARE_OBSERVED_LAUNCH, trust_by_device);
-	/* Its first launch is news where it had its class by a context. */
-	if (!is_new && !(launches && mark->launched.hits == 1))
-		return 0;
-	mark->symbol = cookie;
-	/* Whose word does not count does not keep the probes armed either. */
-	if (!(mark->observed & GPUAWARE_OBSERVED_LAUNCH))
-		return 0;
-	remember_gpu_process(p);
-	if (launches)
-		__sync_fetch_and_add(&nr_new_launchers, 1);
 	return 0;
 }
 

@@ -174,6 +174,17 @@ static __always_inline bool observe(struct task_struct *p, struct task_mark *mar
 	return true;
 }
 
+/*
+ * @p makes a context of a GPU current, for the first time that anybody sees. It will launch: a
+ * stage of a pipeline has much to do before, and would starve as background beside those that
+ * launch already. Once, as one that never launches is no launcher. Not a main thread: it loads
+ * models first, at the expense of those that launch.
+ */
+static __always_inline bool is_first_context(struct task_struct *p, const struct task_mark *mark)
+{
+	return p->pid != p->tgid && !mark->entered.hits && !mark->launched.hits;
+}
+
 /* Of a thread as one that is woken, and as one that wakes. */
 struct wake_ctx {
 	struct class_basis basis; /* of the class */

@@ -37,7 +37,8 @@ struct Probed {
     /// Its number, in the cookies of its probes.
     number: usize,
     _init: Option<Link>,
-    launches: Option<Link>,
+    /// On launches and contexts; empty: they are taken away.
+    armed: Vec<Link>,
 }
 
 /// All uprobes.
@@ -213,7 +214,7 @@ impl Probes {
             }
             Some(Action::Disarm) => {
                 for probed in &mut self.probed {
-                    probed.launches = None;
+                    probed.armed.clear();
                 }
             }
             None => {}
@@ -282,7 +283,7 @@ impl Probes {
         self.points = points;
         self.libraries.set_with_runtimes(points.libcudart());
         for probed in &mut self.probed {
-            probed.launches = None;
+            probed.armed.clear();
             if self.window.is_armed() {
                 probed.arm(skel, points);
             }
@@ -323,8 +324,8 @@ impl Probes {
             match Probed::new(skel, library, self.nr_added) {
                 Ok(mut probed) => {
                     info!(
-                        "probing {name} ({} entry points)",
-                        probed.points(self.points).len()
+                        "probing {name} ({} launch entry points)",
+                        probed.launches(self.points).len()
                     );
                     if self.window.is_armed() {
                         probed.arm(skel, self.points);
@@ -414,35 +415,53 @@ impl Probed {
             library,
             number,
             _init: init,
-            launches: None,
+            armed: Vec::new(),
         })
     }
 
-    /// Cookie and file offset of each entry point that is asked for.
-    fn points(&self, wanted: EntryPoints) -> Vec<(usize, usize)> {
+    /// Cookie and file offset of each launch that is asked for.
+    fn launches(&self, wanted: EntryPoints) -> Vec<(usize, usize)> {
         let found = &self.library.entry_points;
         let driver = found.launches.iter().filter(|_| wanted.libcuda());
-        // Of HIP there is one library, and no choice.
-        let contexts = found.contexts.iter();
-        let contexts = contexts.filter(|_| wanted.libcuda() || !found.hip_launches.is_empty());
         let runtime = found.runtime_launches.iter();
         let runtime = runtime.filter(|_| wanted.libcudart());
         driver
             .chain(runtime)
             .chain(&found.hip_launches)
-            .chain(contexts)
-            .map(|&(symbol, offset)| (evidence::cookie(self.number, symbol), offset))
+            .map(|&point| self.point(point))
             .collect()
     }
 
+    /// The same of contexts. Of HIP there is one library, and no choice.
+    fn contexts(&self, wanted: EntryPoints) -> Vec<(usize, usize)> {
+        let found = &self.library.entry_points;
+        let contexts = found.contexts.iter();
+        contexts
+            .filter(|_| wanted.libcuda() || !found.hip_launches.is_empty())
+            .map(|&point| self.point(point))
+            .collect()
+    }
+
+    fn point(&self, (symbol, offset): (usize, usize)) -> (usize, usize) {
+        (evidence::cookie(self.number, symbol), offset)
+    }
+
     fn arm(&mut self, skel: &IdentifySkel<'_>, wanted: EntryPoints) {
-        let points = self.points(wanted);
-        if self.launches.is_some() || points.is_empty() {
+        if !self.armed.is_empty() {
             return;
         }
-        match self.library.attach(&skel.progs.launch, &points) {
-            Ok(link) => self.launches = Some(link),
-            Err(error) => warn!("cannot arm: {error:#}"),
+        let progs = &skel.progs;
+        for (program, points) in [
+            (&progs.launch, self.launches(wanted)),
+            (&progs.context_entered, self.contexts(wanted)),
+        ] {
+            if points.is_empty() {
+                continue;
+            }
+            match self.library.attach(program, &points) {
+                Ok(link) => self.armed.push(link),
+                Err(error) => warn!("cannot arm: {error:#}"),
+            }
         }
     }
 }
