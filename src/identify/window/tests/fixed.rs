@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Threads that stay what they are.
 
-use super::Threads;
+use crate::identify::window::Threads;
 
 /// What the threads are like.
 #[derive(Clone, Copy)]
