@@ -363,8 +363,8 @@ impl Window {
             };
             return None;
         }
-        // Once nobody is left, nobody is there until one is found. A program that enters contexts all the time is as
-        // good as one: who does so a few times before it launches is not.
+        // Once nobody is left, nobody is there until one is found. Who enters contexts all the time pays as a launcher
+        // does; a few of them, before anybody launches, take no probes away.
         self.has_launchers = counters.hits != self.before.hits
             || met > FEW_HITS
             || self.has_launchers && threads.launchers_alive();

@@ -32,6 +32,7 @@ const BOUNDS: Bounds = Bounds {
     sweep: Duration::from_millis(10),
     max_pause: Duration::from_secs(5),
 };
+
 /// A window at 200 ms whose one launcher was found at once and whose probes were taken away.
 fn paused() -> Window {
     let mut window = Window::new(ms(0), BOUNDS);
