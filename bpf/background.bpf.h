@@ -75,8 +75,12 @@ static __always_inline bool should_preempt(struct cpu_ctx *cctx, u64 dsq, u64 af
 {
 	u64 slice = tunables.background_slice_ns;
 
-	if (cctx->occupant != OCCUPANT_BACKGROUND || !cctx->runs_dsq ||
-	    time_before(now, cctx->preempted_ns + PREEMPT_INTERVAL_NS))
+	if (cctx->occupant != OCCUPANT_BACKGROUND)
+		return false;
+	/* Whom the guard throttles runs while nobody else wants to, but for a turn that is owed. */
+	if (!cctx->runs_dsq)
+		return !time_before(now, cctx->turn_until_ns);
+	if (time_before(now, cctx->preempted_ns + PREEMPT_INTERVAL_NS))
 		return false;
 	if (cctx->runs_dsq == dsq)
 		return time_before(after, cctx->runs_vtime);

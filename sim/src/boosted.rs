@@ -23,7 +23,7 @@ const WINDOWS_OVER: f64 = 3.0;
 /// Until a CPU whose launcher is to stop looks.
 const LATE_NS: f64 = 25e6;
 /// Throttled tasks that are overdue have turns as background has.
-const TURNS_SHARE: f64 = 0.15;
+const TURNS_SHARE: f64 = 0.05;
 /// A launcher that never sleeps looks for a better core at the end of its slice.
 const MOST_BESIDE_NS: u64 = 60_000_000;
 

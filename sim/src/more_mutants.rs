@@ -138,3 +138,23 @@ fn a_kernel_thread_at_nice_19_has_what_it_needs() {
     assert!(ours > 0.2, "20 of 70 ms: {ours}");
     assert!(eevdf < 0.1, "{eevdf}");
 }
+
+/// A throttled launcher that found its CPU idle kept it for a slice when background woke there.
+#[test]
+fn throttled_tasks_that_keep_an_idle_cpu() {
+    let sleeper = Program::Periodic {
+        run_ns: 1_000_000,
+        sleep_ns: 1_000_000,
+        runs: 0,
+    };
+    let tasks = vec![launcher(Program::Loop), task("sleeper", sleeper)];
+    let mut scenario = of("1", Scheduler::Gpuaware, 2000, tasks);
+    scenario.policy.max_share = 0.2;
+    let edit = (
+        "background.bpf.h",
+        "\t\treturn !time_before(now, cctx->turn_until_ns);\n",
+        "\t\treturn false;\n",
+    );
+    held(&scenario);
+    is_found_in(&scenario, &[edit], "boosted tasks took");
+}

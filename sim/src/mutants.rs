@@ -269,9 +269,9 @@ fn preemption_that_is_dead() {
     ];
     let scenario = of("1", Scheduler::Gpuaware, 2000, tasks);
     let edit = (
-        "clock.bpf.h",
-        "cctx->runs_dsq = dsq;",
-        "cctx->runs_dsq = 0;",
+        "background.bpf.h",
+        "return time_before(after, cctx->runs_vtime);",
+        "return false;",
     );
     let mean_wait = |outcome: &Outcome| {
         let waits = &outcome.tasks[2].waits_ns;

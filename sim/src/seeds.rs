@@ -60,7 +60,8 @@ fn random_scenarios_with_core_scheduling_hold() {
 
 #[test]
 fn random_scenarios_with_threads_hold() {
-    for seed in 0..15 {
+    // In the last one a throttled launcher kept a CPU that it had found idle when background woke.
+    for seed in (0..15).chain([4039]) {
         held(&Scenario::random(seed).with_threads());
         held(&Scenario::random(seed).with_changes().with_threads());
     }

@@ -38,12 +38,17 @@ pub fn probes(skel: &IdentifySkel<'_>) -> Counters {
     };
     Counters {
         hits: read(&bss.nr_launch_hits),
-        contexts: read(&bss.nr_context_hits),
         finds: read(&bss.nr_new_launchers),
         triggers: read(&bss.nr_cuda_inits) + read(&bss.nr_gpu_forks),
         // BPF gives none.
         orders: 0,
     }
+}
+
+/// Contexts that said nothing new of who entered them.
+pub fn context_hits(skel: &IdentifySkel<'_>) -> u64 {
+    let bss = skel.maps.bss_data.as_deref();
+    bss.map_or(0, |bss| read(&bss.nr_context_hits))
 }
 
 /// How often cgroups were made, removed or renamed.

@@ -6,6 +6,7 @@
 mod backlog;
 pub mod cgroups;
 mod class;
+mod contexts;
 mod counters;
 mod devices;
 mod events;
@@ -359,7 +360,7 @@ impl<'obj> Identify<'obj> {
     pub fn sightings(&self) -> Sightings {
         let counters = counters::probes(&self.skel);
         let mut sightings = Sightings {
-            launch_hits: counters.met(),
+            launch_hits: counters.hits + counters::context_hits(&self.skel),
             launchers_found: counters.finds,
             triggers: counters.triggers,
             refused: counters::refused(&self.skel),

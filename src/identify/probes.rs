@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::Result;
-use libbpf_rs::Link;
+use libbpf_rs::{Link, ProgramMut};
 use log::{debug, info, warn};
 
 use crate::bpf::identify::IdentifySkel;
@@ -15,6 +15,7 @@ use crate::policy::EntryPoints;
 use crate::printable::printable;
 
 use super::backlog::Backlog;
+use super::contexts::Contexts;
 use super::libraries::{self, Libraries};
 use super::library::{self, FileId, Library};
 use super::marks::Pins;
@@ -37,8 +38,16 @@ struct Probed {
     /// Its number, in the cookies of its probes.
     number: usize,
     _init: Option<Link>,
-    /// On launches and contexts; empty: they are taken away.
-    armed: Vec<Link>,
+    launches: Group,
+    contexts: Group,
+}
+
+/// The probes of a library that come and go together.
+#[derive(Default)]
+struct Group {
+    /// Also if the kernel refused: it is not asked all the time.
+    is_armed: bool,
+    link: Option<Link>,
 }
 
 /// All uprobes.
@@ -54,6 +63,7 @@ pub struct Probes {
     next_devices: Duration,
     probed: Vec<Probed>,
     window: Window,
+    contexts: Contexts,
     points: EntryPoints,
     /// Libraries that were probed so far.
     nr_added: usize,
@@ -83,6 +93,7 @@ impl Probes {
             next_devices: Duration::ZERO,
             probed: Vec::new(),
             window: Window::new(Duration::ZERO, bounds),
+            contexts: Contexts::new(Duration::ZERO),
             points,
             nr_added: 0,
             nr_windows: 1,
@@ -205,21 +216,20 @@ impl Probes {
         if let Some(action) = action {
             debug!("{action:?} at {now:?}: {counters:?}");
         }
-        match action {
-            Some(Action::Arm) => {
-                self.nr_windows += 1;
-                for probed in &mut self.probed {
-                    probed.arm(skel, self.points);
-                }
-            }
-            Some(Action::Disarm) => {
-                for probed in &mut self.probed {
-                    probed.armed.clear();
-                }
-            }
-            None => {}
-        }
+        let is_opened = action == Some(Action::Arm);
+        self.nr_windows += u64::from(is_opened);
+        self.contexts
+            .step(now, counters::context_hits(skel), is_opened);
+        self.arm(skel);
         self.window.next_step(now)
+    }
+
+    /// Has those probes attached that are wanted now.
+    fn arm(&mut self, skel: &IdentifySkel<'_>) {
+        let (launches, contexts) = (self.window.is_armed(), self.contexts.are_probed());
+        for probed in &mut self.probed {
+            probed.arm(skel, self.points, launches, contexts);
+        }
     }
 
     fn look_for_devices(&mut self, now: Duration, skel: &IdentifySkel<'_>, rules: &Rules) {
@@ -283,11 +293,9 @@ impl Probes {
         self.points = points;
         self.libraries.set_with_runtimes(points.libcudart());
         for probed in &mut self.probed {
-            probed.armed.clear();
-            if self.window.is_armed() {
-                probed.arm(skel, points);
-            }
+            (probed.launches, probed.contexts) = Default::default();
         }
+        self.arm(skel);
         self.rescan();
     }
 
@@ -322,19 +330,17 @@ impl Probes {
             let name = printable(&library.path.display().to_string());
             self.nr_added += 1;
             match Probed::new(skel, library, self.nr_added) {
-                Ok(mut probed) => {
+                Ok(probed) => {
                     info!(
                         "probing {name} ({} launch entry points)",
-                        probed.launches(self.points).len()
+                        probed.launch_points(self.points).len()
                     );
-                    if self.window.is_armed() {
-                        probed.arm(skel, self.points);
-                    }
                     self.probed.push(probed);
                 }
                 Err(error) => warn!("cannot probe {name}: {error:#}"),
             }
         }
+        self.arm(skel);
     }
 }
 
@@ -415,12 +421,13 @@ impl Probed {
             library,
             number,
             _init: init,
-            armed: Vec::new(),
+            launches: Group::default(),
+            contexts: Group::default(),
         })
     }
 
     /// Cookie and file offset of each launch that is asked for.
-    fn launches(&self, wanted: EntryPoints) -> Vec<(usize, usize)> {
+    fn launch_points(&self, wanted: EntryPoints) -> Vec<(usize, usize)> {
         let found = &self.library.entry_points;
         let driver = found.launches.iter().filter(|_| wanted.libcuda());
         let runtime = found.runtime_launches.iter();
@@ -433,7 +440,7 @@ impl Probed {
     }
 
     /// The same of contexts. Of HIP there is one library, and no choice.
-    fn contexts(&self, wanted: EntryPoints) -> Vec<(usize, usize)> {
+    fn context_points(&self, wanted: EntryPoints) -> Vec<(usize, usize)> {
         let found = &self.library.entry_points;
         let contexts = found.contexts.iter();
         contexts
@@ -446,22 +453,46 @@ impl Probed {
         (evidence::cookie(self.number, symbol), offset)
     }
 
-    fn arm(&mut self, skel: &IdentifySkel<'_>, wanted: EntryPoints) {
-        if !self.armed.is_empty() {
+    /// Has the probes attached that are asked for, and no others.
+    fn arm(
+        &mut self,
+        skel: &IdentifySkel<'_>,
+        wanted: EntryPoints,
+        launches: bool,
+        contexts: bool,
+    ) {
+        let points = self.launch_points(wanted);
+        self.launches
+            .arm(launches, &self.library, &skel.progs.launch, &points);
+        let points = self.context_points(wanted);
+        self.contexts.arm(
+            contexts,
+            &self.library,
+            &skel.progs.context_entered,
+            &points,
+        );
+    }
+}
+
+impl Group {
+    fn arm(
+        &mut self,
+        is_armed: bool,
+        library: &Library,
+        program: &ProgramMut<'_>,
+        points: &[(usize, usize)],
+    ) {
+        if is_armed == self.is_armed {
             return;
         }
-        let progs = &skel.progs;
-        for (program, points) in [
-            (&progs.launch, self.launches(wanted)),
-            (&progs.context_entered, self.contexts(wanted)),
-        ] {
-            if points.is_empty() {
-                continue;
-            }
-            match self.library.attach(program, &points) {
-                Ok(link) => self.armed.push(link),
-                Err(error) => warn!("cannot arm: {error:#}"),
-            }
+        self.is_armed = is_armed;
+        self.link = None;
+        if !is_armed || points.is_empty() {
+            return;
+        }
+        match library.attach(program, points) {
+            Ok(link) => self.link = Some(link),
+            Err(error) => warn!("cannot arm: {error:#}"),
         }
     }
 }

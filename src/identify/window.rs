@@ -49,8 +49,6 @@ const IDLE_PAUSE: Duration = Duration::from_secs(30);
 pub struct Counters {
     /// Probed launches.
     pub hits: u64,
-    /// Probed calls that made a context current and said nothing new of their thread.
-    pub contexts: u64,
     /// Threads that were met launching for the first time.
     pub finds: u64,
     /// Processes that initialised CUDA and threads that GPU processes started: those of trusted
@@ -59,13 +57,6 @@ pub struct Counters {
     /// What is answered whatever it costs: rescans that the operator asked for, and the first libraries of each
     /// trusted user that were never seen.
     pub orders: u64,
-}
-
-impl Counters {
-    /// Probed calls that cost somebody time again and again.
-    pub fn met(&self) -> u64 {
-        self.hits + self.contexts
-    }
 }
 
 /// What to do to the probes.
@@ -286,7 +277,7 @@ impl Window {
 
     /// What a window after a find has met up to now is gone.
     fn pay(&mut self, counters: Counters) {
-        let met = counters.met().saturating_sub(self.before.met());
+        let met = counters.hits.saturating_sub(self.before.hits);
         if self.is_after_find {
             self.group.0 = self.group.0.saturating_sub(met);
         }
@@ -347,7 +338,7 @@ impl Window {
         counters: Counters,
         threads: &mut impl Threads,
     ) -> Option<Action> {
-        let met = counters.met() - self.before.met();
+        let met = counters.hits - self.before.hits;
         if let State::Armed {
             at_latest,
             most_hits,
@@ -363,11 +354,8 @@ impl Window {
             };
             return None;
         }
-        // Once nobody is left, nobody is there until one is found. Who enters contexts all the time pays as a launcher
-        // does; a few of them, before anybody launches, take no probes away.
-        self.has_launchers = counters.hits != self.before.hits
-            || met > FEW_HITS
-            || self.has_launchers && threads.launchers_alive();
+        // Once nobody is left, nobody is there until one is found.
+        self.has_launchers = met != 0 || self.has_launchers && threads.launchers_alive();
         self.has_launchers.then(|| self.disarm(now))
     }
 

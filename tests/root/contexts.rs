@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 
 use scx_gpuaware::identify::marks::{Mark, Pins};
+use scx_gpuaware::identify::window::Phase;
 use scx_gpuaware::identify::{Class, Identify, Source};
 use scx_gpuaware::policy::Policy;
 
@@ -13,14 +14,15 @@ use super::place::{Place, identify_until, marks_of};
 use super::trust::{as_nobody, library_of_nobody, root_only};
 use crate::process::Process;
 
-/// Its main thread makes a context current twice. Another one does so once for every line, leaves it for a line `leave`
-/// and launches after a line `launch`. No context is real, and the emulated libcuda says so.
+/// Its main thread makes a context current twice. Another one does so once for every line, leaves it for a line `leave`,
+/// launches after a line `launch` and does it a thousand times for a line `often`. No context is real, and the emulated libcuda says so.
 const PROGRAM: &str = "lib = load()
 lib.cuInit(0)
 def serve():
     for number, line in enumerate(sys.stdin):
         if line == 'launch\\n': launch(lib)
-        lib.cuCtxSetCurrent(None if line == 'leave\\n' else ctypes.c_void_p(64))
+        for _ in range(1000 if line == 'often\\n' else 1):
+            lib.cuCtxSetCurrent(None if line == 'leave\\n' else ctypes.c_void_p(64))
         say('done', number)
 say('ready')
 sys.stdin.readline()
@@ -173,4 +175,37 @@ fn a_context_of_a_user_who_is_not_trusted_counts_when_he_is() {
     assert_eq!(enters.mark(), None);
     enters.tell("enter");
     assert_eq!(enters.mark().unwrap().class, Class::Launch);
+}
+
+#[test]
+fn a_context_is_met_while_launches_of_others_are_not_probed() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    let [(_one, copy_of_one), (_other, copy_of_other)] = [copy_of_libcuda(), copy_of_libcuda()];
+    let mut launcher = Enters::start(&mut identify, &pins, of_root(&copy_of_one));
+    let mut later = Enters::start(&mut identify, &pins, of_root(&copy_of_other));
+    launcher.launches(&mut identify);
+    let is_paused = |identify: &Identify<'_>| identify.sightings().phase == Phase::Paused;
+    assert!(identify_until(&mut identify, is_paused));
+    later.tell("enter");
+    assert_eq!(later.mark().unwrap().class, Class::Launch);
+}
+
+#[test]
+fn who_enters_contexts_all_the_time_is_left_alone() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    let (_folder, copy) = copy_of_libcuda();
+    let mut enters = Enters::start(&mut identify, &pins, of_root(&copy));
+    let is_let_go = |identify: &Identify<'_>| {
+        let before = identify.sightings().launch_hits;
+        enters.tell("often");
+        identify.sightings().launch_hits == before
+    };
+    assert!(identify_until(&mut identify, is_let_go));
+    assert!(identify.sightings().armed, "nobody launches");
 }
