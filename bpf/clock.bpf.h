@@ -24,8 +24,12 @@
  * a heavy one, which must keep that lag.
  */
 #define MAX_AWAKE_LAG_SLICES 64
-/* Lag from which a task that was overdue goes on: it gets that much more than others. */
-#define OVERDUE_LAG_SLICES 2
+/*
+ * How far a task that was overdue is ahead of the clock at most when it goes on. It may need a turn
+ * in every OVERDUE_NS all the time, which is more than its weight gives: others shall not make good
+ * for that for minutes once there is room.
+ */
+#define MAX_OVERDUE_SLICES 2
 
 /* What @tctx's task is charged for running for @ns, by its share as renew_share() noted it last. */
 static __always_inline u64 vtime_for(const struct task_ctx *tctx, u64 ns)
@@ -78,19 +82,28 @@ static __always_inline u64 vtime_on(const struct task_struct *p, const struct ta
 	 */
 	if (!tctx->vtime_dsq)
 		return clock + slice / 2;
-	/* It was at the head of its queue, before tasks that lag by many slices. */
-	if (tctx->is_overdue)
-		return clock - OVERDUE_LAG_SLICES * slice;
 	if (tctx->vtime_dsq != dsq)
 		vtime += clock - queue_clock(tctx->vtime_dsq);
 	return time_before(vtime, earliest) ? earliest : vtime;
 }
 
+/* Overdue @p leaves the head of its queue, with the vtime that it had before. */
+static __always_inline void leave_head(struct task_struct *p, struct task_ctx *tctx)
+{
+	u64 lead = MAX_OVERDUE_SLICES * vtime_for(tctx, tunables.background_slice_ns);
+	u64 latest = queue_clock(tctx->vtime_dsq) + lead, vtime = tctx->swept_vtime;
+
+	scx_bpf_task_set_dsq_vtime(p, time_after(vtime, latest) ? latest : vtime);
+}
+
 /* Rebases @p, which is in no queue, to the clock of @dsq. Returns its vtime there. */
 static __always_inline u64 enter_clock(struct task_struct *p, struct task_ctx *tctx, u64 dsq)
 {
-	u64 vtime = vtime_on(p, tctx, dsq);
+	u64 vtime;
 
+	if (tctx->is_overdue)
+		leave_head(p, tctx);
+	vtime = vtime_on(p, tctx, dsq);
 	tctx->vtime_dsq = dsq;
 	tctx->is_overdue = false;
 	scx_bpf_task_set_dsq_vtime(p, vtime);
@@ -111,12 +124,19 @@ static __always_inline void leave_clock(struct task_ctx *tctx)
 static __always_inline void start_on_clock(struct task_struct *p, struct task_ctx *tctx,
 					   struct cpu_ctx *cctx, u64 dsq)
 {
+	bool overdue = tctx->is_overdue;
 	u64 *clock = clock_of(dsq), vtime = enter_clock(p, tctx, dsq);
 
 	cctx->occupant = OCCUPANT_BACKGROUND;
 	cctx->runs_dsq = dsq;
 	cctx->runs_vtime = vtime;
-	if (clock && time_after(vtime, *clock))
+	if (!clock)
+		return;
+	/* It has its turn whoever wakes up, and the clock does not go on with it. */
+	if (overdue)
+		cctx->runs_vtime =
+			*clock - MAX_OVERDUE_SLICES * vtime_for(tctx, tunables.background_slice_ns);
+	else if (time_after(vtime, *clock))
 		*clock = vtime;
 }
 

@@ -60,6 +60,8 @@ __noinline int sweep_queue(u64 dsq, u64 to, u32 nr_cpus, u64 now)
 		    time_before(now, tctx->waiting_since_ns + OVERDUE_NS))
 			continue;
 		to_take--;
+		if (!tctx->is_overdue)
+			tctx->swept_vtime = p->scx.dsq_vtime;
 		tctx->is_overdue = true;
 		/* Pinned tasks are owed turns however long they wait. */
 		if (dsq < DSQ_PINNED)

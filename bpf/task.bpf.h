@@ -43,6 +43,7 @@ struct task_ctx {
 	u64 share;	    /* see renew_share() */
 	u64 share_until_ns; /* until when it is good enough */
 	u64 charged_ns;	    /* up to when its cgroups have been charged for this run */
+	u64 swept_vtime;    /* its vtime when it was taken to the head of its queue: is_overdue */
 	u64 prepaid_ns;	    /* what their limits have been charged for that it has not run yet */
 	u64 guard_window;   /* start of the window that guard_used_ns is of */
 	u64 guard_used_ns;
