@@ -179,10 +179,12 @@ static __always_inline bool is_met(struct task_struct *p, struct task_mark *mark
 				   struct sighting *sighting, u64 cookie)
 {
 	note_gpu_node(p, mark);
-	/* A first launch is news, even of a thread that has its class by a context. */
-	if (!observe(p, mark, sighting, GPUAWARE_OBSERVED_LAUNCH, trust_by_device) &&
-	    sighting->hits != 1)
-		return false;
+	if (!observe(p, mark, sighting, GPUAWARE_OBSERVED_LAUNCH, trust_by_device)) {
+		if (sighting->hits != 1)
+			return false;
+		/* A first launch is news, even of a thread that has its class by a context, since then. */
+		sighting->first_ns = mark->entered.first_ns;
+	}
 	mark->symbol = cookie;
 	/* Whose word does not count does not keep the probes armed either. */
 	if (!(mark->observed & GPUAWARE_OBSERVED_LAUNCH))

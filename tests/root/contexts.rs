@@ -124,6 +124,11 @@ fn who_makes_a_context_current_is_a_launcher_before_it_launches() {
     assert_eq!(identify.sightings().launch_hits, entered.launch_hits + 1);
     assert_eq!(enters.mark().unwrap().first_seen_ns, mark.first_seen_ns);
     enters.launches(&mut identify);
+    let launched = enters.mark().unwrap();
+    assert_eq!(
+        launched.first_seen_ns, mark.first_seen_ns,
+        "its class is as old"
+    );
 }
 
 #[test]
