@@ -21,7 +21,7 @@ use crate::run::facts;
 use crate::run::places::Places;
 use crate::run::progress::Progress;
 use crate::run::scheduler::Attached;
-use crate::workload::Standing;
+use crate::workload::{Standing, driver};
 
 /// A block that is being measured.
 struct BlockRun<'a> {
@@ -62,6 +62,9 @@ pub fn block(run: &RunDir, index: usize, target_dir: &Path, disk: Option<&Path>)
             &files,
             &run.logs().join(format!("{name}-settings.txt")),
         );
+    }
+    if std::env::var_os("GPUAWARE_LAB").is_some() {
+        driver::install_in_guest(&target_dir.join("lab"), scratch.path())?;
     }
     let block = plan
         .blocks

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::matrix::Driver;
 
@@ -55,6 +55,37 @@ pub fn emulated(lab: &Path) -> Result<PathBuf> {
         );
     }
     Ok(library)
+}
+
+/// Has the loader of the lab's guest find the emulated driver as a host's finds a genuine one: schedulers look into its
+/// cache before a program starts. For as long as the guest lives; `scratch` has the cache.
+///
+/// # Errors
+/// It is not built, or a command fails.
+pub fn install_in_guest(lab: &Path, scratch: &Path) -> Result<()> {
+    emulated(lab)?;
+    let [folders, cache] = ["ld.so.conf", "ld.so.cache"].map(|name| scratch.join(name));
+    let text = format!("include /etc/ld.so.conf\n{}\n", lab.display());
+    fs::write(&folders, text).with_context(|| format!("cannot write {}", folders.display()))?;
+    let mut ldconfig = Command::new("/sbin/ldconfig");
+    ldconfig
+        .arg("-X")
+        .arg("-C")
+        .arg(&cache)
+        .arg("-f")
+        .arg(&folders);
+    let mut mount = Command::new("mount");
+    mount.arg("--bind").arg(&cache).arg("/etc/ld.so.cache");
+    for mut command in [ldconfig, mount] {
+        let output = command
+            .output()
+            .with_context(|| format!("cannot run {command:?}"))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            bail!("{command:?} ended with {}: {}", output.status, said.trim());
+        }
+    }
+    Ok(())
 }
 
 /// What "auto" stands for on this machine.
