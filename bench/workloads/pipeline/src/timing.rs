@@ -64,7 +64,7 @@ impl Timing {
         let count = self.count();
         let figure = |needed: u64, value: &dyn Fn(&Histogram<u64>) -> f64| {
             let values = self.values.as_ref().filter(|_| count >= needed);
-            json!(values.map(|values| value(values) / unit))
+            json!(values.map(|values| thousandths(value(values) / unit)))
         };
         let mut summary = json!({
             "count": count,
@@ -77,6 +77,11 @@ impl Timing {
         }
         summary
     }
+}
+
+/// A thousandth of a millisecond is what a clock of a program knows; archives keep every digit.
+fn thousandths(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
 }
 
 /// The samples below which a percentile is refused.
