@@ -25,6 +25,7 @@ mod reference;
 pub mod scatter;
 mod section;
 pub mod sections;
+mod softirqs;
 pub mod table;
 pub mod tables;
 mod ticks;
@@ -32,6 +33,7 @@ mod traced;
 
 use std::path::Path;
 
+use crate::datafile::DataError;
 use crate::plan::Plan;
 use crate::record::facts::Facts;
 use crate::record::{self, RunDir};
@@ -96,6 +98,27 @@ pub fn write(dir: &Path, print: bool) -> Result<bool> {
         println!("{}", dir.join("report.html").display());
     }
     Ok(checks::passed(&report))
+}
+
+/// The picture of the report's page with this heading, as a file of its own.
+///
+/// # Errors
+/// There is none; says which there are.
+pub fn picture(report: &Report, heading: &str) -> Result<String> {
+    let sections = contents::contents(report).into_iter();
+    let pictures: Vec<_> = sections.flat_map(|section| section.pictures).collect();
+    let Some(picture) = pictures.iter().find(|picture| picture.heading == heading) else {
+        let headings: Vec<&str> = pictures
+            .iter()
+            .map(|picture| picture.heading.as_str())
+            .collect();
+        let message = format!(
+            "picture: expected one of {headings:?}, which the report of {} has, got {heading:?}",
+            report.plan.name
+        );
+        return Err(DataError::Usage(message).into());
+    };
+    Ok(look::standalone(&picture.svg))
 }
 
 /// As files of their own: NAME-1.svg and so on.

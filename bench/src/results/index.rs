@@ -88,6 +88,8 @@ pub struct Kept {
     pub show: Option<String>,
     /// What a reader must know beside the figures.
     pub note: Option<String>,
+    /// The heading of the picture of its report that docs/ shows, as docs/pictures/MATRIX.svg.
+    pub picture: Option<String>,
 }
 
 impl Index {
@@ -124,6 +126,11 @@ impl Index {
                 ));
             }
         }
+        let is_alone = |kept: &&Kept| kept.picture.is_some() && kept.show.is_none();
+        if let Some(kept) = self.runs.iter().find(is_alone) {
+            let message = "picture: expected `show` as well: it is drawn from the run's report";
+            return Err(wrong(&kept.run, message));
+        }
         Ok(())
     }
 
@@ -134,6 +141,14 @@ impl Index {
             .iter()
             .filter(move |kept| heading(kept))
             .map(|kept| (kept, kept.show.as_deref().unwrap_or_default()))
+    }
+
+    /// What docs/ shows a picture of: run, matrix and the picture's heading.
+    pub fn pictures(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        self.runs.iter().filter_map(|kept| {
+            let heading = kept.picture.as_deref()?;
+            Some((kept.run.as_str(), kept.matrix.as_deref()?, heading))
+        })
     }
 
     pub fn kept(&self, run: &str) -> Option<&Kept> {
@@ -305,6 +320,9 @@ quoted = ["README.md"]
             unknown.contains("run \"b\": expected a run with an entry"),
             "{unknown}"
         );
+        let text = format!("{HEAD}{RUN}picture = \"eager\"\n");
+        let alone = read(&text).unwrap_err().to_string();
+        assert!(alone.contains("picture: expected `show`"), "{alone}");
         let gone = read(&format!("{HEAD}{}", RUN.replace("\"a\"", "\"b\"")));
         assert!(gone.is_err(), "its folder is not there");
     }

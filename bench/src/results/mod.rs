@@ -21,7 +21,7 @@ use crate::datafile::DataError;
 use crate::folders;
 use crate::replace::put;
 use crate::report;
-use index::Index;
+use index::{FILE, Index};
 use loaded::Loaded;
 
 #[derive(Debug, Args)]
@@ -58,6 +58,12 @@ pub fn main(options: &ResultsOptions) -> Result<()> {
     let scatter = report::scatter::standalone(loaded.subject(&index)?, workload);
     let picture = root.join(format!("docs/pictures/scatter-{workload}.svg"));
     write(&picture, &scatter)?;
+    for (run, matrix, heading) in index.pictures() {
+        let report = loaded.reports.get(run).context("a run that is shown")?;
+        let picture =
+            report::picture(report, heading).with_context(|| format!("{FILE}: run {run:?}"))?;
+        write(&root.join(format!("docs/pictures/{matrix}.svg")), &picture)?;
+    }
     let readme = root.join("README.md");
     let text =
         fs::read_to_string(&readme).with_context(|| format!("cannot read {}", readme.display()))?;
