@@ -8,6 +8,10 @@
 
 #include "trace_thread.bpf.h"
 
+/* What a burst of launches is, as `analyze` counts them too. */
+#define BURST_NS	100000
+#define MIN_BURST_PAIRS 2
+
 /* CUlaunchConfig of cuda.h as far as it is read here. */
 struct launch_config {
 	u32 grid[3];
@@ -52,6 +56,34 @@ static __always_inline void count_in_window(struct trace_thread *thread)
 	r->window_launches++;
 }
 
+/*
+ * @ns after its last launch in this window a thread launches again: is that a burst? Launches of a
+ * burst are less than BURST_NS apart, and there are three at least. One that a window cuts counts
+ * with what the window has of it.
+ */
+static __always_inline void next_in_burst(struct trace_counters *c, struct interval_mark *mark,
+					  u64 ns, bool disturbed)
+{
+	bool was_disturbed = mark->burst_disturbed;
+
+	if (ns >= BURST_NS) {
+		mark->burst_pairs = 0;
+		mark->burst_disturbed = false;
+		return;
+	}
+	mark->burst_disturbed |= disturbed;
+	mark->burst_pairs++;
+	if (mark->burst_pairs < MIN_BURST_PAIRS)
+		return;
+	if (mark->burst_pairs == MIN_BURST_PAIRS) {
+		c->bursts++;
+		c->burst_launches += MIN_BURST_PAIRS;
+		was_disturbed = false;
+	}
+	c->burst_launches++;
+	c->bursts_disturbed += mark->burst_disturbed && !was_disturbed;
+}
+
 /* The thread launches at @now: accounts for the time since its last launch in this window. */
 static __always_inline void next_interval(struct trace_thread *thread, u64 now)
 {
@@ -59,9 +91,13 @@ static __always_inline void next_interval(struct trace_thread *thread, u64 now)
 	struct interval_mark *mark = &thread->mark;
 
 	count_in_window(thread);
-	if (mark->window == window) {
+	if (mark->window != window) {
+		mark->burst_pairs = 0;
+		mark->burst_disturbed = false;
+	} else {
 		u64 ns = now - mark->at_ns;
 
+		next_in_burst(c, mark, ns, mark->switches != nr_switches(c));
 		if (mark->switches == nr_switches(c)) {
 			c->intervals_calm++;
 			c->intervals_calm_ns += ns;

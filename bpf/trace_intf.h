@@ -168,6 +168,9 @@ struct trace_counters {
 	u64 interval_hard_irq_ns;
 	u64 interval_soft_irq_ns;
 	u64 interval_vector_irq_ns;
+	u64 bursts; /* three launches or more, each less than 100 us after the one before */
+	u64 burst_launches;
+	u64 bursts_disturbed; /* with a switch inside */
 	u32 hists[TRACE_NR_HISTS][TRACE_NR_BUCKETS];
 };
 

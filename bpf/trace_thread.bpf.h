@@ -45,6 +45,8 @@ struct interval_mark {
 	u64 hard_irq_ns;
 	u64 soft_irq_ns;
 	u64 vector_irq_ns;
+	u32 burst_pairs; /* so far */
+	bool burst_disturbed;
 };
 
 /* Calls that have begun in a window and not returned, the innermost last. */

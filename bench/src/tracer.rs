@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::matrix::Trace;
 use crate::process::Supervised;
-use crate::record::{Launchers, TraceSeen, WorkloadReport};
+use crate::record::{Launchers, SoftIrqs, TraceSeen, WorkloadReport};
 
 /// What begins the first and the last line of our CSV.
 const HEADER: &str = "# scx_gpuaware trace ";
@@ -77,6 +77,15 @@ struct Summary {
     header: Header,
     end: End,
     threads: Vec<Thread>,
+    interrupts: Vec<Interrupt>,
+}
+
+#[derive(Deserialize)]
+struct Interrupt {
+    kind: String,
+    name: String,
+    #[serde(flatten)]
+    its: SoftIrqs,
 }
 
 #[derive(Deserialize)]
@@ -139,7 +148,11 @@ impl Tracer {
         if self.mode == Trace::Summary {
             let summary: Summary = serde_json::from_reader(BufReader::new(file))?;
             let launchers = launchers(&summary.threads, workload)?;
-            return Ok(seen(&summary.header, &summary.end, bytes, launchers));
+            let mut seen = seen(&summary.header, &summary.end, bytes, launchers);
+            let soft = summary.interrupts.into_iter();
+            let soft = soft.filter(|interrupt| interrupt.kind == "soft_irq");
+            seen.soft_irqs = soft.map(|soft| (soft.name, soft.its)).collect();
+            return Ok(seen);
         }
         let mut head = String::new();
         BufReader::new(&file).read_line(&mut head)?;
@@ -171,6 +184,7 @@ fn seen(header: &Header, end: &End, bytes: u64, launchers: Option<Launchers>) ->
         missed_by: end.missed_by.clone(),
         bytes,
         launchers,
+        soft_irqs: BTreeMap::new(),
     }
 }
 
@@ -245,7 +259,10 @@ mod tests {
         let text = serde_json::json!({"header": {"start_ns": 1_000_000_000_u64, "cpus": 2},
             "end": {"end_ns": 3_500_000_000_u64, "counted": {"launch": 5, "switch_in": 6}, "lost": {"launch": 2}, "missed": 1,
                 "missed_by": {"too_deep": 1}},
-            "threads": [thread(7, 10), thread(8, 20), thread(9, 5)]})
+            "threads": [thread(7, 10), thread(8, 20), thread(9, 5)],
+            "interrupts": [
+                {"kind": "soft_irq", "number": 3, "name": "NET_RX", "count": 4, "self_ns": 500, "worst_ns": 200},
+                {"kind": "hard_irq", "number": 3, "name": "eth0", "count": 9, "self_ns": 900, "worst_ns": 200}]})
         .to_string();
         let seen = found(Trace::Summary, &text, &[7, 9]).unwrap();
         assert_eq!(
@@ -253,6 +270,11 @@ mod tests {
             (2.5, 11, 2, 1)
         );
         assert_eq!(seen.missed_by["too_deep"], 1);
+        let net = SoftIrqs {
+            count: 4,
+            self_ns: 500,
+        };
+        assert_eq!(seen.soft_irqs, [("NET_RX".to_owned(), net)].into());
         let launchers = seen.launchers.unwrap();
         assert_eq!((launchers.switches(), launchers.irq_ns()), (21, 12));
         assert_eq!((launchers.traced_ns, launchers.preempted_ns), (200, 80));

@@ -103,6 +103,12 @@ counters! {
     interval_soft_irq_ns,
     /// To other interrupts.
     interval_vector_irq_ns,
+    /// Three launches or more in one window, each less than 100 µs after the one before.
+    bursts,
+    /// Launches in these.
+    burst_launches,
+    /// Those with a switch inside.
+    bursts_disturbed,
 }
 
 impl Counters {

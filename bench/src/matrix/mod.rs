@@ -16,7 +16,7 @@ mod workload;
 pub use driver::Driver;
 pub use model::{Cgroups, Matrix};
 pub use published::{Figure, Measure, Published, PublishedRow, Value};
-pub use reference::{Reference, ReferenceRow};
+pub use reference::{Reference, ReferenceRow, ReferenceSoftIrq};
 pub use scalar::check_seconds;
 pub use served::{Client, Launches, Requests, Served, Server};
 pub use sweep::Sweep;

@@ -23,6 +23,21 @@ pub struct Reference {
     pub traced_workload: Option<String>,
     #[serde(rename = "row")]
     pub rows: Vec<ReferenceRow>,
+    /// Of the traced workload.
+    #[serde(rename = "soft_irq", default, skip_serializing_if = "Vec::is_empty")]
+    pub soft_irqs: Vec<ReferenceSoftIrq>,
+}
+
+/// Softirqs of one kind in one scenario of theirs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReferenceSoftIrq {
+    pub neighbour: Neighbour,
+    pub arm: String,
+    /// As the kernel names it: `NET_RX`.
+    pub kind: String,
+    pub count: u64,
+    pub total_us: f64,
 }
 
 /// One scenario of theirs, by the names of ours. What a study does not give is left out.
@@ -87,11 +102,18 @@ impl Reference {
         if self.clean().is_none() {
             return Some("reference: expected a row beside \"none\", got no such".to_owned());
         }
-        let stray = self.rows.iter().find(|row| !arms.contains(&row.arm))?;
+        if !self.soft_irqs.is_empty() && self.traced_workload.is_none() {
+            let wanted =
+                "reference.soft_irq: expected a traced_workload that they stand beside, got none";
+            return Some(wanted.to_owned());
+        }
+        let rows = self.rows.iter().map(|row| ("row", &row.arm));
+        let soft_irqs = self.soft_irqs.iter().map(|its| ("soft_irq", &its.arm));
+        let stray = |(_, arm): &(&str, &String)| !arms.contains(arm);
+        let (key, stray) = rows.chain(soft_irqs).find(stray)?;
         Some(format!(
-            "reference.row: expected one of the matrix's arms ({}), got {:?}",
+            "reference.{key}: expected one of the matrix's arms ({}), got {stray:?}",
             arms.join(", "),
-            stray.arm
         ))
     }
 }
@@ -131,6 +153,13 @@ mod tests {
             mistake,
             "reference.traced_workload: expected one of qwen3, got \"t\""
         );
+        let soft_irq = "[[soft_irq]]\nneighbour = \"cpu\"\narm = \"fifo\"\nkind = \"RCU\"\ncount = 1\ntotal_us = 1\n";
+        let reference: Reference = toml::from_str(&format!("{TEXT}{soft_irq}")).unwrap();
+        let mistake = reference.mistake(&arms, &["qwen3"]).unwrap();
+        assert!(mistake.contains("expected a traced_workload"), "{mistake}");
+        let reference: Reference = toml::from_str(&format!("{traced}{soft_irq}")).unwrap();
+        let mistake = reference.mistake(&arms, &["qwen3", "t"]).unwrap();
+        assert!(mistake.starts_with("reference.soft_irq: ") && mistake.ends_with("got \"fifo\""));
     }
 
     #[test]

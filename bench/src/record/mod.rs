@@ -23,7 +23,7 @@ use crate::record::neighbour::{Neighbour, Work};
 use crate::replace::{DRAFT, put};
 pub use disturbance::{Discarded, Load, Surroundings};
 pub use seen::{MarksSeen, SchedulerSeen, ThreadSeen};
-pub use trace::{Launchers, TraceSeen};
+pub use trace::{Launchers, SoftIrqs, TraceSeen};
 pub use workload::{
     GpuLaunch, LlmClient, LlmServer, LlmServing, Pipeline, Switches, Times, WorkloadReport,
 };

@@ -7,7 +7,7 @@ use std::ops::AddAssign;
 use serde::{Deserialize, Serialize};
 
 /// From the workload's start to its end, warm-up included.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceSeen {
     /// From the tracer's first moment to its last.
     pub seconds: f64,
@@ -23,6 +23,17 @@ pub struct TraceSeen {
     pub bytes: u64,
     /// The launching threads together; a summary has them if any was seen to launch, events do not.
     pub launchers: Option<Launchers>,
+    /// Softirqs on top of all its threads by the kernel's name of the kind; a summary has them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub soft_irqs: BTreeMap<String, SoftIrqs>,
+}
+
+/// Softirqs of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SoftIrqs {
+    pub count: u64,
+    /// Without what is nested in them.
+    pub self_ns: u64,
 }
 
 /// Counters of launching threads, in the words of docs/tracing.md.
@@ -62,6 +73,13 @@ pub struct Launchers {
     pub intervals_disturbed: u64,
     #[serde(default)]
     pub intervals_disturbed_ns: u64,
+    /// Three launches or more, each less than 100 µs after the one before; and those with a switch inside.
+    #[serde(default)]
+    pub bursts: u64,
+    #[serde(default)]
+    pub burst_launches: u64,
+    #[serde(default)]
+    pub bursts_disturbed: u64,
 }
 
 impl Launchers {
@@ -101,5 +119,8 @@ impl AddAssign for Launchers {
         self.intervals_calm_ns += other.intervals_calm_ns;
         self.intervals_disturbed += other.intervals_disturbed;
         self.intervals_disturbed_ns += other.intervals_disturbed_ns;
+        self.bursts += other.bursts;
+        self.burst_launches += other.burst_launches;
+        self.bursts_disturbed += other.bursts_disturbed;
     }
 }

@@ -3,6 +3,7 @@
 
 use super::format::{Detail, figure};
 use super::model::Report;
+use super::softirqs;
 use super::table::{Align, Table};
 use crate::study::TracedRow;
 use gpuaware_stats::Estimate;
@@ -11,6 +12,10 @@ use Align::{Left, Right};
 
 /// Headings and tables; none unless the matrix traces a workload.
 pub fn tables(report: &Report, detail: Detail) -> Vec<(&'static str, Table)> {
+    let soft_irqs = match detail {
+        Detail::Full => softirqs::table(report),
+        Detail::Terminal => table(&[]),
+    };
     let all = [
         (
             "What the launching threads' time went to, by the tracer",
@@ -20,6 +25,7 @@ pub fn tables(report: &Report, detail: Detail) -> Vec<(&'static str, Table)> {
             "What the tracer costs: traced over untraced in the same round, %",
             costs(report),
         ),
+        ("Softirqs on top of the traced threads, by kind", soft_irqs),
     ];
     all.into_iter()
         .filter(|(_, table)| !table.rows.is_empty())
@@ -34,7 +40,7 @@ type Found = (
     fn(&TracedRow) -> Option<Estimate>,
 );
 
-const FOUND: [Found; 12] = [
+const FOUND: [Found; 14] = [
     ("Sched/1K", 1, true, |row| row.sched_per_1000),
     ("soft IRQ/1K", 1, false, |row| row.soft_irqs_per_1000),
     ("hard IRQ/1K", 1, false, |row| row.hard_irqs_per_1000),
@@ -49,6 +55,10 @@ const FOUND: [Found; 12] = [
     }),
     ("pair without µs", 1, false, |row| row.pair_calm_us),
     ("with µs", 1, false, |row| row.pair_switched_us),
+    ("launches a burst", 1, false, |row| row.burst_launches),
+    ("bursts with a switch %", 2, false, |row| {
+        row.bursts_switched_percent
+    }),
 ];
 
 fn found(report: &Report, detail: Detail) -> Table {

@@ -16,6 +16,7 @@ mod pipeline;
 pub mod pool;
 mod possible;
 mod serving;
+mod softirqs;
 pub mod ticks;
 mod traced;
 mod versus;
@@ -37,6 +38,7 @@ pub use pipeline::{HandOver, Missed};
 pub use pipeline::{PartTimes, Parts, StageTimes};
 use possible::Possible;
 pub use serving::{Latency, Serving};
+pub use softirqs::SoftIrqRow;
 pub use ticks::Ticks;
 pub use traced::{TracedRow, TracerCost};
 
@@ -63,6 +65,7 @@ pub fn study(plan: &Plan, cells: &[Cell]) -> Summary {
         bpf: bpf::costs(&measured),
         traced: traced::rows(&measured),
         tracer_costs: traced::costs(&measured),
+        soft_irqs: softirqs::rows(&measured),
         ticks: Vec::new(),
         versions: cells.iter().filter_map(version).collect(),
         failed,

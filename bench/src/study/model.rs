@@ -10,6 +10,7 @@ use super::distribution::Distribution;
 use super::dominance::Dominance;
 use super::pipeline::Parts;
 use super::serving::Serving;
+use super::softirqs::SoftIrqRow;
 use super::ticks::Ticks;
 use super::traced::{TracedRow, TracerCost};
 use super::versus::Versus;
@@ -49,6 +50,9 @@ pub struct Summary {
     /// What the tracer itself costs; empty without the same workload traced and untraced.
     #[serde(default)]
     pub tracer_costs: Vec<TracerCost>,
+    /// Softirqs on top of the traced threads; empty unless a workload is traced into a summary.
+    #[serde(default)]
+    pub soft_irqs: Vec<SoftIrqRow>,
     /// Which scheduler each arm ran, by its own account.
     #[serde(default)]
     pub versions: BTreeMap<String, String>,

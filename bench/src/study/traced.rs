@@ -32,6 +32,11 @@ pub struct TracedRow {
     pub pair_calm_us: Option<Estimate>,
     #[serde(default)]
     pub pair_switched_us: Option<Estimate>,
+    /// Launches of a burst, as far as a window has it, and the bursts with a switch inside, percent of all.
+    #[serde(default)]
+    pub burst_launches: Option<Estimate>,
+    #[serde(default)]
+    pub bursts_switched_percent: Option<Estimate>,
     /// Shares of the threads' time, percent; interrupts are on top of them.
     pub on_cpu_percent: Option<Estimate>,
     pub preempted_percent: Option<Estimate>,
@@ -108,6 +113,8 @@ fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str) -> Option
         }),
         pair_calm_us: pairs(&|l| over(l.intervals_calm_ns, l.intervals_calm * 1000)),
         pair_switched_us: pairs(&|l| over(l.intervals_disturbed_ns, l.intervals_disturbed * 1000)),
+        burst_launches: pairs(&|l| over(l.burst_launches, l.bursts)),
+        bursts_switched_percent: pairs(&|l| over(l.bursts_disturbed * 100, l.bursts)),
         on_cpu_percent: share(&|l| l.on_cpu_ns),
         preempted_percent: share(&|l| l.preempted_ns),
         yielded_percent: share(&|l| l.yielded_ns),
@@ -216,6 +223,7 @@ mod tests {
             missed_by: [("too_deep".to_owned(), 2)].into(),
             bytes: 4 << 20,
             launchers,
+            ..TraceSeen::default()
         });
         let mut report = serde_json::to_value(&measurement.workload).unwrap();
         report["launches_in_all"] = 4000.into();
@@ -273,6 +281,9 @@ mod tests {
             intervals_calm_ns: 6000,
             intervals_disturbed: 1,
             intervals_disturbed_ns: 50_000,
+            bursts: 5,
+            burst_launches: 40,
+            bursts_disturbed: 2,
             preempted: 4,
             blocked: 6,
             ..Launchers::default()
@@ -297,6 +308,8 @@ mod tests {
         assert_eq!(value(row.pairs_switched_percent), 25.0);
         assert_eq!(value(row.pair_calm_us), 2.0);
         assert_eq!(value(row.pair_switched_us), 50.0);
+        assert_eq!(value(row.burst_launches), 8.0);
+        assert_eq!(value(row.bursts_switched_percent), 40.0);
         assert_eq!(row.lost, 9);
         // A server that counts no launches: 3 switches with 1,000 launches in the windows.
         let mut cell = traced(1, 100.0, None);

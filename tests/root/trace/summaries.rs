@@ -212,6 +212,7 @@ fn a_summary_says_what_the_time_between_launches_was_lost_to() {
         assert_eq!(seen.sum(&["launches", "graph_launches"]), 200);
         assert_eq!(seen.counter("intervals_disturbed"), 199);
         assert_eq!(seen.counter("intervals_calm"), 0);
+        assert_eq!(seen.counter("bursts"), 0, "8 ms are between two launches");
         assert_as_long(&seen, "interval_disturbed", &phases[0], 199);
         let lost = seen.sum(&[
             "interval_asleep_ns",
@@ -234,6 +235,10 @@ fn a_summary_says_what_the_time_between_launches_was_lost_to() {
         assert!(disturbed < 50, "{disturbed}");
         assert_eq!(seen.counter("intervals_calm"), 1999 - disturbed);
         assert_eq!(seen.observed("interval_calm"), 1999 - disturbed);
+        let [bursts, launches] = ["bursts", "burst_launches"].map(|name| seen.counter(name));
+        assert!(bursts > 0 && launches >= 3 * bursts, "{bursts} {launches}");
+        assert!((1000..=2000).contains(&launches), "{bursts} {launches}");
+        assert!(seen.counter("bursts_disturbed") <= disturbed.min(bursts));
     });
 }
 
