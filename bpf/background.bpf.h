@@ -67,21 +67,37 @@ static __always_inline u64 start_waiting(u64 due, u32 nr_cpus, u64 enq_flags, u6
 #define PREEMPT_INTERVAL_NS 1000000ULL
 
 /*
+ * @cctx's CPU runs @tctx's task, which the guard throttles, while nobody else wants to: until
+ * background wakes up, but for a turn that it is owed.
+ */
+static __always_inline void start_throttled(struct task_ctx *tctx, struct cpu_ctx *cctx, u64 now)
+{
+	u64 until = tctx->is_overdue ? now + tunables.background_slice_ns : now;
+
+	tctx->is_overdue = false;
+	cctx->runs_dsq = 0;
+	cctx->keeps_until_ns =
+		time_before(until, cctx->turn_until_ns) ? cctx->turn_until_ns : until;
+	/* Last: should_preempt() goes by the others. */
+	cctx->occupant = OCCUPANT_BACKGROUND;
+}
+
+/*
  * Should a task that woke up, waits in @dsq and will be at vtime @after when it has run for a slice
  * preempt the background of a CPU? Only if it still lags then: it needs the CPU for less time than
  * it would wait. Between two queues, what each had of the CPU is compared.
  */
-static __always_inline bool should_preempt(struct cpu_ctx *cctx, u64 dsq, u64 after, u64 now)
+static __always_inline bool should_preempt(s32 cpu, struct cpu_ctx *cctx, u64 dsq, u64 after,
+					   u64 now)
 {
 	u64 slice = tunables.background_slice_ns;
 
-	if (cctx->occupant != OCCUPANT_BACKGROUND)
+	if (cctx->occupant != OCCUPANT_BACKGROUND ||
+	    time_before(now, cctx->preempted_ns + PREEMPT_INTERVAL_NS))
 		return false;
-	/* Whom the guard throttles runs while nobody else wants to, but for a turn that is owed. */
 	if (!cctx->runs_dsq)
-		return !time_before(now, cctx->turn_until_ns);
-	if (time_before(now, cctx->preempted_ns + PREEMPT_INTERVAL_NS))
-		return false;
+		return !time_before(now, cctx->keeps_until_ns) &&
+		       (dsq >= DSQ_PINNED || !is_reserved(cpu, cctx, now));
 	if (cctx->runs_dsq == dsq)
 		return time_before(after, cctx->runs_vtime);
 	if (dsq >= DSQ_PINNED)
@@ -94,7 +110,7 @@ static __always_inline bool try_preempt(s32 cpu, u64 dsq, u64 after, u64 now)
 {
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
 
-	if (!cctx || !should_preempt(cctx, dsq, after, now))
+	if (!cctx || !should_preempt(cpu, cctx, dsq, after, now))
 		return false;
 	cctx->preempted_ns = now;
 	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
@@ -213,6 +229,7 @@ static __always_inline void charge_background(struct task_struct *p, struct task
 	u64 dsq = pinned ? pinned_dsq(cpu) : background_dsq(llc);
 	u64 nr = scx_bpf_dsq_nr_queued(dsq) / (pinned ? 1 : nr_cpus_of(llc)) + 1;
 
+	tctx->is_overdue = false; /* a sweep may have met it on its way to the CPU */
 	tctx->burst_ns += ran_ns;
 	count_run(GPUAWARE_CLASS_BACKGROUND, is_preferred(cpu), ran_ns);
 	renew_share(tctx, now);

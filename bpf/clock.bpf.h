@@ -38,9 +38,9 @@ static __always_inline u64 vtime_for(const struct task_ctx *tctx, u64 ns)
 }
 
 /*
- * The clock of a background queue: the highest vtime of the tasks that it started. With one clock
- * for all queues, tasks that share one crowded CPU would fall behind those that do not, be capped
- * again and again, and lose their weights that way.
+ * The clock of a background queue: the highest vtime of the tasks that it started in their order.
+ * With one clock for all queues, tasks that share one crowded CPU would fall behind those that do
+ * not, be capped again and again, and lose their weights that way.
  */
 static __always_inline u64 *clock_of(u64 dsq)
 {
@@ -124,19 +124,16 @@ static __always_inline void leave_clock(struct task_ctx *tctx)
 static __always_inline void start_on_clock(struct task_struct *p, struct task_ctx *tctx,
 					   struct cpu_ctx *cctx, u64 dsq)
 {
+	u64 lag = MAX_OVERDUE_SLICES * vtime_for(tctx, tunables.background_slice_ns);
 	bool overdue = tctx->is_overdue;
 	u64 *clock = clock_of(dsq), vtime = enter_clock(p, tctx, dsq);
 
-	cctx->occupant = OCCUPANT_BACKGROUND;
 	cctx->runs_dsq = dsq;
-	cctx->runs_vtime = vtime;
-	if (!clock)
-		return;
-	/* It has its turn whoever wakes up, and the clock does not go on with it. */
-	if (overdue)
-		cctx->runs_vtime =
-			*clock - MAX_OVERDUE_SLICES * vtime_for(tctx, tunables.background_slice_ns);
-	else if (time_after(vtime, *clock))
+	/* Nobody of its weight or more takes its turn, and the clock does not go on with it. */
+	cctx->runs_vtime = overdue && clock ? *clock - lag : vtime;
+	/* Last: should_preempt() goes by the others. */
+	cctx->occupant = OCCUPANT_BACKGROUND;
+	if (clock && !overdue && time_after(vtime, *clock))
 		*clock = vtime;
 }
 

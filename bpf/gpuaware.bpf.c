@@ -395,9 +395,9 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 		}
 		return;
 	}
-	cctx->occupant = OCCUPANT_BACKGROUND;
-	cctx->runs_dsq = 0;
-	if (!is_boosted(tctx->class))
+	if (is_boosted(tctx->class))
+		start_throttled(tctx, cctx, now);
+	else
 		start_on_clock(p, tctx, cctx, background_queue(p, cpu));
 	tctx->woken = false;
 	if (time_before(now, cctx->turn_until_ns)) {

@@ -95,13 +95,15 @@ struct cpu_ctx {
 	bool giving_back;	/* who waited here is enqueued again, inside another program */
 	u64 idle_since_ns;	/* when it last became idle: see now.bpf.h; 0: never */
 	u64 idle_since_mono_ns; /* the same by bpf_ktime_get_ns() */
-	u64 taken_ns;	  /* when a real-time task last took it, as far as we were told; 0: never */
-	s32 claimed_by;	  /* TID of the boosted task that claimed this CPU; 0: none */
-	u64 runs_dsq;	  /* the queue of the background that runs; 0: none */
-	u64 runs_vtime;	  /* its vtime there when its slice began */
-	u64 preempted_ns; /* when background was last preempted for a wakeup */
-	u64 launched_ns;  /* when a launcher last left; 0: never */
-	u64 hold_until_ns; /* 0: not held */
+	u64 taken_ns;	/* when a real-time task last took it, as far as we were told; 0: never */
+	s32 claimed_by; /* TID of the boosted task that claimed this CPU; 0: none */
+	u64 runs_dsq;	/* the queue of the background that runs; 0: none */
+	u64 runs_vtime; /* its vtime there when its slice began */
+	u64 keeps_until_ns; /* until when the throttled task that runs is not preempted by
+			       background */
+	u64 preempted_ns;   /* when background was last preempted for a wakeup */
+	u64 launched_ns;    /* when a launcher last left; 0: never */
+	u64 hold_until_ns;  /* 0: not held */
 	u64 hold_start_ns;
 	u64 declined_since_ns; /* 0: no background has been declined in this hold */
 	u64 turn_until_ns;     /* background runs its minimum share and is not preempted */

@@ -152,8 +152,8 @@ fn throttled_tasks_that_keep_an_idle_cpu() {
     scenario.policy.max_share = 0.2;
     let edit = (
         "background.bpf.h",
-        "\t\treturn !time_before(now, cctx->turn_until_ns);\n",
-        "\t\treturn false;\n",
+        "return !time_before(now, cctx->keeps_until_ns) &&",
+        "return false &&",
     );
     held(&scenario);
     is_found_in(&scenario, &[edit], "boosted tasks took");

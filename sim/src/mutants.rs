@@ -254,7 +254,7 @@ fn vtimes_of_different_clocks() {
     assert!(unfair > 0.9, "{unfair}");
 }
 
-/// Nobody knew which queue's task runs, so nobody who woke up preempted it.
+/// Nobody who woke up preempted background of the same queue.
 #[test]
 fn preemption_that_is_dead() {
     let io = Program::Periodic {

@@ -224,7 +224,11 @@ fn weights_of_cgroups_share_a_cpu_whatever_is_in_them() {
 /// and last two, so that a task with less than 2 % of a CPU is overdue before each of its own.
 #[test]
 fn weights_of_cgroups_are_hierarchical() {
-    for (shape, callback_ns) in [("2", 0), ("2", 30), ("4x2", 30), ("8", 30)] {
+    let shapes = ["2", "4x2", "8"];
+    let costs = shapes
+        .into_iter()
+        .flat_map(|shape| [(shape, 0), (shape, 30)]);
+    for (shape, callback_ns) in costs {
         let tasks = [0, 2, 3].map(|cgroup| vec![within(cgroup); 8]).concat();
         let mut scenario = of(shape, Scheduler::Gpuaware, 10_000, tasks);
         scenario.costs.callback_ns.fill(callback_ns);
