@@ -26,7 +26,7 @@ char _license[] SEC("license") = "GPL";
 
 /* Read by user space, which decides when the launch probes are armed. */
 u64 nr_launch_hits;    /* probed launches, new thread or not */
-u64 nr_context_hits;   /* contexts made current by threads of which that says nothing new */
+u64 nr_context_hits;   /* contexts entered that say nothing new of the thread, and left */
 u64 nr_new_launchers;  /* threads of trusted users that were met launching for the first time */
 u64 nr_cuda_inits;     /* processes that initialised CUDA, of trusted users */
 u64 nr_gpu_forks;      /* threads started that may launch soon, see task_started */
@@ -182,7 +182,7 @@ static __always_inline bool is_met(struct task_struct *p, struct task_mark *mark
 	if (!observe(p, mark, sighting, GPUAWARE_OBSERVED_LAUNCH, trust_by_device)) {
 		if (sighting->hits != 1)
 			return false;
-		/* A first launch is news, even of a thread that has its class by a context, since then. */
+		/* A first launch is news, though a context gave the class: it is as old as that. */
 		sighting->first_ns = mark->entered.first_ns;
 	}
 	mark->symbol = cookie;
@@ -217,8 +217,10 @@ int context_entered(struct pt_regs *ctx)
 	struct task_mark *mark;
 
 	/* cuCtxSetCurrent(NULL) leaves a context. */
-	if (symbol_of(cookie) == GPUAWARE_FIRST_CONTEXT_SYMBOL && !PT_REGS_PARM1(ctx))
+	if (symbol_of(cookie) == GPUAWARE_FIRST_CONTEXT_SYMBOL && !PT_REGS_PARM1(ctx)) {
+		__sync_fetch_and_add(&nr_context_hits, 1);
 		return 0;
+	}
 	mark = bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!mark)
 		return 0;

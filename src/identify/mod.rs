@@ -13,6 +13,7 @@ mod events;
 mod evidence;
 pub mod feed;
 pub mod flavour;
+mod group;
 mod hints;
 pub mod libcuda;
 pub mod libraries;

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::Result;
-use libbpf_rs::{Link, ProgramMut};
+use libbpf_rs::Link;
 use log::{debug, info, warn};
 
 use crate::bpf::identify::IdentifySkel;
@@ -16,6 +16,7 @@ use crate::printable::printable;
 
 use super::backlog::Backlog;
 use super::contexts::Contexts;
+use super::group::Group;
 use super::libraries::{self, Libraries};
 use super::library::{self, FileId, Library};
 use super::marks::Pins;
@@ -42,14 +43,6 @@ struct Probed {
     contexts: Group,
 }
 
-/// The probes of a library that come and go together.
-#[derive(Default)]
-struct Group {
-    /// Also if the kernel refused: it is not asked all the time.
-    is_armed: bool,
-    link: Option<Link>,
-}
-
 /// All uprobes.
 pub struct Probes {
     libraries: Libraries,
@@ -64,6 +57,8 @@ pub struct Probes {
     probed: Vec<Probed>,
     window: Window,
     contexts: Contexts,
+    /// Triggers, orders and finds so far.
+    seen_news: u64,
     points: EntryPoints,
     /// Libraries that were probed so far.
     nr_added: usize,
@@ -93,7 +88,8 @@ impl Probes {
             next_devices: Duration::ZERO,
             probed: Vec::new(),
             window: Window::new(Duration::ZERO, bounds),
-            contexts: Contexts::new(Duration::ZERO),
+            contexts: Contexts::new(Duration::ZERO, counters::context_hits(skel)),
+            seen_news: 0,
             points,
             nr_added: 0,
             nr_windows: 1,
@@ -218,17 +214,20 @@ impl Probes {
         }
         let is_opened = action == Some(Action::Arm);
         self.nr_windows += u64::from(is_opened);
+        let news = counters.triggers + counters.orders + counters.finds;
+        let is_called = is_opened || news != std::mem::replace(&mut self.seen_news, news);
         self.contexts
-            .step(now, counters::context_hits(skel), is_opened);
-        self.arm(skel);
+            .step(now, counters::context_hits(skel), is_called);
+        self.arm(skel, is_called);
         self.window.next_step(now)
     }
 
-    /// Has those probes attached that are wanted now.
-    fn arm(&mut self, skel: &IdentifySkel<'_>) {
-        let (launches, contexts) = (self.window.is_armed(), self.contexts.are_probed());
+    /// Has those probes attached that are wanted now; `again`, those too that the kernel refused.
+    fn arm(&mut self, skel: &IdentifySkel<'_>, again: bool) {
+        let launches = self.window.is_armed();
+        let contexts = self.contexts.are_probed() || self.window.is_always();
         for probed in &mut self.probed {
-            probed.arm(skel, self.points, launches, contexts);
+            probed.arm(skel, self.points, (launches, contexts), again);
         }
     }
 
@@ -295,7 +294,7 @@ impl Probes {
         for probed in &mut self.probed {
             (probed.launches, probed.contexts) = Default::default();
         }
-        self.arm(skel);
+        self.arm(skel, true);
         self.rescan();
     }
 
@@ -340,7 +339,7 @@ impl Probes {
                 Err(error) => warn!("cannot probe {name}: {error:#}"),
             }
         }
-        self.arm(skel);
+        self.arm(skel, true);
     }
 }
 
@@ -458,41 +457,18 @@ impl Probed {
         &mut self,
         skel: &IdentifySkel<'_>,
         wanted: EntryPoints,
-        launches: bool,
-        contexts: bool,
+        (launches, contexts): (bool, bool),
+        again: bool,
     ) {
-        let points = self.launch_points(wanted);
-        self.launches
-            .arm(launches, &self.library, &skel.progs.launch, &points);
-        let points = self.context_points(wanted);
-        self.contexts.arm(
-            contexts,
-            &self.library,
-            &skel.progs.context_entered,
-            &points,
-        );
-    }
-}
-
-impl Group {
-    fn arm(
-        &mut self,
-        is_armed: bool,
-        library: &Library,
-        program: &ProgramMut<'_>,
-        points: &[(usize, usize)],
-    ) {
-        if is_armed == self.is_armed {
-            return;
+        if self.launches.is_to_change(launches, again) {
+            let points = self.launch_points(wanted);
+            let program = &skel.progs.launch;
+            self.launches.set(launches, &self.library, program, &points);
         }
-        self.is_armed = is_armed;
-        self.link = None;
-        if !is_armed || points.is_empty() {
-            return;
-        }
-        match library.attach(program, points) {
-            Ok(link) => self.link = Some(link),
-            Err(error) => warn!("cannot arm: {error:#}"),
+        if self.contexts.is_to_change(contexts, again) {
+            let points = self.context_points(wanted);
+            let program = &skel.progs.context_entered;
+            self.contexts.set(contexts, &self.library, program, &points);
         }
     }
 }

@@ -181,6 +181,11 @@ impl Window {
         matches!(self.state, State::Armed { .. })
     }
 
+    /// Are they never taken away?
+    pub fn is_always(&self) -> bool {
+        self.bounds.always
+    }
+
     /// What the probes do at `now`.
     pub fn phase(&self, now: Duration) -> Phase {
         match self.state {

@@ -105,6 +105,7 @@ fn who_makes_a_context_current_is_a_launcher_before_it_launches() {
 
     enters.tell("leave");
     assert_eq!(enters.mark(), None);
+    let left = identify.sightings();
     enters.tell("enter");
     let mark = enters.mark().unwrap();
     assert_eq!((mark.class, mark.source), (Class::Launch, Source::Uprobe));
@@ -112,7 +113,7 @@ fn who_makes_a_context_current_is_a_launcher_before_it_launches() {
     assert!(mark.evidence.contains(copy.to_str().unwrap()), "{mark:?}");
     let entered = identify.sightings();
     assert_eq!(
-        entered.launch_hits, of_main.launch_hits,
+        entered.launch_hits, left.launch_hits,
         "a first context is no hit"
     );
     assert_eq!(
