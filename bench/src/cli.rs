@@ -75,6 +75,10 @@ pub enum Command {
         /// The folder to make.
         #[arg(short, long, value_name = "DIR")]
         output: PathBuf,
+
+        /// At most so many latencies of requests a cell: of every second, third, ... request. A p99 needs 459.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(459..))]
+        latencies: Option<u32>,
     },
     /// Say what became better or worse from one run of a matrix to another; exit code 1: something worse.
     Compare(CompareOptions),

@@ -10,14 +10,17 @@ use anyhow::{Context, Result};
 use crate::datafile::DataError;
 use crate::record::facts::{self, Facts};
 use crate::record::{self, RunDir, archive};
+use crate::replace::put;
+use crate::report;
 
 const KEPT: [&str; 2] = ["plan.json", "report.md"];
 
-/// Keeps the run in `dir`, whose report is up to date, as `to`.
+/// Keeps the run in `dir`, whose report is up to date, as `to`; `most`, with no more latencies of requests a cell, and with
+/// the report of those.
 ///
 /// # Errors
 /// The run was made from a tree with changes of its own, `to` is there already, or a file cannot be written.
-pub fn keep(dir: &Path, to: &Path) -> Result<()> {
+pub fn keep(dir: &Path, to: &Path, most: Option<usize>) -> Result<()> {
     let run = RunDir::open(dir)?;
     let facts: Facts = record::read_json(&dir.join("facts-host.json"))?;
     let revision = facts.get("git revision").map_or("", String::as_str);
@@ -44,7 +47,13 @@ pub fn keep(dir: &Path, to: &Path) -> Result<()> {
         fs::copy(&file, draft.path().join(name))
             .with_context(|| format!("cannot copy {}", file.display()))?;
     }
-    run.archive(&draft.path().join(archive::FILE))?;
+    run.archive(&draft.path().join(archive::FILE), most)?;
+    if most.is_some() {
+        put(
+            &draft.path().join("report.md"),
+            report::markdown(draft.path())?,
+        )?;
+    }
     fs::set_permissions(
         draft.path(),
         std::os::unix::fs::PermissionsExt::from_mode(0o755),
@@ -97,7 +106,7 @@ mod tests {
     fn keeps_what_is_quoted_and_all_cells_in_one_file() {
         let (dir, out) = (run("0123456789ab"), tempfile::tempdir().unwrap());
         let to = out.path().join("runs/2026-01-01-demo");
-        keep(dir.path(), &to).unwrap();
+        keep(dir.path(), &to, None).unwrap();
         let entries = fs::read_dir(&to).unwrap().flatten();
         let mut names: Vec<_> = entries
             .map(|entry| entry.file_name().into_string().unwrap())
@@ -111,7 +120,7 @@ mod tests {
         ];
         assert_eq!(names, expected);
         assert_eq!(RunDir::open(&to).unwrap().cells().unwrap().len(), 1);
-        let again = keep(dir.path(), &to).unwrap_err();
+        let again = keep(dir.path(), &to, None).unwrap_err();
         assert!(again.is::<DataError>(), "{again}");
     }
 
@@ -119,7 +128,7 @@ mod tests {
     fn refuses_what_nobody_can_repeat() {
         let out = tempfile::tempdir().unwrap();
         for revision in ["0123456789ab with local changes", ""] {
-            let error = keep(run(revision).path(), &out.path().join("kept")).unwrap_err();
+            let error = keep(run(revision).path(), &out.path().join("kept"), None).unwrap_err();
             assert!(error.is::<DataError>(), "{error}");
             assert_eq!(fs::read_dir(out.path()).unwrap().count(), 0);
         }

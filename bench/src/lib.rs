@@ -60,8 +60,12 @@ pub fn main(revision: Option<&str>) -> ExitCode {
         Command::Report { dir, check } => {
             report::write(&dir, true).map(|passed| ExitCode::from(u8::from(check && !passed)))
         }
-        Command::Keep { dir, output } => report::write(&dir, false)
-            .and_then(|_| keep::keep(&dir, &output))
+        Command::Keep {
+            dir,
+            output,
+            latencies,
+        } => report::write(&dir, false)
+            .and_then(|_| keep::keep(&dir, &output, latencies.map(|most| most as usize)))
             .map(|()| ExitCode::SUCCESS),
         Command::Compare(options) => compare::main(&options),
         Command::Replay(options) => replay::main(&options).map(|()| ExitCode::SUCCESS),

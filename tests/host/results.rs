@@ -10,11 +10,15 @@ use regex::Regex;
 
 use crate::process::repository;
 
-const WRITTEN: [&str; 4] = [
+const WRITTEN: [&str; 8] = [
     "README.md",
     "docs/results.md",
     "docs/pictures/strip.svg",
     "docs/pictures/scatter-eager.svg",
+    "docs/pictures/seed-llama.svg",
+    "docs/pictures/seed-qwen3.svg",
+    "docs/pictures/seed-vectraflow.svg",
+    "docs/pictures/seed-vortex.svg",
 ];
 const BEGIN: &str = "<!-- results:begin";
 const END: &str = "<!-- results:end";

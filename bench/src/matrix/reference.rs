@@ -107,6 +107,13 @@ impl Reference {
                 "reference.soft_irq: expected a traced_workload that they stand beside, got none";
             return Some(wanted.to_owned());
         }
+        let is_empty = |its: &&ReferenceSoftIrq| its.count == 0 || its.total_us <= 0.0;
+        if let Some(its) = self.soft_irqs.iter().find(is_empty) {
+            return Some(format!(
+                "reference.soft_irq: expected count and total_us above 0, got {} and {} of {:?}",
+                its.count, its.total_us, its.kind
+            ));
+        }
         let rows = self.rows.iter().map(|row| ("row", &row.arm));
         let soft_irqs = self.soft_irqs.iter().map(|its| ("soft_irq", &its.arm));
         let stray = |(_, arm): &(&str, &String)| !arms.contains(arm);
@@ -160,6 +167,13 @@ mod tests {
         let reference: Reference = toml::from_str(&format!("{traced}{soft_irq}")).unwrap();
         let mistake = reference.mistake(&arms, &["qwen3", "t"]).unwrap();
         assert!(mistake.starts_with("reference.soft_irq: ") && mistake.ends_with("got \"fifo\""));
+        let none = format!("{traced}{}", soft_irq.replace("count = 1", "count = 0"));
+        let reference: Reference = toml::from_str(&none).unwrap();
+        let mistake = reference.mistake(&arms, &["qwen3", "t"]).unwrap();
+        assert!(
+            mistake.ends_with("above 0, got 0 and 1 of \"RCU\""),
+            "{mistake}"
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ use bzip2::Compression;
 use bzip2::read::BzDecoder;
 use bzip2::write::BzEncoder;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 /// Columns of digits: bzip2 makes them a quarter smaller than gzip does.
 pub const FILE: &str = "cells.ndjson.bz2";
@@ -28,11 +29,15 @@ pub fn read<Cell: DeserializeOwned>(file: &Path) -> Result<Vec<Cell>> {
     lines.enumerate().map(cell).collect()
 }
 
-/// Puts the files of cells into a new archive, as they were written.
+/// Puts the files of cells into a new archive, as they were written; `most`, with no more latencies of requests in each.
 ///
 /// # Errors
 /// One of them is no cell, or the archive cannot be written.
-pub fn write<Cell: DeserializeOwned>(archive: &Path, cells: &[PathBuf]) -> Result<()> {
+pub fn write<Cell: DeserializeOwned>(
+    archive: &Path,
+    cells: &[PathBuf],
+    most: Option<usize>,
+) -> Result<()> {
     let out =
         File::create(archive).with_context(|| format!("cannot write {}", archive.display()))?;
     let mut out = BzEncoder::new(out, Compression::best());
@@ -41,13 +46,31 @@ pub fn write<Cell: DeserializeOwned>(archive: &Path, cells: &[PathBuf]) -> Resul
             .with_context(|| format!("cannot read {}", file.display()))?;
         serde_json::from_str::<Cell>(&text)
             .with_context(|| format!("{} is no cell", file.display()))?;
-        // Within strings JSON has no line breaks: all that there are separate words.
-        let line = text.trim().replace('\n', " ") + "\n";
-        out.write_all(line.as_bytes())?;
+        let line = match most {
+            // Within strings JSON has no line breaks: all that there are separate words.
+            None => text.trim().replace('\n', " "),
+            Some(most) => thinned(serde_json::from_str(&text)?, most).to_string(),
+        };
+        out.write_all(format!("{line}\n").as_bytes())?;
     }
     out.finish()
         .with_context(|| format!("cannot write {}", archive.display()))?;
     Ok(())
+}
+
+/// A cell with the latency of every second, third, ... request, so that there are no more than `most`.
+fn thinned(mut cell: Value, most: usize) -> Value {
+    for key in ["latency_us", "latency_request"] {
+        let place = format!("/measurement/workload/{key}");
+        let Some(Value::Array(values)) = cell.pointer_mut(&place) else {
+            continue;
+        };
+        let every = values.len().div_ceil(most.max(1));
+        if every > 1 {
+            *values = values.iter().step_by(every).cloned().collect();
+        }
+    }
+    cell
 }
 
 #[cfg(test)]
@@ -65,12 +88,28 @@ mod tests {
             run.write_cell(&cell).unwrap();
         }
         let before = serde_json::to_string(&run.cells().unwrap()).unwrap();
-        run.archive(&dir.path().join(FILE)).unwrap();
+        run.archive(&dir.path().join(FILE), None).unwrap();
         std::fs::remove_dir_all(dir.path().join("cells")).unwrap();
         assert_eq!(
             serde_json::to_string(&run.cells().unwrap()).unwrap(),
             before
         );
+    }
+
+    #[test]
+    fn latencies_are_thinned_with_the_numbers_of_their_requests() {
+        let cell = |last: u64| {
+            let requests: Vec<u64> = (1..=last).collect();
+            let us: Vec<f64> = requests
+                .iter()
+                .map(|&request| request as f64 / 2.0)
+                .collect();
+            serde_json::json!({"measurement": {"workload": {"latency_us": us, "latency_request": requests, "x": [1, 2, 3]}}})
+        };
+        let workload = thinned(cell(7), 3)["measurement"]["workload"].take();
+        let expected = serde_json::json!({"latency_us": [0.5, 2.0, 3.5], "latency_request": [1, 4, 7], "x": [1, 2, 3]});
+        assert_eq!(workload, expected);
+        assert_eq!(thinned(cell(7), 7), cell(7));
     }
 
     #[test]

@@ -258,9 +258,9 @@ impl RunDir {
         Ok(self.is_archived() || !self.cell_files()?.is_empty())
     }
 
-    /// Puts all cells into one compressed file.
-    pub fn archive(&self, file: &Path) -> Result<()> {
-        archive::write::<Cell>(file, &self.cell_files()?)
+    /// Puts all cells into one compressed file: see [`archive::write`].
+    pub fn archive(&self, file: &Path, most: Option<usize>) -> Result<()> {
+        archive::write::<Cell>(file, &self.cell_files()?, most)
     }
 
     fn cell_files(&self) -> Result<Vec<PathBuf>> {

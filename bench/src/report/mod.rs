@@ -100,6 +100,11 @@ pub fn write(dir: &Path, print: bool) -> Result<bool> {
     Ok(checks::passed(&report))
 }
 
+/// The report of the run in `dir` as report.md has it.
+pub fn markdown(dir: &Path) -> Result<String> {
+    Ok(markdown::render(&read(dir)?))
+}
+
 /// The picture of the report's page with this heading, as a file of its own.
 ///
 /// # Errors

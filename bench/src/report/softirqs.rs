@@ -51,13 +51,38 @@ pub fn table(report: &Report) -> Table {
         if !theirs.is_empty() {
             cells.extend(published_cells(theirs, published));
         }
-        let is_first = |last: &Vec<String>| last[..3] != cells[..3];
-        if table.rows.last().is_none_or(is_first) {
-            table.group_starts.push(table.rows.len());
-        }
         table.rows.push(cells);
     }
+    for its in theirs {
+        add_unseen(&mut table, theirs, its);
+    }
+    let groups = table.rows.chunk_by(|one, next| one[..3] == next[..3]);
+    let starts = groups.scan(0, |at, group| {
+        Some(std::mem::replace(at, *at + group.len()))
+    });
+    table.group_starts = starts.collect();
     table
+}
+
+/// A kind of theirs that ours lacks, below those that it has in the same scenario, if that was traced.
+fn add_unseen(table: &mut Table, theirs: &[ReferenceSoftIrq], its: &ReferenceSoftIrq) {
+    let is_there = |row: &&Vec<String>| row[1] == its.neighbour.name() && row[2] == its.arm;
+    if table
+        .rows
+        .iter()
+        .filter(is_there)
+        .any(|row| row[3] == its.kind)
+    {
+        return;
+    }
+    let Some(last) = table.rows.iter().rposition(|row| is_there(&row)) else {
+        return;
+    };
+    let mut cells = table.rows[last][..3].to_vec();
+    cells.push(its.kind.clone());
+    cells.extend(["–"; 3].map(str::to_owned));
+    cells.extend(published_cells(theirs, Some(its)));
+    table.rows.insert(last + 1, cells);
 }
 
 fn theirs(report: &Report) -> &[ReferenceSoftIrq] {
@@ -129,5 +154,11 @@ mod tests {
         let theirs: Vec<&[String]> = table.rows.iter().map(|row| &row[7..]).collect();
         assert_eq!(theirs, [["200", "1.50", "75.0"], ["10", "10.00", "25.0"]]);
         assert_eq!(table.group_starts, [0]);
+        report.summary.soft_irqs.truncate(1);
+        let table = super::table(&report);
+        let unseen = [
+            "traced", "heavy", "eevdf", "SCHED", "–", "–", "–", "10", "10.00", "25.0",
+        ];
+        assert_eq!(table.rows[1], unseen, "what they saw and we did not");
     }
 }

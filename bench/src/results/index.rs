@@ -126,10 +126,18 @@ impl Index {
                 ));
             }
         }
-        let is_alone = |kept: &&Kept| kept.picture.is_some() && kept.show.is_none();
-        if let Some(kept) = self.runs.iter().find(is_alone) {
-            let message = "picture: expected `show` as well: it is drawn from the run's report";
+        let drawn = || self.runs.iter().filter(|kept| kept.picture.is_some());
+        let is_alone = |kept: &&Kept| kept.show.is_none() || kept.matrix.is_none();
+        if let Some(kept) = drawn().find(is_alone) {
+            let message =
+                "picture: expected `show` and `matrix` as well: it is drawn from the run's report";
             return Err(wrong(&kept.run, message));
+        }
+        let mut matrices: Vec<_> = drawn().map(|kept| (&kept.matrix, &kept.run)).collect();
+        matrices.sort_unstable();
+        if let Some(twice) = matrices.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            let message = "picture: expected one run of a matrix that has it, got two";
+            return Err(wrong(twice[1].1, message));
         }
         Ok(())
     }

@@ -54,11 +54,14 @@ fn section(kept: &Kept, report: &Report) -> String {
     if let Some(note) = &kept.note {
         text += &format!("\n{}", wrap(note.trim(), COLUMNS, ""));
     }
+    // A study of pipelines has dozens of workloads: what is to be read of them stands in docs/studies.md.
+    let is_long = report.plan.matrix.published.is_some();
     for workload in &report.plan.matrix.workloads {
         let name = &workload.name;
         text += &format!("\n### {name}: {}\n\n", kept.run);
         text += &launcher(report, name).to_markdown();
-        for table in tables::of_parts(report, name, Detail::Full) {
+        let parts = (!is_long).then(|| tables::of_parts(report, name, Detail::Full));
+        for table in parts.into_iter().flatten() {
             text += &format!("\n{}", table.to_markdown());
         }
     }
@@ -74,8 +77,12 @@ fn section(kept: &Kept, report: &Report) -> String {
             said.push(sentence);
         }
     }
+    let more = match is_long {
+        true => ", with each hand-over and stage, and the study's figures beside ours",
+        false => "",
+    };
     let again = format!(
-        "Again: `gpuaware-bench report bench/runs/{}`; as kept: `bench/runs/{0}/report.md`.",
+        "Again: `gpuaware-bench report bench/runs/{}`; as kept: `bench/runs/{0}/report.md`{more}.",
         kept.run
     );
     text + &format!("\n{}", wrap(&again, COLUMNS, ""))

@@ -79,7 +79,7 @@ impl Timing {
     }
 }
 
-/// A thousandth of a millisecond is what a clock of a program knows; archives keep every digit.
+/// Three decimals: of milliseconds that is what a program's clock knows, and archives keep every digit.
 fn thousandths(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
