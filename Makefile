@@ -13,8 +13,8 @@ DESTDIR  ?=
 # What make test-full tries the scheduler on: each series that the distribution has complete from 6.16 on, and its newest.
 KERNELS  ?= 6.16 6.17 6.18 7.3
 # As in the package: Cargo.toml.
-DOCUMENTS = docs/*.md docs/decisions/*.md docs/pictures/seed-*.svg scheds/policies/*.toml hints/gpuaware.* packaging/grafana/*.json \
-            bench/workloads/llm_*/README.md
+DOCUMENTS = docs/*.md docs/decisions/*.md docs/pictures/seed-*.svg scheds/policies/*.toml hints/gpuaware.* \
+            packaging/grafana/*.json bench/workloads/llm_*/README.md
 C_FILES   = $(shell git ls-files '*.c' '*.h' '*.cpp' '*.hpp' '*.cu')
 
 .DEFAULT_GOAL := help

@@ -125,6 +125,16 @@ mod tests {
     }
 
     #[test]
+    fn with_fewer_latencies_the_report_is_of_those() {
+        let (dir, out) = (run("0123456789ab"), tempfile::tempdir().unwrap());
+        let to = out.path().join("kept");
+        keep(dir.path(), &to, Some(459)).unwrap();
+        let kept = fs::read_to_string(to.join("report.md")).unwrap();
+        assert_eq!(kept, report::markdown(&to).unwrap());
+        assert_ne!(kept, "report.md", "as it was before");
+    }
+
+    #[test]
     fn refuses_what_nobody_can_repeat() {
         let out = tempfile::tempdir().unwrap();
         for revision in ["0123456789ab with local changes", ""] {

@@ -155,6 +155,5 @@ fn throttled_tasks_that_keep_an_idle_cpu() {
         "return !time_before(now, cctx->keeps_until_ns) &&",
         "return false &&",
     );
-    held(&scenario);
     is_found_in(&scenario, &[edit], "boosted tasks took");
 }

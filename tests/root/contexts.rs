@@ -15,7 +15,8 @@ use super::trust::{as_nobody, library_of_nobody, root_only};
 use crate::process::Process;
 
 /// Its main thread makes a context current twice. Another one does so once for every line, leaves it for a line `leave`,
-/// launches after a line `launch` and does it a thousand times for a line `often`. No context is real, and the emulated libcuda says so.
+/// launches after a line `launch` and does it a thousand times for a line `often`. No context is real, and the emulated
+/// libcuda says so.
 const PROGRAM: &str = "lib = load()
 lib.cuInit(0)
 def serve():

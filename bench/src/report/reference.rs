@@ -194,7 +194,7 @@ fn ratio(above: Option<f64>, below: Option<f64>) -> Option<f64> {
 }
 
 /// A study's figures have no interval.
-fn theirs_figure(value: Option<f64>, decimals: usize) -> String {
+pub(super) fn theirs_figure(value: Option<f64>, decimals: usize) -> String {
     let estimate = value.map(|value| Estimate::new(value, None));
     figure(estimate, decimals, false)
 }

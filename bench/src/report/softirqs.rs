@@ -3,10 +3,10 @@
 
 use super::format::figure;
 use super::model::Report;
+use super::reference::theirs_figure;
 use super::table::{Align, Table};
 use crate::matrix::ReferenceSoftIrq;
 use crate::study::SoftIrqRow;
-use gpuaware_stats::Estimate;
 
 use Align::{Left, Right};
 
@@ -97,7 +97,6 @@ fn stands_beside(report: &Report, its: &ReferenceSoftIrq, row: &SoftIrqRow) -> b
         && (its.neighbour, &its.arm, &its.kind) == (row.neighbour, &row.arm, &row.kind)
 }
 
-/// A study's figures have no interval.
 fn published_cells(all: &[ReferenceSoftIrq], its: Option<&ReferenceSoftIrq>) -> [String; 3] {
     let figures = its.map(|its| {
         let same = all
@@ -107,17 +106,10 @@ fn published_cells(all: &[ReferenceSoftIrq], its: Option<&ReferenceSoftIrq>) -> 
         let percent = its.total_us * 100.0 / whole;
         (its.count as f64, its.total_us / its.count as f64, percent)
     });
-    let plain = |value: Option<f64>, decimals| {
-        figure(
-            value.map(|value| Estimate::new(value, None)),
-            decimals,
-            false,
-        )
-    };
     [
-        plain(figures.map(|(count, ..)| count), 0),
-        plain(figures.map(|(_, mean, _)| mean), 2),
-        plain(figures.map(|(.., percent)| percent), 1),
+        theirs_figure(figures.map(|(count, ..)| count), 0),
+        theirs_figure(figures.map(|(_, mean, _)| mean), 2),
+        theirs_figure(figures.map(|(.., percent)| percent), 1),
     ]
 }
 
@@ -126,6 +118,7 @@ mod tests {
     use super::*;
     use crate::record::neighbour::Neighbour;
     use crate::report::samples;
+    use gpuaware_stats::Estimate;
 
     #[test]
     fn theirs_stand_beside_ours_of_the_traced_workload() {

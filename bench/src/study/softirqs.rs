@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::cells::Cells;
+use super::traced::over;
 use crate::record::neighbour::Neighbour;
 use crate::record::{SoftIrqs, TraceSeen};
 use gpuaware_stats::{Estimate, Scale};
@@ -56,11 +57,13 @@ fn of_row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str) -> Vec
             neighbour,
             arm: arm.to_owned(),
             kind: kind.to_owned(),
-            per_s: mean(&|trace, its| over(its.count as f64, trace.seconds)),
-            mean_us: mean(&|_, its| over(its.self_ns as f64 / 1e3, its.count as f64)),
+            per_s: mean(&|trace, its| {
+                (trace.seconds > 0.0).then(|| its.count as f64 / trace.seconds)
+            }),
+            mean_us: mean(&|_, its| over(its.self_ns, its.count * 1000)),
             time_percent: mean(&|trace, its| {
                 let all: u64 = trace.soft_irqs.values().map(|its| its.self_ns).sum();
-                over(its.self_ns as f64 * 100.0, all as f64)
+                over(its.self_ns * 100, all)
             }),
         }
     };
@@ -68,11 +71,6 @@ fn of_row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str) -> Vec
     let share = |row: &SoftIrqRow| row.time_percent.map_or(0.0, |percent| percent.value);
     rows.sort_by(|one, other| share(other).total_cmp(&share(one)));
     rows
-}
-
-/// `None`: of nothing.
-fn over(above: f64, below: f64) -> Option<f64> {
-    (below > 0.0).then(|| above / below)
 }
 
 #[cfg(test)]

@@ -132,7 +132,7 @@ fn mean(cells: &Cells, seen: &[Seen], of: impl Fn(&Seen) -> Option<f64>) -> Opti
 }
 
 /// `None`: of nothing.
-fn over(above: u64, below: u64) -> Option<f64> {
+pub(super) fn over(above: u64, below: u64) -> Option<f64> {
     (below > 0).then(|| above as f64 / below as f64)
 }
 
