@@ -13,10 +13,7 @@ use crate::record::{self, RunDir, archive};
 use crate::replace::put;
 use crate::report;
 
-const KEPT: [&str; 2] = ["plan.json", "report.md"];
-
-/// Keeps the run in `dir`, whose report is up to date, as `to`; `most`, with no more latencies of requests a cell, and with
-/// the report of those.
+/// Keeps the run in `dir` as `to`, with the report of what is kept; `most`, with no more latencies of requests a cell.
 ///
 /// # Errors
 /// The run was made from a tree with changes of its own, `to` is there already, or a file cannot be written.
@@ -48,12 +45,10 @@ pub fn keep(dir: &Path, to: &Path, most: Option<usize>) -> Result<()> {
             .with_context(|| format!("cannot copy {}", file.display()))?;
     }
     run.archive(&draft.path().join(archive::FILE), most)?;
-    if most.is_some() {
-        put(
-            &draft.path().join("report.md"),
-            report::markdown(draft.path())?,
-        )?;
-    }
+    put(
+        &draft.path().join("report.md"),
+        report::markdown(draft.path())?,
+    )?;
     fs::set_permissions(
         draft.path(),
         std::os::unix::fs::PermissionsExt::from_mode(0o755),
@@ -66,7 +61,7 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
     let kept = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        KEPT.contains(&name.as_ref()) || name.starts_with("facts-")
+        name == "plan.json" || name.starts_with("facts-")
     };
     let mut files: Vec<PathBuf> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -125,10 +120,10 @@ mod tests {
     }
 
     #[test]
-    fn with_fewer_latencies_the_report_is_of_those() {
+    fn the_report_is_of_what_is_kept() {
         let (dir, out) = (run("0123456789ab"), tempfile::tempdir().unwrap());
         let to = out.path().join("kept");
-        keep(dir.path(), &to, Some(459)).unwrap();
+        keep(dir.path(), &to, None).unwrap();
         let kept = fs::read_to_string(to.join("report.md")).unwrap();
         assert_eq!(kept, report::markdown(&to).unwrap());
         assert_ne!(kept, "report.md", "as it was before");

@@ -102,11 +102,13 @@ pub enum Measure {
     /// Requests that took longer.
     Over200MsPercent,
     Over500MsPercent,
+    /// Loads an item that missed the last-level cache, over the baseline's.
+    LlcMissesPercent,
 }
 
 impl Measure {
     /// As in files, and above a column.
-    const NAMES: [(Self, &str, &str); 11] = [
+    const NAMES: [(Self, &str, &str); 12] = [
         (Self::ItemsPerS, "items_per_s", "items/s"),
         (Self::GainPercent, "gain_percent", "gain %"),
         (Self::MeanMs, "mean_ms", "mean ms"),
@@ -130,6 +132,7 @@ impl Measure {
             "over_500_ms_percent",
             "over 500 ms %",
         ),
+        (Self::LlcMissesPercent, "llc_misses_percent", "LLC misses %"),
     ];
 
     pub fn heading(self) -> &'static str {
@@ -331,7 +334,7 @@ mod tests {
             of("seed-vortex"),
             "Figure 7, Figures 8 and 15, Figure 9, Figure 10, Figure 11, Figure 12"
         );
-        assert_eq!(of("seed-windflow"), "SD and WC, FD and TM");
+        assert_eq!(of("seed-windflow"), "SD and WC, FD and TM, Cache misses");
     }
 
     #[test]

@@ -12,6 +12,8 @@ use bzip2::write::BzEncoder;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::workload::Pipeline;
+
 /// Columns of digits: bzip2 makes them a quarter smaller than gzip does.
 pub const FILE: &str = "cells.ndjson.bz2";
 
@@ -29,7 +31,8 @@ pub fn read<Cell: DeserializeOwned>(file: &Path) -> Result<Vec<Cell>> {
     lines.enumerate().map(cell).collect()
 }
 
-/// Puts the files of cells into a new archive, as they were written; `most`, with no more latencies of requests in each.
+/// Puts the files of cells into a new archive, without what no report shows; `most`, with no more latencies of requests in
+/// each.
 ///
 /// # Errors
 /// One of them is no cell, or the archive cannot be written.
@@ -46,23 +49,49 @@ pub fn write<Cell: DeserializeOwned>(
             .with_context(|| format!("cannot read {}", file.display()))?;
         serde_json::from_str::<Cell>(&text)
             .with_context(|| format!("{} is no cell", file.display()))?;
-        let line = match most {
-            // Within strings JSON has no line breaks: all that there are separate words.
-            None => text.trim().replace('\n', " "),
-            Some(most) => thinned(serde_json::from_str(&text)?, most).to_string(),
-        };
-        out.write_all(format!("{line}\n").as_bytes())?;
+        let mut cell: Value = serde_json::from_str(&text)?;
+        if let Some(workload) = cell.pointer_mut("/measurement/workload") {
+            trim(workload);
+            most.into_iter().for_each(|most| thin(workload, most));
+        }
+        out.write_all(format!("{cell}\n").as_bytes())?;
     }
     out.finish()
         .with_context(|| format!("cannot write {}", archive.display()))?;
     Ok(())
 }
 
-/// A cell with the latency of every second, third, ... request, so that there are no more than `most`.
-fn thinned(mut cell: Value, most: usize) -> Value {
+/// Takes away the numbers of requests, which are read only where arrivals change on the way, and what a client's seconds
+/// have below a microsecond: three quarters of a server's archive.
+fn trim(workload: &mut Value) {
+    let pipeline = serde_json::from_value::<Pipeline>(workload.clone());
+    if pipeline.is_ok_and(|pipeline| !pipeline.has_phases())
+        && let Some(map) = workload.as_object_mut()
+    {
+        map.remove("latency_request");
+    }
+    for key in ["ttfts", "tpots", "e2els", "itls"] {
+        if let Some(values) = workload.pointer_mut(&format!("/client/{key}")) {
+            round_seconds(values);
+        }
+    }
+}
+
+fn round_seconds(values: &mut Value) {
+    match values {
+        Value::Array(values) => values.iter_mut().for_each(round_seconds),
+        Value::Number(number) => {
+            let seconds = number.as_f64().unwrap_or_default();
+            *values = ((seconds * 1e6).round() / 1e6).into();
+        }
+        _ => {}
+    }
+}
+
+/// Leaves the latency of every second, third, ... request, so that there are no more than `most`.
+fn thin(workload: &mut Value, most: usize) {
     for key in ["latency_us", "latency_request"] {
-        let place = format!("/measurement/workload/{key}");
-        let Some(Value::Array(values)) = cell.pointer_mut(&place) else {
+        let Some(Value::Array(values)) = workload.get_mut(key) else {
             continue;
         };
         let every = values.len().div_ceil(most.max(1));
@@ -70,7 +99,6 @@ fn thinned(mut cell: Value, most: usize) -> Value {
             *values = values.iter().step_by(every).cloned().collect();
         }
     }
-    cell
 }
 
 #[cfg(test)]
@@ -98,18 +126,47 @@ mod tests {
 
     #[test]
     fn latencies_are_thinned_with_the_numbers_of_their_requests() {
-        let cell = |last: u64| {
+        let workload = |last: u64| {
             let requests: Vec<u64> = (1..=last).collect();
             let us: Vec<f64> = requests
                 .iter()
                 .map(|&request| request as f64 / 2.0)
                 .collect();
-            serde_json::json!({"measurement": {"workload": {"latency_us": us, "latency_request": requests, "x": [1, 2, 3]}}})
+            serde_json::json!({"latency_us": us, "latency_request": requests, "x": [1, 2, 3]})
         };
-        let workload = thinned(cell(7), 3)["measurement"]["workload"].take();
+        let mut few = workload(7);
+        thin(&mut few, 3);
         let expected = serde_json::json!({"latency_us": [0.5, 2.0, 3.5], "latency_request": [1, 4, 7], "x": [1, 2, 3]});
+        assert_eq!(few, expected);
+        let mut all = workload(7);
+        thin(&mut all, 7);
+        assert_eq!(all, workload(7));
+    }
+
+    #[test]
+    fn numbers_of_requests_stay_where_arrivals_change_on_the_way() {
+        let after = |phases: serde_json::Value| {
+            let stage = serde_json::json!({"arrive": {"phases": phases}});
+            let mut workload = serde_json::json!({"workload": "pipeline", "offered": 2, "completed": 2, "failed": 0,
+                "unfinished": 0, "seconds": 1.0, "items_per_s": 2.0, "latency_us": [1.0, 2.0], "latency_request": [1, 2],
+                "errors": [], "launches": 0, "launches_in_all": 0, "threads_detail": [],
+                "context_switches": {"voluntary": 0, "involuntary": 0}, "graph": {"stages": [stage]}});
+            trim(&mut workload);
+            workload.get("latency_request").cloned()
+        };
+        assert_eq!(
+            after(serde_json::json!([{}, {}])),
+            Some(serde_json::json!([1, 2]))
+        );
+        assert_eq!(after(serde_json::json!([])), None);
+    }
+
+    #[test]
+    fn seconds_of_a_client_are_kept_to_the_microsecond() {
+        let mut workload = serde_json::json!({"client": {"ttfts": [0.012_345_678], "itls": [[0.000_000_6, 1.5]], "other": 0.123_456_78}});
+        trim(&mut workload);
+        let expected = serde_json::json!({"client": {"ttfts": [0.012346], "itls": [[1e-6, 1.5]], "other": 0.123_456_78}});
         assert_eq!(workload, expected);
-        assert_eq!(thinned(cell(7), 7), cell(7));
     }
 
     #[test]

@@ -108,6 +108,11 @@ pub struct Pipeline {
     /// CPUs that all its threads kept busy in the measured window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_cpus: Option<f64>,
+    /// Of all its threads, or why nobody counted them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub llc_load_misses: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub llc_load_misses_error: Option<String>,
     /// The server that it called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<LlmServer>,

@@ -74,6 +74,11 @@ pub fn of_stages(report: &Report, workload: &str, detail: Detail) -> Option<Tabl
     let mut columns = vec![Column::full("end to end, mean ms", |row: &Parts| {
         latency(row.end_to_end.mean_ms, true)
     })];
+    if rows.iter().any(|row| row.llc_misses_an_item.is_some()) {
+        columns.push(Column::full("LLC load misses an item", |row: &Parts| {
+            figure(row.llc_misses_an_item, 1, true)
+        }));
+    }
     for (place, stage) in first.stages.iter().enumerate() {
         let of = move |row: &Parts| row.stages.get(place).cloned();
         let batches = |row: &Parts| of(row).and_then(|stage: StageTimes| stage.batch);
@@ -171,6 +176,8 @@ mod tests {
             }],
             stages: vec![stage("filter", 1.0), stage("handoff", 4.0)],
             end_to_end: times(100.0),
+            llc_misses_an_item: None,
+            llc_misses_error: None,
             course: Vec::new(),
         }];
         report

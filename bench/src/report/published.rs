@@ -34,13 +34,19 @@ pub fn sections(report: &Report) -> Vec<Section> {
         ),
         ..Section::default()
     };
-    let of_figures = figures.iter().map(|of| Section {
-        heading: format!("{}: {}", of.name, of.title),
-        is_part: true,
-        text: of.note.clone(),
-        tables: Vec::from_iter(Some(table(report, of)).filter(|table| !table.rows.is_empty())),
-        pictures: pictures(report, of),
-        ..Section::default()
+    let of_figures = figures.iter().map(|of| {
+        let heading = format!("{}: {}", of.name, of.title);
+        let uncounted = uncounted(report, of);
+        let text = uncounted.map(|why| format!("{} Ours were not counted: {why}.", of.note));
+        let table = uncounted.is_none().then(|| table(report, of));
+        Section {
+            heading,
+            is_part: true,
+            text: text.unwrap_or_else(|| of.note.clone()),
+            tables: Vec::from_iter(table.filter(|table| !table.rows.is_empty())),
+            pictures: pictures(report, of),
+            ..Section::default()
+        }
     });
     std::iter::once(first).chain(of_figures).collect()
 }
@@ -142,6 +148,7 @@ fn value(
         Measure::Over200MsPercent => missed(parts()?, 200.0).map(percent),
         Measure::Over500MsPercent => missed(parts()?, 500.0).map(percent),
         Measure::GainPercent => gain(report, row),
+        Measure::LlcMissesPercent => llc_change(report, row),
     }
 }
 
@@ -169,6 +176,27 @@ fn gain(report: &Report, row: &Row) -> Option<Estimate> {
     let below = find(report, &row.workload, row.neighbour, baseline)?.tokens_per_s?;
     let ratio = row.tokens_per_s?.value / below.value;
     Some(Estimate::new(percent(ratio), None))
+}
+
+/// Without an interval, as beside a neighbour.
+fn llc_change(report: &Report, row: &Row) -> Option<Estimate> {
+    let of = |row| Some(report.parts(row)?.llc_misses_an_item?.value);
+    let baseline = &report.plan.matrix.baseline;
+    let below = of(find(report, &row.workload, row.neighbour, baseline)?)?;
+    (below > 0.0).then_some(Estimate::new((of(row)? / below - 1.0) * 100.0, None))
+}
+
+/// Why a figure of cache misses has none of ours.
+fn uncounted<'a>(report: &'a Report, of: &Figure) -> Option<&'a str> {
+    let rows = of.rows.iter().filter(|row| row.workload.is_some());
+    let is_asked = of.measures().contains(&Measure::LlcMissesPercent);
+    let mut parts = rows.filter_map(|row| {
+        let workload = row.workload.as_ref()?;
+        report.parts(find(report, workload, row.neighbour, arm(report, row))?)
+    });
+    let first = parts.next().filter(|_| is_asked)?;
+    let error = first.llc_misses_error.as_deref();
+    error.filter(|_| parts.all(|parts| parts.llc_misses_an_item.is_none()))
 }
 
 fn missed(parts: &Parts, ms: f64) -> Option<Estimate> {
@@ -352,5 +380,33 @@ mod tests {
             "EEVDF and the subject"
         );
         assert!(ours.contains(">L0, gpuaware</text>"));
+    }
+
+    #[test]
+    fn misses_of_caches_are_beside_the_baselines_or_say_why_not() {
+        let mut report = report(
+            "[[figure]]\nname = \"Misses\"\ntitle = \"t\"\nnote = \"n\"\nrow = [\n\
+             { name = \"a\", workload = \"qwen3\", arm = \"gpuaware\", values = { llc_misses_percent = \"below 0\" } },\n]\n",
+        );
+        let parts = |arm: &str, misses: Option<f64>, why: Option<&str>| -> Parts {
+            serde_json::from_value(serde_json::json!({"workload": "qwen3", "neighbour": "none", "arm": arm, "offered": 1,
+                "failed": 0, "unfinished": 0, "hand_overs": [], "calls": {}, "llc_misses_error": why,
+                "llc_misses_an_item": misses.map(|value| Estimate::new(value, None))}))
+            .unwrap()
+        };
+        report.summary.pipelines = vec![
+            parts("eevdf", Some(8.0), None),
+            parts("gpuaware", Some(6.0), None),
+        ];
+        let shown = &sections(&report)[1];
+        let row = shown.tables[0].rows[0].join("|");
+        assert_eq!(row, "a|qwen3, gpuaware|below 0|-25.00");
+        report.summary.pipelines = ["eevdf", "gpuaware"]
+            .map(|arm| parts(arm, None, Some("No such file or directory")))
+            .into();
+        let shown = &sections(&report)[1];
+        assert!(shown.tables.is_empty());
+        let why = "n Ours were not counted: No such file or directory.";
+        assert_eq!(shown.text, why);
     }
 }

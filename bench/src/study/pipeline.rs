@@ -30,6 +30,12 @@ pub struct Parts {
     pub objectives: Vec<Missed>,
     #[serde(default)]
     pub end_to_end: PartTimes,
+    /// Loads that missed the last-level cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub llc_misses_an_item: Option<Estimate>,
+    /// Why they were not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub llc_misses_error: Option<String>,
     /// Latency request by request, where arrivals change on the way.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub course: Vec<Moment>,
@@ -131,12 +137,19 @@ fn row(cells: &Cells, workload: &str, neighbour: Neighbour, arm: &str) -> Option
         calls: calls.collect(),
         objectives: objectives.collect(),
         end_to_end: times(cells, &rounds, |p| p.end_to_end_ms.as_deref()),
+        llc_misses_an_item: figure(cells, &rounds, Scale::Plain, llc_misses_an_item),
+        llc_misses_error: all.iter().find_map(|p| p.llc_load_misses_error.clone()),
         course: if first.has_phases() {
             course::course(cells, &rounds)
         } else {
             Vec::new()
         },
     })
+}
+
+fn llc_misses_an_item(p: &Pipeline) -> Option<f64> {
+    let items = p.items_per_s * p.seconds;
+    (items > 0.0).then_some(p.llc_load_misses? as f64 / items)
 }
 
 /// In the order in which items come to them.

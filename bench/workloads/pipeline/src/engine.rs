@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use crate::cache::Misses;
 use crate::channel::{Receiver, Sender, bounded};
 use crate::graph::{Graph, Stage};
 use crate::item::{Account, Outcomes};
@@ -49,6 +50,8 @@ pub struct Measured {
     pub threads: Vec<Recorder>,
     pub errors: Vec<String>,
     pub device_name: Option<String>,
+    /// Of the last-level cache, or why they are not counted.
+    pub llc_load_misses: Result<u64, String>,
 }
 
 /// Threads that work, until they are told to quit.
@@ -58,6 +61,15 @@ pub struct Running {
     threads: Vec<JoinHandle<Result<Recorder>>>,
     /// By the thread's name.
     places: BTreeMap<String, Places>,
+    misses: Misses,
+}
+
+/// What was measured of the window as a whole.
+#[derive(Debug)]
+struct Seen {
+    start_ns: u64,
+    seconds: f64,
+    llc_load_misses: Result<u64, String>,
 }
 
 impl Running {
@@ -80,6 +92,7 @@ impl Running {
             shared: Arc::clone(&shared),
             threads: Vec::new(),
             places: BTreeMap::new(),
+            misses: Misses::open(),
         };
         let started = running.start_all();
         if started.is_err() {
@@ -187,24 +200,25 @@ impl Running {
     }
 
     /// Warms up, measures, and ends.
-    pub fn measure(self, plan: &Plan) -> Result<Measured> {
+    pub fn measure(mut self, plan: &Plan) -> Result<Measured> {
         let window = self.watch_window(plan);
         self.shared.account.close();
         self.shared.quit.store(true, Relaxed);
         let shared = Arc::clone(&self.shared);
         let threads: Result<Vec<Recorder>> = self.threads.into_iter().map(join).collect();
         // What a thread died of says more than that it died.
-        let (threads, (start_ns, seconds)) = (threads?, window?);
+        let (threads, seen) = (threads?, window?);
         let mut measured = Measured {
             outcomes: shared.account.outcomes(),
-            seconds,
-            monotonic_ns: (start_ns, start_ns + (seconds * 1e9) as u64),
+            seconds: seen.seconds,
+            monotonic_ns: (seen.start_ns, seen.start_ns + (seen.seconds * 1e9) as u64),
             stages: vec![StageTimes::default(); shared.graph.stages.len()],
             edges: vec![EdgeTimes::default(); shared.graph.edges.len()],
             ends: Ends::new(&plan.slo_ms),
             threads,
             errors: lock(&shared.errors).iter().cloned().collect(),
             device_name: lock(&shared.device_name).clone(),
+            llc_load_misses: seen.llc_load_misses,
         };
         for thread in &mut measured.threads {
             measured.stages[thread.stage].add(&thread.times);
@@ -216,15 +230,19 @@ impl Running {
         Ok(measured)
     }
 
-    /// When the window began, and how long all of it took: until what was offered in it is done, or the time for that
-    /// is over.
-    fn watch_window(&self, plan: &Plan) -> Result<(u64, f64)> {
+    /// Until what was offered in the window is done, or the time for that is over.
+    fn watch_window(&mut self, plan: &Plan) -> Result<Seen> {
         self.pause_until(Instant::now() + plan.warmup)?;
         let start_ns = busy::monotonic_ns()?;
         let start = self.shared.account.window.begin();
+        let misses = self.misses.so_far();
         eprintln!("pipeline: measuring");
         let end = start + plan.duration;
         self.pause_until(end)?;
+        let llc_load_misses = self
+            .misses
+            .so_far()
+            .and_then(|end| Ok(end.saturating_sub(misses?)));
         let sources = self.shared.graph.stages.iter();
         let sources: usize = sources
             .filter(|stage| stage.arrive.is_some())
@@ -243,7 +261,11 @@ impl Running {
             wait_for_eof();
         }
         self.must_live()?;
-        Ok((start_ns, plan.duration.as_secs_f64()))
+        Ok(Seen {
+            start_ns,
+            seconds: plan.duration.as_secs_f64(),
+            llc_load_misses,
+        })
     }
 
     fn pause_until(&self, end: Instant) -> Result<()> {

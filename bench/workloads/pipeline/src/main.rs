@@ -14,6 +14,7 @@ use engine::{Plan, Running};
 use graph::{Graph, GraphError};
 
 mod arrivals;
+mod cache;
 mod channel;
 mod engine;
 mod gpu;

@@ -44,6 +44,10 @@ pub fn document(asked: &Asked<'_>, measured: Measured) -> Value {
         map.extend(outcomes);
     }
     map.extend(launching(&measured.threads));
+    match &measured.llc_load_misses {
+        Ok(misses) => map.insert("llc_load_misses".to_owned(), json!(misses)),
+        Err(why) => map.insert("llc_load_misses_error".to_owned(), json!(why)),
+    };
     map.insert("calling_detail".to_owned(), calling(&measured.threads));
     map.insert(
         "end_to_end_ms".to_owned(),
