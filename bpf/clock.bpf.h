@@ -87,11 +87,17 @@ static __always_inline u64 vtime_on(const struct task_struct *p, const struct ta
 	return time_before(vtime, earliest) ? earliest : vtime;
 }
 
+/* An overdue task runs so far behind the clock, and is at most so far ahead of it afterwards. */
+static __always_inline u64 overdue_vtime(const struct task_ctx *tctx)
+{
+	return MAX_OVERDUE_SLICES * vtime_for(tctx, tunables.background_slice_ns);
+}
+
 /* Overdue @p leaves the head of its queue, with the vtime that it had before. */
 static __always_inline void leave_head(struct task_struct *p, struct task_ctx *tctx)
 {
-	u64 lead = MAX_OVERDUE_SLICES * vtime_for(tctx, tunables.background_slice_ns);
-	u64 latest = queue_clock(tctx->vtime_dsq) + lead, vtime = tctx->swept_vtime;
+	u64 latest = queue_clock(tctx->vtime_dsq) + overdue_vtime(tctx);
+	u64 vtime = tctx->swept_vtime;
 
 	scx_bpf_task_set_dsq_vtime(p, time_after(vtime, latest) ? latest : vtime);
 }
@@ -124,13 +130,14 @@ static __always_inline void leave_clock(struct task_ctx *tctx)
 static __always_inline void start_on_clock(struct task_struct *p, struct task_ctx *tctx,
 					   struct cpu_ctx *cctx, u64 dsq)
 {
-	u64 lag = MAX_OVERDUE_SLICES * vtime_for(tctx, tunables.background_slice_ns);
 	bool overdue = tctx->is_overdue;
 	u64 *clock = clock_of(dsq), vtime = enter_clock(p, tctx, dsq);
 
 	cctx->runs_dsq = dsq;
+	cctx->runs_vtime = vtime;
 	/* Nobody of its weight or more takes its turn, and the clock does not go on with it. */
-	cctx->runs_vtime = overdue && clock ? *clock - lag : vtime;
+	if (overdue && clock)
+		cctx->runs_vtime = *clock - overdue_vtime(tctx);
 	/* Last: should_preempt() goes by the others. */
 	cctx->occupant = OCCUPANT_BACKGROUND;
 	if (clock && !overdue && time_after(vtime, *clock))

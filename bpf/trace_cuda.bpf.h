@@ -8,10 +8,6 @@
 
 #include "trace_thread.bpf.h"
 
-/* What a burst of launches is, as `analyze` counts them too. */
-#define BURST_NS	100000
-#define MIN_BURST_PAIRS 2
-
 /* CUlaunchConfig of cuda.h as far as it is read here. */
 struct launch_config {
 	u32 grid[3];
@@ -58,26 +54,26 @@ static __always_inline void count_in_window(struct trace_thread *thread)
 
 /*
  * @ns after its last launch in this window a thread launches again: is that a burst? Launches of a
- * burst are less than BURST_NS apart, and there are three at least. One that a window cuts counts
- * with what the window has of it.
+ * burst are less than TRACE_BURST_NS apart, and there are three at least. One that a window cuts
+ * counts with what the window has of it.
  */
 static __always_inline void next_in_burst(struct trace_counters *c, struct interval_mark *mark,
 					  u64 ns, bool disturbed)
 {
 	bool was_disturbed = mark->burst_disturbed;
 
-	if (ns >= BURST_NS) {
+	if (ns >= TRACE_BURST_NS) {
 		mark->burst_pairs = 0;
 		mark->burst_disturbed = false;
 		return;
 	}
 	mark->burst_disturbed |= disturbed;
 	mark->burst_pairs++;
-	if (mark->burst_pairs < MIN_BURST_PAIRS)
+	if (mark->burst_pairs < TRACE_MIN_BURST_PAIRS)
 		return;
-	if (mark->burst_pairs == MIN_BURST_PAIRS) {
+	if (mark->burst_pairs == TRACE_MIN_BURST_PAIRS) {
 		c->bursts++;
-		c->burst_launches += MIN_BURST_PAIRS;
+		c->burst_launches += TRACE_MIN_BURST_PAIRS;
 		was_disturbed = false;
 	}
 	c->burst_launches++;

@@ -24,6 +24,12 @@ enum trace_limits {
 	TRACE_MAX_FINISHED = 4096, /* threads that ended since user space looked last */
 };
 
+/* What a burst of launches is: as trace/src/analyze/pairs.rs has it for events. */
+enum trace_burst {
+	TRACE_BURST_NS = 100000, /* launches of one are less apart */
+	TRACE_MIN_BURST_PAIRS = 2,
+};
+
 /* In the order of Kind in trace/src/schema/. The two of windows are made by user space. */
 enum trace_kind {
 	TRACE_LAUNCH,

@@ -173,6 +173,7 @@ fn state(bits: u32) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpuaware_trace::analyze::pairs;
 
     fn event(kind: Kind) -> Raw {
         let mut raw = raw_of_window(kind, 77);
@@ -237,6 +238,16 @@ mod tests {
         assert_eq!(reason(intf::trace_reason_TRACE_BY_IRQ), Some(Reason::Irq));
         assert_eq!(intf::trace_kind_TRACE_THREAD_EXIT, Kind::ThreadExit as u32);
         assert_eq!(intf::trace_kind_TRACE_NR_KINDS, Kind::WindowOpen as u32);
+    }
+
+    #[test]
+    fn a_burst_is_the_same_for_counters_and_for_events() {
+        let counted = [
+            intf::trace_burst_TRACE_BURST_NS,
+            intf::trace_burst_TRACE_MIN_BURST_PAIRS,
+        ];
+        let of_events = [pairs::BURST_NS, pairs::MIN_BURST_PAIRS];
+        assert_eq!(counted.map(u64::from), of_events);
     }
 
     #[test]

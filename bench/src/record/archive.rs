@@ -88,16 +88,18 @@ fn round_seconds(values: &mut Value) {
     }
 }
 
-/// Leaves the latency of every second, third, ... request, so that there are no more than `most`.
+/// Leaves the latencies of `most` requests, by a hash of their places: every second would be that of one thread, where
+/// two take turns.
 fn thin(workload: &mut Value, most: usize) {
     for key in ["latency_us", "latency_request"] {
         let Some(Value::Array(values)) = workload.get_mut(key) else {
             continue;
         };
-        let every = values.len().div_ceil(most.max(1));
-        if every > 1 {
-            *values = values.iter().step_by(every).cloned().collect();
-        }
+        let mut places: Vec<usize> = (0..values.len()).collect();
+        places.sort_by_key(|&place| (place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        places.truncate(most);
+        places.sort_unstable();
+        *values = places.iter().map(|&place| values[place].clone()).collect();
     }
 }
 
@@ -134,10 +136,28 @@ mod tests {
                 .collect();
             serde_json::json!({"latency_us": us, "latency_request": requests, "x": [1, 2, 3]})
         };
-        let mut few = workload(7);
-        thin(&mut few, 3);
-        let expected = serde_json::json!({"latency_us": [0.5, 2.0, 3.5], "latency_request": [1, 4, 7], "x": [1, 2, 3]});
-        assert_eq!(few, expected);
+        let mut few = workload(4000);
+        thin(&mut few, 500);
+        let numbers = |key: &str| -> Vec<f64> {
+            let values = few[key].as_array().unwrap();
+            values.iter().filter_map(Value::as_f64).collect()
+        };
+        let requests = numbers("latency_request");
+        assert_eq!(
+            (requests.len(), &few["x"]),
+            (500, &serde_json::json!([1, 2, 3]))
+        );
+        assert!(requests.is_sorted());
+        let halves: Vec<f64> = requests.iter().map(|request| request / 2.0).collect();
+        assert_eq!(numbers("latency_us"), halves);
+        // Of threads that take turns each keeps its share.
+        for turn in 0..4 {
+            let its = requests
+                .iter()
+                .filter(|&&request| request as u64 % 4 == turn)
+                .count();
+            assert!((100..150).contains(&its), "{turn}: {its}");
+        }
         let mut all = workload(7);
         thin(&mut all, 7);
         assert_eq!(all, workload(7));

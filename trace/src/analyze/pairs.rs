@@ -7,10 +7,10 @@ use serde::Serialize;
 use super::ratios;
 use super::spread::{Spread, Summary};
 
-/// Launches less than this apart belong to one burst.
-const BURST_NS: u64 = 100_000;
+/// Launches less than this apart belong to one burst: `bpf/trace_intf.h` has both for what the kernel counts.
+pub const BURST_NS: u64 = 100_000;
 /// Pairs that a burst has at least: three launches.
-const MIN_BURST_PAIRS: u64 = 2;
+pub const MIN_BURST_PAIRS: u64 = 2;
 
 /// Launch pairs of one process or thread, while they come in.
 #[derive(Debug, Default)]
