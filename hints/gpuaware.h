@@ -12,7 +12,7 @@
  * for threads that are not the first of their process. A program may ignore all of them. 0 does
  * not say that the hint counts: a user who is not in guard.trust_uids is refused later, and after
  * a kill -9 nobody takes it. `scx_gpuaware marks` says. The hint counts within 250 ms, until the
- * thread ends or its process starts another program. About 20 us a call.
+ * thread ends, its process starts another program or the scheduler ends. About 20 us a call.
  */
 #ifndef GPUAWARE_H
 #define GPUAWARE_H

@@ -11,7 +11,7 @@ cleanly, this container does not see its BPF file system (/sys/fs/bpf), its poli
 user hint (guard.hint_gid) or the kernel is too old (6.9, for threads other than the main one). True
 does not say that the hint counts: a user who is not in guard.trust_uids is refused later, and after a
 kill -9 nobody takes it. `scx_gpuaware marks` says. The hint counts within 250 ms, until the thread
-ends or its process starts another program.
+ends, its process starts another program or the scheduler ends.
 """
 
 import ctypes

@@ -119,7 +119,7 @@ struct Run {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Put a thread or a process into a class, until it ends or is unmarked.
+    /// Put a thread or a process into a class, until it or the scheduler ends, or it is unmarked.
     Mark {
         /// What to treat it as.
         #[arg(long, value_enum)]

@@ -149,7 +149,12 @@ fn how(index: &Index, picked: &[Picked], main: &Picked) -> String {
         plan.matrix.rounds,
     );
     for other in picked.iter().filter(|picked| picked.of.run != main.of.run) {
-        text += &format!("; {}: {}", other.of.label, made(index, other));
+        text += &format!(
+            "; {}, over {} as that run had it: {}",
+            other.of.label,
+            other.reserved(),
+            made(index, other)
+        );
     }
     text += ".";
     let is_layered = |picked: &Picked| picked.row.arm.starts_with("scx_layered");
