@@ -18,15 +18,15 @@
  * Next deadline of the minimum share for a queue served by @nr_cpus CPUs, after it ran @ran_ns: it
  * advances by that, divided by the minimum share. So the queue gets its share however late or long
  * its turns are, and the short runs that sleeping launchers leave do not count as a turn. Lag is
- * capped at one turn, lead at @bound_ns. A global function: see search_overdue().
+ * capped at one turn and a slice, lead at @bound_ns. A global function: see search_overdue().
  */
 __noinline u64 advance_deadline(u64 due, u64 ran_ns, u32 nr_cpus, u64 bound_ns, u64 now)
 {
-	u64 earliest = now - tunables.turn_interval_ns / nr_cpus;
+	u64 earliest = now - tunables.turn_interval_ns / nr_cpus - tunables.background_slice_ns;
 
 	if (time_before(due, earliest))
 		due = earliest;
-	due += ran_ns * (tunables.turn_interval_ns / tunables.background_slice_ns) / nr_cpus;
+	due += ran_ns * tunables.turn_factor / GPUAWARE_TURN_UNIT / nr_cpus;
 	return time_before(due, now + bound_ns) ? due : now + bound_ns;
 }
 
@@ -145,7 +145,7 @@ __noinline int find_cpu(struct task_struct *p __arg_trusted, u64 dsq, u64 after,
 	}
 	if (!(enq_flags & SCX_ENQ_WAKEUP) || !tctx || tctx->waker_sleeps)
 		return 0;
-	bpf_for (i, 0, PREEMPT_SCAN_CPUS) {
+	bpf_for (i, 0, nr_cpu_ids < PREEMPT_SCAN_CPUS ? nr_cpu_ids : PREEMPT_SCAN_CPUS) {
 		if (llc_of(cpu) == llc && bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
 		    try_preempt(cpu, dsq, after, now))
 			break;
@@ -193,6 +193,8 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 	vtime = enter_clock(p, tctx, dsq);
 	scx_bpf_dsq_insert_vtime(p, dsq, tunables.background_slice_ns, vtime, enq_flags);
 	watch_holds(now);
+	if (llcx)
+		note_arriving(llcx, now);
 	find_cpu(p, dsq, vtime_after(tctx, vtime), enq_flags, now);
 }
 
@@ -261,6 +263,39 @@ static __always_inline bool pinned_goes_first(struct cpu_ctx *cctx)
 }
 
 /*
+ * Charges background task @p for what it ran until @now. A global function: see
+ * search_overdue().
+ */
+__noinline int charge_run_of(struct task_struct *p __arg_trusted, s32 cpu, u64 now)
+{
+	struct task_ctx *tctx = task_ctx(p);
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
+
+	if (!tctx || !cctx)
+		return 0;
+	charge_background(p, tctx, cctx, cpu, llc_of(cpu), now);
+	tctx->run_start_ns = now;
+	return 0;
+}
+
+/*
+ * Background task @prev keeps its CPU for another slice, which the kernel does not say to
+ * running(). A global function: see search_overdue().
+ */
+__noinline int run_on(struct task_struct *prev __arg_trusted, s32 cpu)
+{
+	struct task_ctx *tctx = task_ctx(prev);
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
+
+	if (!tctx || !cctx)
+		return 0;
+	start_on_clock(prev, tctx, cctx, background_queue(prev, cpu));
+	scx_bpf_task_set_slice(prev, is_preferred(cpu) ? tunables.lent_slice_ns
+						       : tunables.background_slice_ns);
+	return 0;
+}
+
+/*
  * Does background task @prev keep its CPU, its slice used up? It is in no queue now: if the head of
  * the queue always ran next, two tasks would alternate whatever their weights. A global function:
  * see search_overdue().
@@ -276,14 +311,24 @@ __noinline int keeps_running(struct task_struct *prev __arg_trusted, s32 cpu, u6
 
 	if (!tctx || !cctx)
 		return false;
-	charge_background(prev, tctx, cctx, cpu, llc, now);
-	tctx->run_start_ns = now;
+	charge_run_of(prev, cpu, now);
 	if ((dsq_waiting(other) && pinned_goes_first(cctx) != pinned) ||
 	    (dsq_waiting(own) && !time_before(vtime_on(prev, tctx, own), dsq_head_vtime(own))))
 		return false;
-	/* The kernel does not call running(). */
-	start_on_clock(prev, tctx, cctx, own);
+	run_on(prev, cpu);
 	return true;
+}
+
+/* Nobody else wants the CPU of @prev, or those who do may not run there: throttled or not. */
+static __always_inline void go_on_alone(struct task_struct *prev, struct task_ctx *tctx, s32 cpu,
+					u64 now)
+{
+	if (capped_until(tctx, now))
+		return;
+	if (is_boosted(tctx->class))
+		scx_bpf_task_set_slice(prev, tunables.handoff_slice_ns);
+	else if (tctx->run_as == GPUAWARE_CLASS_BACKGROUND)
+		run_on(prev, cpu);
 }
 
 /* Background that waits for this CPU, in the pinned or in the shared queue. */
@@ -475,12 +520,51 @@ __noinline bool others_have_work(u32 own, u64 now)
 		llcx = llc < 0 ? NULL : llc_ctx(llc);
 		if (!llcx)
 			return false;
-		waits = dsq_waiting(background_dsq(llc)) || boosted_wait(llc, llcx, now);
+		waits = dsq_waiting(background_dsq(llc)) || boosted_wait(llc, llcx, now) ||
+			is_arriving(llcx, now);
 		forget_queued(llc, llcx, waits, now);
 		if (waits)
 			return true;
 	}
 	return false;
+}
+
+/* Does somebody wait for an idle CPU of @llc, or is about to? */
+static __always_inline bool work_waits(u32 llc, struct llc_ctx *llcx, u64 now)
+{
+	return dsq_waiting(background_dsq(llc)) || (llcx && is_arriving(llcx, now)) ||
+	       others_have_work(llc, now);
+}
+
+/* Is somebody about to wait, in any LLC? A global function: see search_overdue(). */
+__noinline bool work_arrives(u32 own, u64 now)
+{
+	struct llc_ctx *llcx = llc_ctx(own);
+	s32 llc = -1;
+	u32 i;
+
+	if (llcx && is_arriving(llcx, now))
+		return true;
+	bpf_for (i, 0, nr_llcs) {
+		llc = next_queued(llc, own);
+		llcx = llc < 0 ? NULL : llc_ctx(llc);
+		if (!llcx)
+			return false;
+		if (is_arriving(llcx, now))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Idle @cpu was woken for work that another CPU has taken, and stays idle, of which update_idle()
+ * does not hear. It looks once more where somebody is about to wait: he may have seen it busy.
+ */
+static __always_inline void stay_idle(s32 cpu, struct cpu_ctx *cctx, u32 llc, u64 now)
+{
+	cctx->looks_again = !cctx->looks_again && work_arrives(llc, now);
+	if (cctx->looks_again)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
 /* How often a CPU that may run none of those that wait for its LLC wakes another one. */
@@ -552,6 +636,15 @@ __noinline bool dispatch_from_others(u32 own, u64 now)
 	}
 	wake_for_first(own, now);
 	return false;
+}
+
+/* A CPU of @llc may have been woken for work that it has no time for: wakes another one. */
+static __always_inline void pass_on(u32 llc, struct llc_ctx *llcx, u64 now)
+{
+	if (boosted_wait(llc, llcx, now))
+		kick_idle();
+	else if (dsq_waiting(background_dsq(llc)))
+		kick_idle_for_background();
 }
 
 #endif /* __GPUAWARE_BACKGROUND_BPF_H */

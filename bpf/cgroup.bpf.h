@@ -174,15 +174,6 @@ static __always_inline u32 weight_of(const struct task_struct *p)
 	return works_for_all && p->scx.weight < KTHREAD_WEIGHT ? KTHREAD_WEIGHT : p->scx.weight;
 }
 
-static __always_inline void count_runnable(struct task_struct *p, struct task_ctx *tctx)
-{
-	if (tctx->counted_weight)
-		count_sleeping(tctx);
-	tctx->counted_weight = weight_of(p);
-	tctx->share_until_ns = 0;
-	count_in(cpu_cgroup_id(p, tctx), tctx->counted_weight);
-}
-
 /*
  * Notes the share of @tctx's task in competition with everybody: its weight times the shares of the
  * cgroups above it.
@@ -209,6 +200,18 @@ static __always_inline void renew_share(struct task_ctx *tctx, u64 now)
 	}
 	tctx->share = share ?: 1;
 	tctx->share_until_ns = now + SHARE_VALID_NS;
+}
+
+static __always_inline void count_runnable(struct task_struct *p, struct task_ctx *tctx, u64 now)
+{
+	if (tctx->counted_weight)
+		count_sleeping(tctx);
+	tctx->counted_weight = weight_of(p);
+	tctx->share_until_ns = 0;
+	count_in(cpu_cgroup_id(p, tctx), tctx->counted_weight);
+	/* Where a new task starts on a clock goes by its share. */
+	if (!tctx->run_start_ns)
+		renew_share(tctx, now);
 }
 
 /* Starts @cgc's next period if it is time. */

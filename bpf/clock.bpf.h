@@ -34,7 +34,7 @@
 /* What @tctx's task is charged for running for @ns, by its share as renew_share() noted it last. */
 static __always_inline u64 vtime_for(const struct task_ctx *tctx, u64 ns)
 {
-	return ns * SHARE_OF_NICE_0 / (tctx->share ?: SHARE_OF_NICE_0);
+	return ns * SHARE_OF_NICE_0 / tctx->share;
 }
 
 /*

@@ -96,6 +96,24 @@ static __always_inline void note_queued(u32 llc, struct llc_ctx *llcx, u64 now)
 	__sync_fetch_and_or(queued_word(llc), 1ULL << llc % 64);
 }
 
+/* Longer than enqueue() looks for a CPU. */
+#define ARRIVAL_NS 50000ULL
+
+/*
+ * enqueue() looks for an idle CPU before its insertion takes effect, which is when it returns. A
+ * CPU that becomes idle meanwhile sees nobody wait, and is not seen idle: it looks again. A
+ * barrier, so that one of the two is seen.
+ */
+static __always_inline void note_arriving(struct llc_ctx *llcx, u64 now)
+{
+	__sync_lock_test_and_set(&llcx->arriving_ns, now);
+}
+
+static __always_inline bool is_arriving(struct llc_ctx *llcx, u64 now)
+{
+	return time_before(now, llcx->arriving_ns + ARRIVAL_NS);
+}
+
 /* If nobody @waits in the queues of @llc, and nobody was put there lately, it is asked no more. */
 static __always_inline void forget_queued(u32 llc, struct llc_ctx *llcx, bool waits, u64 now)
 {
@@ -173,7 +191,10 @@ static __always_inline bool boosted_wait(u32 llc, struct llc_ctx *llcx, u64 now)
 /* Of the launchers that wait, how many are asked where they may run. */
 #define LAUNCHERS_ASKED 8
 
-/* Does a launcher wait that @cpu could take? Those that are pinned wait for theirs. */
+/*
+ * Does a launcher wait that @cpu could take? Those that are pinned wait for theirs. One behind many
+ * such ones is met when the CPU dispatches next.
+ */
 static __always_inline bool launcher_waits_for(s32 cpu)
 {
 	u64 dsq = launch_dsq(llc_of(cpu));
@@ -183,7 +204,9 @@ static __always_inline bool launcher_waits_for(s32 cpu)
 	if (!dsq_waiting(dsq))
 		return false;
 	bpf_for_each (scx_dsq, p, dsq, 0) {
-		if (++asked > LAUNCHERS_ASKED || bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		if (asked++ == LAUNCHERS_ASKED)
+			break;
+		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			return true;
 	}
 	return false;

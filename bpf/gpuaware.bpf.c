@@ -248,21 +248,8 @@ static __always_inline bool prev_goes_on(struct task_struct *prev, struct task_c
 		scx_bpf_task_set_slice(prev, class_slice_ns(tctx->run_as));
 		return true;
 	}
-	if (is_boosted(tctx->class) || (!queues_at_cpu(prev) && is_reserved(cpu, cctx, now)) ||
-	    !keeps_running(prev, cpu, now))
-		return false;
-	scx_bpf_task_set_slice(prev, is_preferred(cpu) ? tunables.lent_slice_ns
-						       : tunables.background_slice_ns);
-	return true;
-}
-
-/* A CPU of @llc may have been woken for work that it has no time for: wakes another one. */
-static __always_inline void pass_on(u32 llc, struct llc_ctx *llcx, u64 now)
-{
-	if (boosted_wait(llc, llcx, now))
-		kick_idle();
-	else if (dsq_waiting(background_dsq(llc)))
-		kick_idle_for_background();
+	return !is_boosted(tctx->class) && (queues_at_cpu(prev) || !is_reserved(cpu, cctx, now)) &&
+	       keeps_running(prev, cpu, now);
 }
 
 void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
@@ -286,6 +273,9 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 	/* enqueue() finds it that other CPU. */
 	if (tctx && tctx->run_as == GPUAWARE_CLASS_LAUNCH && is_misplaced(prev, tctx, cpu, now))
 		tctx = NULL;
+	/* Before a turn is given: what ran in this CPU's last one is told by that. */
+	if (tctx && cctx->occupant == OCCUPANT_BACKGROUND && !is_boosted(tctx->class))
+		charge_run_of(prev, cpu, now);
 	sweep_overdue(cpu, cctx, now);
 	boosted = boosted_wait(llc, llcx, now);
 	if (dispatch_turn(cpu, llc, cctx, llcx, now) ||
@@ -325,8 +315,10 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 	/* Throttled or not: nobody else wants the CPU. */
 	if (boosted && scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
 		return;
-	if (tctx && is_boosted(tctx->class) && !capped_until(tctx, now))
-		scx_bpf_task_set_slice(prev, tunables.handoff_slice_ns);
+	if (tctx)
+		go_on_alone(prev, tctx, cpu, now);
+	else if (!prev)
+		stay_idle(cpu, cctx, llc, now);
 }
 
 void BPF_STRUCT_OPS(gpuaware_runnable, struct task_struct *p, u64 enq_flags)
@@ -337,7 +329,7 @@ void BPF_STRUCT_OPS(gpuaware_runnable, struct task_struct *p, u64 enq_flags)
 
 	if (!tctx)
 		return;
-	count_runnable(p, tctx);
+	count_runnable(p, tctx, now);
 	task_class(p, tctx);
 	count_demand(tctx);
 	/* Another affinity or cgroup takes it off its queue and puts it back: its wait goes on. */
@@ -400,11 +392,13 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 	else
 		start_on_clock(p, tctx, cctx, background_queue(p, cpu));
 	tctx->woken = false;
+	/* A change of its affinity comes here too, which must give nobody a new slice. */
 	if (time_before(now, cctx->turn_until_ns)) {
-		scx_bpf_task_set_slice(p, cctx->turn_until_ns - now);
+		if (p->scx.slice)
+			scx_bpf_task_set_slice(p, cctx->turn_until_ns - now);
 		return;
 	}
-	if (is_preferred(cpu))
+	if (is_preferred(cpu) && p->scx.slice > tunables.lent_slice_ns)
 		scx_bpf_task_set_slice(p, tunables.lent_slice_ns);
 	/*
 	 * A launcher that woke between this task's dispatch and now found the CPU neither idle nor
@@ -525,19 +519,19 @@ bool BPF_STRUCT_OPS(gpuaware_yield, struct task_struct *from, struct task_struct
  */
 void BPF_STRUCT_OPS(gpuaware_update_idle, s32 cpu, bool idle)
 {
-	struct cpu_ctx *cctx = cpu_ctx(cpu);
+	struct cpu_ctx *cctx = idle ? cpu_ctx(cpu) : NULL;
 	u64 now = scx_bpf_now();
 	u32 llc = llc_of(cpu);
+	struct llc_ctx *llcx = llc_ctx(llc);
 	bool boosted, closed;
 
-	if (!idle || !cctx)
+	if (!cctx)
 		return;
 	note_idle(cctx, now);
-	boosted = boosted_wait(llc, llc_ctx(llc), now);
+	boosted = boosted_wait(llc, llcx, now);
 	closed = is_reserved(cpu, cctx, now);
 	if ((boosted && (!closed || launcher_waits_for(cpu) || dsq_waiting(handoff_dsq(llc)))) ||
-	    dsq_waiting(pinned_dsq(cpu)) ||
-	    (!closed && (dsq_waiting(background_dsq(llc)) || others_have_work(llc, now))))
+	    dsq_waiting(pinned_dsq(cpu)) || (!closed && work_waits(llc, llcx, now)))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
@@ -575,6 +569,7 @@ s32 BPF_STRUCT_OPS(gpuaware_init_task, struct task_struct *p, struct scx_init_ta
 	if (!tctx)
 		return -ENOMEM;
 	tctx->claimed_cpu = -1;
+	tctx->share = SHARE_OF_NICE_0;
 	tctx->is_softirqd =
 		(p->flags & PF_KTHREAD) && !bpf_strncmp(p->comm, sizeof(softirqd) - 1, softirqd);
 	return 0;

@@ -118,6 +118,7 @@ struct gpuaware_mark_request {
 };
 
 #define GPUAWARE_HOLD_UNBOUNDED 0xffffffffU
+#define GPUAWARE_TURN_UNIT	1024U
 
 /* What the policy says. User space may change it at any time, a value at a time. */
 struct gpuaware_tunables {
@@ -131,7 +132,7 @@ struct gpuaware_tunables {
 	u32 hold_us_per_s;    /* that holds may waste on all CPUs */
 	u32 lend;	      /* preferred CPUs, to background? */
 	u32 whole_core;	      /* does a launcher have its core to itself? */
-	u32 pad;
+	u32 turn_factor;      /* 1 / min share, in units of GPUAWARE_TURN_UNIT */
 };
 
 /* Argument of the `name_task` program. */

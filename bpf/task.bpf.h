@@ -28,6 +28,7 @@ struct gpuaware_tunables tunables __attribute__((aligned(64))) = {
 	.background_slice_ns = 4000000,
 	.lent_slice_ns = 1000000,
 	.turn_interval_ns = 80000000,
+	.turn_factor = 20 * GPUAWARE_TURN_UNIT,
 	.hold_cap_ns = 2000000,
 	.hold_us_per_s = GPUAWARE_HOLD_UNBOUNDED,
 	.lend = 1,
@@ -93,6 +94,7 @@ struct cpu_ctx {
 	bool kthread_waiting; /* a per-CPU kthread is about to run here */
 	bool softirqd_runnable;
 	bool giving_back;	/* who waited here is enqueued again, inside another program */
+	bool looks_again;	/* see stay_idle() */
 	u64 idle_since_ns;	/* when it last became idle: see now.bpf.h; 0: never */
 	u64 idle_since_mono_ns; /* the same by bpf_ktime_get_ns() */
 	u64 taken_ns;	/* when a real-time task last took it, as far as we were told; 0: never */
@@ -138,6 +140,7 @@ struct llc_ctx {
 	u64 swept_ns;	       /* when the background queue was last searched for overdue tasks */
 	u64 boosted_queued_ns; /* see boosted_wait() */
 	u64 queued_ns;	       /* see note_queued() */
+	u64 arriving_ns;       /* see note_arriving() */
 };
 
 struct {

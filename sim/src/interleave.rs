@@ -75,6 +75,21 @@ impl Kernel {
         unsafe { (*self.env).points.set(points) };
     }
 
+    /// A point of the kernel itself, which has locked the run queue of `cpu`.
+    pub fn pass_point(&mut self, cpu: usize) {
+        if self.interleave.is_none() {
+            return;
+        }
+        // SAFETY: as in plan_point().
+        let points = unsafe { &(*self.env).points };
+        points.set(points.get().saturating_sub(1));
+        if points.get() == 0 {
+            self.enter(cpu, Context::Locked);
+            self.let_others_go_on();
+            self.leave();
+        }
+    }
+
     /// Something that is due on another CPU happens, inside the callback that runs.
     pub fn let_others_go_on(&mut self) {
         self.plan_point();

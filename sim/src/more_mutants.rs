@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! More faults that are put in: of what boosted tasks may take, and such as starve nobody and cost time all the same.
 
+use crate::cgroups::CgroupSpec;
 use crate::changes::Change;
 use crate::mutants::{Edit, is_found, is_found_in, mutant, run_as};
 use crate::native::Scheduler;
+use crate::nested::Interleaving;
 use crate::program::Program;
 use crate::scenario::{Scenario, TaskSpec};
 use crate::setup::Class;
@@ -156,4 +158,159 @@ fn throttled_tasks_that_keep_an_idle_cpu() {
         "return false &&",
     );
     is_found_in(&scenario, &[edit], "boosted tasks took");
+}
+
+/// Changes of the affinity of a task that runs end in running(), where it got a whole new slice each time: whoever
+/// changed his often enough kept a preferred CPU for himself.
+#[test]
+fn who_changes_his_affinity_all_the_time_has_no_more_for_it() {
+    let on = |cpu: usize| TaskSpec {
+        cpus: Some(vec![cpu]),
+        ..task("loop", Program::Loop)
+    };
+    let mut scenario = of("2", Scheduler::Gpuaware, 1000, vec![on(1), on(1), on(0)]);
+    scenario.policy.preferred = vec![1];
+    scenario.changes = (1..2000u64)
+        .map(|at| {
+            let cpus = [vec![0, 1], vec![1]][at as usize % 2].clone();
+            (at * 500_000, Change::Affinity(0, cpus))
+        })
+        .collect();
+    let edit = (
+        "gpuaware.bpf.c",
+        "is_preferred(cpu) && p->scx.slice > tunables.lent_slice_ns",
+        "is_preferred(cpu)",
+    );
+    let of_other = |outcome: &Outcome| outcome.tasks[1].cpu_ns as f64 / 1e9;
+    let beside = of_other(&held(&scenario));
+    assert!(beside > 0.15, "{beside}");
+    let shut_out = of_other(&run_as(&mutant(&[edit]), &scenario));
+    assert!(shut_out < 0.1, "{shut_out}");
+}
+
+/// Short processes of a light cgroup, a new one every 4 ms, beside a loop of a heavy one.
+#[test]
+fn tasks_that_come_and_go_have_the_weight_of_their_cgroup() {
+    let within = |cgroup: usize, task: TaskSpec| TaskSpec {
+        cgroup: Some(cgroup),
+        ..task
+    };
+    let mut tasks = vec![within(0, task("loop", Program::Loop))];
+    tasks.extend((0..250).map(|at| {
+        let once = Program::Periodic {
+            run_ns: 4_000_000,
+            sleep_ns: 1_000_000,
+            runs: 1,
+        };
+        TaskSpec {
+            start_ns: at * 4_000_000,
+            ..within(1, task("once", once))
+        }
+    }));
+    let mut scenario = of("1", Scheduler::Gpuaware, 1000, tasks);
+    scenario.cgroups = [100, 10]
+        .map(|weight| CgroupSpec {
+            parent: None,
+            weight,
+            quota_us: None,
+        })
+        .into();
+    let edit = ("cgroup.bpf.h", "if (!tctx->run_start_ns)", "if (false)");
+    let share = |outcome: &Outcome| 1.0 - outcome.tasks[0].cpu_ns as f64 / 1e9;
+    let [theirs, with_fault] = both(&scenario, edit, share);
+    assert!((0.05..0.2).contains(&theirs), "1 of 11: {theirs}");
+    assert!(with_fault > 2.0 * theirs, "{with_fault}");
+}
+
+/// Behind many launchers that may run elsewhere only nobody is looked for, or each task that starts on another CPU would
+/// make way for somebody who cannot come.
+#[test]
+fn many_launchers_that_are_pinned_disturb_nobody_elsewhere() {
+    let pinned = TaskSpec {
+        cpus: Some(vec![0]),
+        ..launcher(Program::Loop)
+    };
+    let mut tasks = vec![pinned; 12];
+    tasks.extend(vec![task("loop", Program::Loop); 6]);
+    let mut scenario = of("4", Scheduler::Gpuaware, 1000, tasks);
+    scenario.policy.preferred = vec![0];
+    scenario.policy.max_share = 1.0;
+    let edit = (
+        "dsq.bpf.h",
+        "\t\tif (asked++ == LAUNCHERS_ASKED)\n\t\t\tbreak;",
+        "\t\tif (asked++ == LAUNCHERS_ASKED)\n\t\t\treturn true;",
+    );
+    let switches = |outcome: &Outcome| {
+        let loops = outcome.tasks[12..].iter().map(|task| task.switches);
+        loops.sum::<u64>() as f64
+    };
+    let [few, many] = both(&scenario, edit, switches);
+    assert!(many > 3.0 * few, "{few} and {many}");
+}
+
+/// What a CPU queues after another one has looked there and before that is seen idle waited until the other looked again:
+/// where only its own cache is looked at, where what is about to be queued does not count, and where a CPU that stays idle
+/// does not look.
+#[test]
+fn work_that_is_queued_while_a_cpu_goes_idle() {
+    let once = Program::Periodic {
+        run_ns: 20_000,
+        sleep_ns: 1_000,
+        runs: 1,
+    };
+    let naps = Program::Periodic {
+        run_ns: 40_000,
+        sleep_ns: 930_000,
+        runs: 0,
+    };
+    let mut tasks = vec![task("loop", Program::Loop)];
+    tasks.push(TaskSpec {
+        cpus: Some(vec![1]),
+        ..task("naps", naps)
+    });
+    for at in 0..2000 {
+        tasks.push(TaskSpec {
+            start_ns: 10_000_000 + at * 1_000_000,
+            ..task("once", once)
+        });
+    }
+    let mut scenario = of("2x2", Scheduler::Gpuaware, 2100, tasks);
+    scenario.interleaving = Some(Interleaving {
+        points: 2,
+        window_ns: 50_000,
+    });
+    let edits = [
+        (
+            "gpuaware.bpf.c",
+            "(!closed && work_waits(llc, llcx, now))",
+            "(!closed && dsq_waiting(background_dsq(llc)))",
+        ),
+        (
+            "dsq.bpf.h",
+            "return time_before(now, llcx->arriving_ns + ARRIVAL_NS);",
+            "return false;",
+        ),
+        (
+            "background.bpf.h",
+            "	cctx->looks_again = !cctx->looks_again && work_arrives(llc, now);",
+            "	cctx->looks_again = false;",
+        ),
+    ];
+    let long = |outcome: &Outcome| {
+        let waits = outcome.tasks[2..].iter().flat_map(|task| &task.waits_ns);
+        waits.filter(|&&ns| ns > 300_000).count()
+    };
+    let mut in_all = |object: &[u8]| -> usize {
+        let seeds = (1..13).map(|seed| {
+            scenario.seed = seed;
+            let outcome = run_as(object, &scenario);
+            assert_eq!(outcome.failure, None);
+            long(&outcome)
+        });
+        seeds.sum()
+    };
+    assert_eq!(in_all(Scheduler::Gpuaware.object()), 0);
+    for edit in edits {
+        assert!(in_all(&mutant(&[edit])) > 1, "{}", edit.1);
+    }
 }

@@ -19,6 +19,7 @@ use crate::weights::Counted;
 const MAX_CPUS: usize = 1024;
 const MAX_LLCS: usize = 128;
 const HOLD_UNBOUNDED: u32 = u32::MAX;
+const TURN_UNIT: f64 = 1024.0;
 const GUARD_WINDOW_NS: f64 = 1e8;
 const GUARD_SLACK: f64 = 0.01;
 
@@ -81,7 +82,7 @@ struct Tunables {
     hold_us_per_s: u32,
     lend: u32,
     whole_core: u32,
-    pad: u32,
+    turn_factor: u32,
 }
 
 /// `struct gpuaware_preferred`
@@ -132,12 +133,14 @@ const LAYOUT: [u64; 5] = [
 fn tunables(policy: &Policy, nr_cpus: usize) -> Tunables {
     let background = policy.background_slice_us * 1000;
     let all = nr_cpus as f64;
+    let turn_interval = (background as f64 / policy.min_share) as u64;
+    let longest_launch_slice = turn_interval.saturating_sub(background) / 2;
     Tunables {
-        launch_slice_ns: policy.launch_slice_us * 1000,
+        launch_slice_ns: (policy.launch_slice_us * 1000).min(longest_launch_slice),
         handoff_slice_ns: policy.handoff_slice_us * 1000,
         background_slice_ns: background,
         lent_slice_ns: background.min(1_000_000),
-        turn_interval_ns: (background as f64 / policy.min_share) as u64,
+        turn_interval_ns: turn_interval,
         hold_cap_ns: policy.hold_cap_us * 1000,
         guard_budget_ns: if policy.max_share >= 1.0 {
             0
@@ -151,7 +154,7 @@ fn tunables(policy: &Policy, nr_cpus: usize) -> Tunables {
         },
         lend: u32::from(policy.lend),
         whole_core: u32::from(policy.whole_core),
-        pad: 0,
+        turn_factor: (TURN_UNIT / policy.min_share).round() as u32,
     }
 }
 

@@ -349,6 +349,8 @@ impl Kernel {
     }
 
     fn set_idle(&mut self, cpu: usize) {
+        // Nobody was chosen, and it is not seen idle yet.
+        self.pass_point(cpu);
         self.idle.set(cpu, true);
         self.events.note(&[10, cpu as u64, u64::MAX]);
         call!(self, cpu, Context::Locked, update_idle(cpu as i32, true));

@@ -5,7 +5,7 @@ use crate::mutants::{mutant, run_as};
 use crate::native::Scheduler;
 use crate::program::Program;
 use crate::scenario::TaskSpec;
-use crate::setup::Class;
+use crate::setup::{Class, Policy};
 use crate::tests::{of, task};
 
 const NR_CPUS: usize = 4;
@@ -13,6 +13,13 @@ const MS: u64 = 10_000;
 
 /// What eight loops get of four CPUs on which launchers run `launcher`.
 fn share_beside(object: &[u8], launcher: Program, background_slice_us: u64) -> f64 {
+    share_with(object, launcher, |policy| {
+        policy.background_slice_us = background_slice_us;
+    })
+}
+
+/// The same, with a policy that is changed so.
+fn share_with(object: &[u8], launcher: Program, change: impl FnOnce(&mut Policy)) -> f64 {
     let launcher = TaskSpec {
         class: Some(Class::Launch),
         ..task("launcher", launcher)
@@ -21,7 +28,7 @@ fn share_beside(object: &[u8], launcher: Program, background_slice_us: u64) -> f
     let tasks = [vec![launcher; NR_CPUS], loops].concat();
     let mut scenario = of("4", Scheduler::Gpuaware, MS, tasks);
     scenario.policy.max_share = 1.0;
-    scenario.policy.background_slice_us = background_slice_us;
+    change(&mut scenario.policy);
     let outcome = run_as(object, &scenario);
     assert_eq!(outcome.failure, None);
     let loops = outcome.tasks.iter().filter(|task| task.name == "loop");
@@ -63,4 +70,27 @@ fn crumbs_that_launchers_leave_are_not_the_minimum_share() {
     assert!((0.045..0.065).contains(&all), "{all}");
     let crumbs = share(&mutant(&[as_turn]));
     assert!(crumbs < 0.03, "{crumbs}");
+}
+
+/// Turns came as often as launchers' slices ended, those that follow each other on a CPU were charged twice, and 35 % was
+/// as 50 is.
+#[test]
+fn the_minimum_share_is_what_the_policy_says() {
+    let object = Scheduler::Gpuaware.object();
+    for (min_share, slice_us) in [
+        (0.1, 4000),
+        (0.2, 4000),
+        (0.35, 4000),
+        (0.5, 4000),
+        (0.35, 5000),
+    ] {
+        let share = share_with(object, Program::Loop, |policy| {
+            policy.min_share = min_share;
+            policy.background_slice_us = slice_us;
+        });
+        assert!(
+            (share / min_share - 1.0).abs() < 0.1,
+            "{min_share} with {slice_us} us: {share}"
+        );
+    }
 }

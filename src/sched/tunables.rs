@@ -19,19 +19,27 @@ const LENT_SLICE: Duration = Duration::from_millis(1);
 pub fn tunables(policy: &Policy, nr_cpus: usize) -> types::gpuaware_tunables {
     let ns = |duration: Duration| duration.as_nanos() as u64;
     let background = policy.background.slice;
+    let turn_interval_ns = (ns(background) as f64 / policy.background.min_share) as u64;
     types::gpuaware_tunables {
-        launch_slice_ns: ns(policy.launch.slice),
+        launch_slice_ns: ns(policy.launch.slice)
+            .min(longest_launch_slice(turn_interval_ns, ns(background))),
         handoff_slice_ns: ns(policy.handoff.slice),
         background_slice_ns: ns(background),
         lent_slice_ns: ns(background.min(LENT_SLICE)),
-        turn_interval_ns: (ns(background) as f64 / policy.background.min_share) as u64,
+        turn_interval_ns,
         hold_cap_ns: ns(policy.preferred.hold.cap),
         guard_budget_ns: guard_budget_ns(policy.guard.max_share, nr_cpus),
         hold_us_per_s: hold_us_per_s(policy.preferred.hold.share, nr_cpus),
         lend: u32::from(policy.preferred.lend),
         whole_core: u32::from(policy.preferred.smt == Smt::WholeCore),
-        pad: 0,
+        turn_factor: (f64::from(intf::GPUAWARE_TURN_UNIT) / policy.background.min_share).round()
+            as u32,
     }
+}
+
+/// Background has its turns when a launcher's slice ends: one in each interval, though slices end at ticks.
+fn longest_launch_slice(turn_interval_ns: u64, background_slice_ns: u64) -> u64 {
+    turn_interval_ns.saturating_sub(background_slice_ns) / 2
 }
 
 /// What holds may waste on all CPUs.
@@ -63,6 +71,12 @@ mod tests {
         let tunables = of("[class.background]\nslice_us = 2000\nmin_share = \"10%\"\n\
                            [guard]\nmax_share = \"30%\"\n");
         assert_eq!(tunables.turn_interval_ns, 20_000_000);
+        assert_eq!(tunables.turn_factor, 10 * intf::GPUAWARE_TURN_UNIT);
+        let thirds = of("[class.background]\nmin_share = \"30%\"\n");
+        assert_eq!(thirds.turn_factor, 3413);
+        assert_eq!(of("").launch_slice_ns, 20_000_000);
+        let half = of("[class.background]\nmin_share = \"50%\"\n");
+        assert_eq!(half.launch_slice_ns, 2_000_000);
         assert_eq!(tunables.guard_budget_ns, 124_000_000);
         assert_eq!(of("[guard]\nmax_share = \"100%\"\n").guard_budget_ns, 0);
     }
