@@ -13,6 +13,7 @@
 #include "pidns.bpf.h"
 #include "observe.bpf.h"
 #include "mapped_file.bpf.h"
+#include "program.bpf.h"
 #include "yield.bpf.h"
 
 char _license[] SEC("license") = "GPL";
@@ -255,11 +256,15 @@ SEC("tp_btf/task_newtask")
 int BPF_PROG(task_started, struct task_struct *p, u64 clone_flags)
 {
 	struct task_struct *parent = bpf_get_current_task_btf();
+	struct gpuaware_event event = {
+		.tid = tid_of(p), .tgid = tgid_of(p), .kind = GPUAWARE_EVENT_EXECED};
 	struct task_mark *mark, *parents;
-	u32 tgid = tgid_of(p);
+	u32 tgid = event.tgid;
 
 	if (bpf_map_lookup_elem(&gpu_tgids, &tgid))
 		__sync_fetch_and_add(&nr_gpu_forks, 1);
+	if (runs_new_program(parent, tgid, clone_flags))
+		tell(&event);
 	parents = bpf_task_storage_get(&task_marks, parent, NULL, 0);
 	if (!parents || !parents->named_rules)
 		return 0;
@@ -278,8 +283,7 @@ int BPF_PROG(process_execed, struct task_struct *p, s32 old_pid, struct linux_bi
 	struct task_mark *mark = bpf_task_storage_get(&task_marks, p, NULL, 0);
 	struct gpuaware_event event = {
 		.tid = tid_of(p), .tgid = tgid_of(p), .kind = GPUAWARE_EVENT_EXECED};
-	u32 tgid = event.tgid;
-	bool had_class = false;
+	bool had_class;
 
 	bpf_task_storage_delete(&hints, p);
 	bpf_task_storage_delete(&gpu_nodes, p);
@@ -297,7 +301,8 @@ int BPF_PROG(process_execed, struct task_struct *p, s32 old_pid, struct linux_bi
 		if (had_class)
 			class_changed(mark);
 	}
-	bpf_map_delete_elem(&gpu_tgids, &tgid);
+	bpf_map_delete_elem(&gpu_tgids, &event.tgid);
+	note_program(event.tgid);
 	tell(&event);
 	return 0;
 }

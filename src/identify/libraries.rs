@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -25,10 +25,28 @@ use super::quota::Quota;
 /// A program that starts again at once has its library before it was looked at.
 const LET_GO_AFTER: Duration = Duration::from_secs(1);
 
-/// Finds libraries, each once.
+/// What a file was when it was looked at: written anew in place, its functions are elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Version {
+    modified: (i64, i64),
+    bytes: u64,
+}
+
+impl Version {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            bytes: metadata.len(),
+        }
+    }
+}
+
+/// Finds libraries, each once, and again when it was written anew.
 #[derive(Default)]
 pub struct Libraries {
-    known: HashSet<FileId>,
+    known: HashMap<FileId, Version>,
+    /// Those among them that cannot be probed: a rescan tries again.
+    failed: HashSet<FileId>,
     /// Each container's overlay gives the one file below another id. The kernel's id of that file to the
     /// id that we know.
     below: HashMap<FileId, FileId>,
@@ -152,7 +170,9 @@ impl Libraries {
         let used: HashSet<_> = self.users.values().flatten().copied().collect();
         self.quota.retain(|id| used.contains(id));
         let is_unused = |id: &FileId| !used.contains(id) && !self.installed.contains(id);
-        let unused: HashSet<_> = self.known.extract_if(is_unused).collect();
+        let unused = self.known.extract_if(|id, _| is_unused(id));
+        let unused: HashSet<_> = unused.map(|(id, _)| id).collect();
+        self.failed.retain(|id| !unused.contains(id));
         for ids in [&mut self.below, &mut self.aliases] {
             ids.retain(|_, id| !unused.contains(id));
         }
@@ -174,17 +194,19 @@ impl Libraries {
         range: &str,
         mapped_file: MappedFile<'_>,
     ) -> Option<FileId> {
-        if self.known.contains(&id) {
+        if self.known.contains_key(&id) {
             return Some(id);
         }
-        if let Some(&alias) = self.aliases.get(&id) {
+        // What could not be opened has left its ids here, but is not known.
+        let is_known = |known: &FileId| *known != id && self.known.contains_key(known);
+        if let Some(&alias) = self.aliases.get(&id).filter(|&alias| is_known(alias)) {
             return Some(alias);
         }
         let start = range.split('-').next();
         let start = start.and_then(|start| u64::from_str_radix(start, 16).ok());
         let below = start.and_then(|start| mapped_file(tgid, start));
         let known = below.and_then(|below| self.below.get(&below).copied());
-        if let Some(known) = known.filter(|&known| known != id) {
+        if let Some(known) = known.filter(is_known) {
             self.aliases.insert(id, known);
             return Some(known);
         }
@@ -222,12 +244,17 @@ impl Libraries {
         let files = mappings.into_iter().filter_map(|mapping| {
             let file = dir.join("map_files").join(&mapping.range);
             let metadata = std::fs::metadata(&file).ok()?;
-            let id = (metadata.dev(), metadata.ino());
-            let id = self.known_as(id, (tgid, user), &mapping.range, mapped_file)?;
-            Some((file, mapping.path, id))
+            let own = (metadata.dev(), metadata.ino());
+            let id = self.known_as(own, (tgid, user), &mapping.range, mapped_file)?;
+            let is_new = match self.known.get(&id) {
+                None => true,
+                // Of another id of its own it says nothing.
+                Some(known) => id == own && *known != Version::of(&metadata),
+            };
+            Some((file, mapping.path, id, is_new))
         });
         let files: Vec<_> = files.collect();
-        let ids: Vec<_> = files.iter().map(|&(_, _, id)| id).collect();
+        let ids: Vec<_> = files.iter().map(|&(_, _, id, _)| id).collect();
         if ids.is_empty() {
             self.lost_user(tgid, now);
             return Vec::new();
@@ -241,29 +268,41 @@ impl Libraries {
         }
         files
             .iter()
-            .filter_map(|(file, name, id)| {
-                let is_new = !self.known.contains(id);
-                is_new.then(|| self.open(file, name, Some(user))).flatten()
-            })
+            .filter(|(.., is_new)| *is_new)
+            .filter_map(|(file, name, ..)| self.open(file, name, Some(user)))
             .collect()
+    }
+
+    /// Library `id` cannot be probed.
+    pub fn failed(&mut self, id: FileId) {
+        self.failed.insert(id);
+    }
+
+    /// Takes those that could not be probed for new.
+    pub fn forget_failed(&mut self) {
+        for id in self.failed.drain() {
+            self.known.remove(&id);
+        }
     }
 
     /// The library at `file`, unless it is known. `name` is for people.
     fn open(&mut self, file: &Path, name: &Path, mapped_by: Option<u32>) -> Option<Library> {
         let opened = File::open(file).and_then(|file| {
             let metadata = file.metadata()?;
-            Ok((file, (metadata.dev(), metadata.ino())))
+            let id = (metadata.dev(), metadata.ino());
+            Ok((file, id, Version::of(&metadata)))
         });
-        let (file, id) = match opened {
+        let (file, id, version) = match opened {
             Ok(opened) => opened,
             Err(error) => {
                 debug!("{}: {error}", file.display());
                 return None;
             }
         };
-        if !self.known.insert(id) {
+        if self.known.insert(id, version) == Some(version) {
             return None;
         }
+        self.failed.remove(&id);
         match libcuda::entry_points(&by_fd(&file)) {
             Ok(entry_points) => Some(Library {
                 file,
@@ -275,6 +314,7 @@ impl Libraries {
             Err(error) => {
                 let name = printable(&name.display().to_string());
                 warn!("cannot probe {name}: {error:#}");
+                self.failed(id);
                 None
             }
         }

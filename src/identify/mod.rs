@@ -448,13 +448,11 @@ impl<'obj> Identify<'obj> {
             return Ok(());
         };
         let mut result = Ok(());
-        for tgid in names.all_processes() {
-            names.of_process(tgid, &HashMap::new(), |named| {
-                if result.is_ok() {
-                    result = self.name(named);
-                }
-            });
-        }
+        names.of_all(|named| {
+            if result.is_ok() {
+                result = self.name(named);
+            }
+        });
         result
     }
 

@@ -14,7 +14,7 @@ use super::backlog::Backlog;
 use super::rest::spending;
 use super::rules::Rules;
 
-/// How often a process that starts threads meanwhile is gone through again.
+/// How often a process that starts threads meanwhile is gone through again, and all processes where others start.
 const MAX_ROUNDS: usize = 8;
 
 /// The rules that ask for names, by their number.
@@ -82,9 +82,24 @@ impl Names {
         self.waiting = waiting;
     }
 
-    /// Every process there is.
-    pub fn all_processes(&self) -> Vec<u32> {
+    fn all_processes(&self) -> Vec<u32> {
         numbers_in(&self.proc)
+    }
+
+    /// The same of every process there is. One that was not looked at yet may start others: until none is new.
+    pub fn of_all(&self, mut say: impl FnMut(Named)) {
+        let mut seen = HashSet::new();
+        for _ in 0..MAX_ROUNDS {
+            let before = seen.len();
+            for tgid in self.all_processes() {
+                if seen.insert(tgid) {
+                    self.of_process(tgid, &HashMap::new(), &mut say);
+                }
+            }
+            if seen.len() == before {
+                return;
+            }
+        }
     }
 
     /// Says of every thread of process `tgid` what it matches. The kernel tells of new names, in

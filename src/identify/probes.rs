@@ -271,6 +271,7 @@ impl Probes {
     /// Looks at every process and into the loader's cache, and at launches at once.
     pub fn rescan(&mut self) {
         self.is_cache_old = true;
+        self.libraries.forget_failed();
         for tgid in libraries::all_processes() {
             self.mappers.push(tgid);
         }
@@ -312,21 +313,27 @@ impl Probes {
         for tgid in self.libraries.take_turned_away() {
             self.mappers.push(tgid);
         }
+        self.let_go(skel, "nobody maps it any more", |id| unused.contains(&id));
+    }
+
+    fn let_go(&mut self, skel: &IdentifySkel<'_>, why: &str, goes: impl Fn(FileId) -> bool) {
         self.probed.retain(|probed| {
-            let is_used = !unused.contains(&probed.library.id);
-            if !is_used {
+            let goes = goes(probed.library.id);
+            if goes {
                 let name = probed.library.path.display().to_string();
-                info!("nobody maps {} any more", printable(&name));
+                info!("no probes on {}: {why}", printable(&name));
                 store::forget_text(skel, evidence::library_key(probed.number));
             }
-            is_used
+            !goes
         });
     }
 
     /// Starts to probe these libraries.
     fn add(&mut self, skel: &IdentifySkel<'_>, found: Vec<Library>) {
         for library in found {
-            let name = printable(&library.path.display().to_string());
+            let (id, name) = (library.id, printable(&library.path.display().to_string()));
+            // Else its probes would be where functions were.
+            self.let_go(skel, "it was written anew", |known| known == id);
             self.nr_added += 1;
             match Probed::new(skel, library, self.nr_added) {
                 Ok(probed) => {
@@ -336,7 +343,10 @@ impl Probes {
                     );
                     self.probed.push(probed);
                 }
-                Err(error) => warn!("cannot probe {name}: {error:#}"),
+                Err(error) => {
+                    warn!("cannot probe {name}: {error:#}");
+                    self.libraries.failed(id);
+                }
             }
         }
         self.arm(skel, true);

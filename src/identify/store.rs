@@ -79,6 +79,7 @@ pub fn rules(skel: &mut IdentifySkel<'_>, rules: &Rules) -> Result<()> {
     bss.unix_endpoints = nr_unix as u32;
     bss.trust_by_uid = rules.trusted_uids.is_some().into();
     bss.trust_by_device = rules.trusted_devices.is_some().into();
+    bss.names_asked = rules.judged.iter().any(|judged| judged.by_name()).into();
     Ok(())
 }
 

@@ -96,7 +96,9 @@ impl Calls {
 
     fn add(&mut self, skel: &TraceSkel<'_>, found: Vec<Library>) {
         for library in found {
-            let name = printable(&library.path.display().to_string());
+            let (id, name) = (library.id, printable(&library.path.display().to_string()));
+            // It may have been written anew: these probes would be where functions were.
+            self.probed.retain(|probed| probed.library.id != id);
             match Probed::new(skel, library) {
                 Ok(mut probed) => {
                     info!("probing {name}");
@@ -105,7 +107,10 @@ impl Calls {
                     }
                     self.probed.push(probed);
                 }
-                Err(error) => warn!("cannot probe {name}: {error:#}"),
+                Err(error) => {
+                    warn!("cannot probe {name}: {error:#}");
+                    self.libraries.failed(id);
+                }
             }
         }
     }

@@ -123,6 +123,29 @@ else:
     end_children_of(server);
 }
 
+#[test]
+fn a_library_that_was_written_anew_in_place_is_probed_where_its_functions_are_now() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    let before = identify.sightings().libraries;
+    let (_folder, copy) = copy_of_libcuda();
+    // None of these functions is in it, and it stays mapped.
+    std::fs::copy(lab_folder().join("libgpu_step.so"), &copy).unwrap();
+    let mut early = Process::start(python("load()\nsys.stdin.read()\n", &copy));
+    early.wait_for_line("opened");
+    let seen = identify_until(&mut identify, |identify| {
+        identify.sightings().libraries == before + 1
+    });
+    assert!(seen, "{:?}", identify.sightings());
+    std::fs::copy(lab_folder().join("libcuda.so.1"), &copy).unwrap();
+    let late = Process::start(python("launch(load())\n", &copy));
+    let found = identify_until(&mut identify, |_| !marks_of(&pins, late.pid()).is_empty());
+    assert!(found, "{:?}", identify.sightings());
+    assert_eq!(identify.sightings().libraries, before + 1);
+}
+
 /// A child that a parent has left behind ends when standard input does, or with the parent.
 fn end_children_of(mut parent: Process) {
     parent.close_stdin();

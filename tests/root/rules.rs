@@ -55,6 +55,37 @@ fn all_terms_must_match_processes_that_are_there_and_that_start() {
     assert!(mark_of(&pins, other.pid()).is_none());
 }
 
+/// Its child has never started a program, and nobody has seen the one that did.
+#[test]
+fn a_daemon_whose_parent_has_ended_before_anybody_looked_goes_by_its_program() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let rule = "{ cmdline = \"*rule-of-a-daemon*\" }";
+    let mut identify = Identify::start(&policy(rule), pins.clone(), &mut object).unwrap();
+    let mut command = Command::new("sh");
+    // As daemon(3) does it: the first child ends too.
+    let script = "( ( i=0; while [ $i -lt 600 ]; do sleep 0.1; i=$((i + 1)); done ) & echo \"daemon $!\" >&2 ) &";
+    command
+        .args(["-c", script, "rule-of-a-daemon"])
+        .stdin(Stdio::null());
+    let mut parent = Process::start(command);
+    parent.wait_for_line("daemon");
+    parent.wait();
+    let said = parent
+        .log
+        .iter()
+        .find_map(|line| line.strip_prefix("daemon "));
+    let daemon: i32 = said.unwrap().trim().parse().unwrap();
+    let found = identify_within(&mut identify, IN_TIME, |_| mark_of(&pins, daemon).is_some());
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(daemon),
+        nix::sys::signal::Signal::SIGKILL,
+    )
+    .unwrap();
+    assert!(found, "{:?}", pins.list());
+}
+
 #[test]
 fn a_thread_goes_by_its_own_name_and_its_children_by_theirs() {
     let Some(place) = Place::new() else { return };
