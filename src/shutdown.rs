@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! SIGINT and SIGTERM: a flag that a command looks at, and a thread that ends the program where the command does
+//! SIGINT, SIGTERM and, for whoever reloads nothing, SIGHUP: a flag that a command looks at, and a thread that ends the program where the command does
 //! not look: the verifier has it, or it writes to a pipe that nobody reads. Owns no opinion on what ending means.
 //!
 //! Before it watches, signals end the program as they end any other: it has changed nothing yet.
@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -33,7 +33,19 @@ impl Shutdown {
     /// # Errors
     /// Signals cannot be handled.
     pub fn watch(undo: impl FnOnce() + Send + 'static) -> Result<Arc<Self>> {
-        let mut signals = Signals::new([SIGINT, SIGTERM]).context("handling signals")?;
+        Self::watch_for(&[SIGINT, SIGTERM, SIGHUP], undo)
+    }
+
+    /// The same where SIGHUP asks for something else.
+    ///
+    /// # Errors
+    /// Signals cannot be handled.
+    pub fn watch_but_hangup(undo: impl FnOnce() + Send + 'static) -> Result<Arc<Self>> {
+        Self::watch_for(&[SIGINT, SIGTERM], undo)
+    }
+
+    fn watch_for(signals: &[i32], undo: impl FnOnce() + Send + 'static) -> Result<Arc<Self>> {
+        let mut signals = Signals::new(signals).context("handling signals")?;
         let shutdown = Arc::new(Self::default());
         let watched = Arc::clone(&shutdown);
         std::thread::Builder::new()

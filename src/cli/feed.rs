@@ -58,6 +58,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     };
     refuse_beside_the_scheduler()?;
     namespaces::check_root("feeding")?;
+    sched::reload::bear_rescans()?;
     let _running = Running::start(Role::Feed)?;
     // It may have come before this became the one that runs, or from a container.
     refuse_beside_the_scheduler()?;

@@ -13,7 +13,7 @@ use crate::namespaces;
 use crate::pidfd;
 use crate::printable::printable;
 use crate::proc::numbers_in;
-use crate::running::{self, Role};
+use crate::running;
 use crate::sched;
 
 use super::output::print;
@@ -36,7 +36,8 @@ pub struct Target {
 /// Fails unless scx_gpuaware runs, as the scheduler or as `feed`. One that was killed leaves its pins behind: they would answer, and
 /// mean nothing.
 pub fn assert_running() -> Result<()> {
-    if !sched::is_loaded() && running::role() != Some(Role::Feed) {
+    // A scheduler that loads anew, because CPUs came or went, is not loaded for a moment.
+    if !sched::is_loaded() && running::role().is_none() {
         bail!("scx_gpuaware does not run: start it first");
     }
     Ok(())

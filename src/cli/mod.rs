@@ -227,7 +227,7 @@ fn run(args: &Run, verbose: bool) -> Result<(), Failure> {
     let explain = || explain(args.log_format, None);
     sched::check().inspect_err(|_| explain())?;
     let _running = Running::start(Role::Scheduler)?;
-    let shutdown = Shutdown::watch(sched::undo_a_killed_run)?;
+    let shutdown = Shutdown::watch_but_hangup(sched::undo_a_killed_run)?;
     if let Some(interval) = args.stats {
         // Nobody waits for its end: it sleeps for whole intervals.
         std::thread::spawn(move || {

@@ -187,13 +187,7 @@ pub fn run(
         scheduler.announce();
         // Threads stay on their CPUs when the scheduler starts anew.
         let pinning = pinning.get_or_insert_with(|| start_pinning(policy));
-        match scheduler.serve(
-            &mut identify,
-            pinning.as_mut(),
-            &mut reload,
-            &requests,
-            shutdown,
-        )? {
+        match scheduler.serve(&mut identify, pinning, &mut reload, &requests, shutdown)? {
             Ended::Asked => {
                 info!(event = "detached"; "detached: every task is back on the kernel's scheduler");
                 return Ok(());
@@ -376,17 +370,20 @@ impl<'obj> Scheduler<'obj> {
     fn serve(
         mut self,
         identify: &mut Identify<'_>,
-        mut pinning: Option<&mut Pinning>,
+        pinning: &mut Option<Pinning>,
         reload: &mut Reload,
         requests: &Requests,
         shutdown: &Shutdown,
     ) -> Result<Ended> {
         let mut next_step = Duration::ZERO;
         while !shutdown.is_asked() && !self.exited() {
-            if self.follow_policy(identify, reload)
-                && let Some(pinning) = pinning.as_mut()
-            {
-                pinning.set_policy(&reload.in_force().policy);
+            if self.follow_policy(identify, reload) {
+                let policy = &reload.in_force().policy;
+                match pinning {
+                    Some(pinning) => pinning.set_policy(policy),
+                    // What a killed run has left was in the way, and may have been removed.
+                    None => *pinning = start_pinning(policy),
+                }
             }
             self.follow_machine()?;
             self.tell_left_out();

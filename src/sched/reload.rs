@@ -46,9 +46,18 @@ pub fn hear() -> Result<Asked> {
     let asked = Asked::default();
     signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&asked))
         .context("handling SIGHUP")?;
+    bear_rescans()?;
+    Ok(asked)
+}
+
+/// From now on SIGUSR1 ends nobody. Whoever starts looks at everything, as it asks for.
+///
+/// # Errors
+/// It cannot be handled.
+pub fn bear_rescans() -> Result<()> {
     signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::default())
         .context("handling SIGUSR1")?;
-    Ok(asked)
+    Ok(())
 }
 
 /// The policy in force.
@@ -57,6 +66,8 @@ pub struct Reload {
     file: Option<PolicyFile>,
     watch: Option<Watch>,
     asked: Asked,
+    /// May the file have changed after it was read and before it was followed?
+    is_unsure: bool,
     /// Is a part of another policy in force too? The kernel has refused the rest, and the way back.
     is_mixed: bool,
     standing: Standing,
@@ -72,6 +83,7 @@ impl Reload {
         });
         Self {
             in_force,
+            is_unsure: file.is_some(),
             file,
             watch,
             asked,
@@ -97,6 +109,7 @@ impl Reload {
     /// policy is refused here.
     pub fn poll(&mut self) -> Option<Effective> {
         let changed = self.watch.as_mut().is_some_and(Watch::has_changed);
+        let changed = std::mem::take(&mut self.is_unsure) || changed;
         let asked = self.asked.swap(false, Ordering::Relaxed);
         if !changed && !asked {
             return None;
@@ -282,6 +295,17 @@ mod tests {
     }
 
     const HOLD_0: &str = "[preferred]\nhold_us = 0\n";
+
+    #[test]
+    fn what_was_written_before_the_file_is_followed_comes_into_force() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("policy.toml");
+        let mut reload = follow(&path);
+        let file = reload.file.take();
+        std::fs::write(&path, HOLD_0).unwrap();
+        let mut reload = Reload::start(effective("").unwrap(), file, Asked::default());
+        assert!(reload.poll().is_some());
+    }
 
     #[test]
     fn a_changed_file_is_read_once() {

@@ -127,6 +127,24 @@ fn threads_get_cpus_in_turn_or_share_them_and_get_theirs_back() {
 }
 
 #[test]
+fn who_cannot_be_remembered_is_pinned_once_that_is_possible() {
+    let machine = Machine::new();
+    let policy = machine.policy(&[("pinr", &machine.cpu(0))]);
+    let process = machine.sleeper("pinr");
+    let before = cpus_of(&process);
+    settle();
+    let mut pinning = machine.pinning(&policy);
+    // In the way of the state's draft.
+    let obstacle = machine.folder.path().join("state.json.new");
+    std::fs::create_dir(&obstacle).unwrap();
+    pinning.follow();
+    assert_eq!(cpus_of(&process), before);
+    std::fs::remove_dir(&obstacle).unwrap();
+    pinning.follow();
+    assert_eq!(cpus_of(&process), machine.cpu(0));
+}
+
+#[test]
 fn the_next_start_restores_what_a_killed_run_has_pinned() {
     let machine = Machine::new();
     let policy = machine.policy(&[("pind", &machine.cpu(0))]);

@@ -184,7 +184,14 @@ impl Pinning {
             return Ok(());
         }
         // Before the first write: from here on a kill can be undone.
-        self.remember()?;
+        if let Err(error) = self.remember() {
+            // Nobody was pinned. The next look takes them for new ones, as they are.
+            for thread in &new {
+                self.forget(thread.tid);
+                self.threads.forget(thread.tid);
+            }
+            return Err(error);
+        }
         self.pin(&new);
         self.remember()
     }

@@ -144,6 +144,11 @@ impl Threads {
         })
     }
 
+    /// The next look is at thread `tid` too, as if it were new.
+    pub fn forget(&mut self, tid: i32) {
+        self.seen.remove(&tid);
+    }
+
     /// When thread `tid` started, if it has been seen and lives.
     pub fn started(&self, tid: i32) -> Option<u64> {
         self.seen.get(&tid).map(|seen| seen.started)
