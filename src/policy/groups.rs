@@ -102,7 +102,14 @@ impl Groups {
     }
 
     /// The group that `text` of the value `at` means: a label or CPUs.
-    fn one(&mut self, at: &At<Text>, text: &str, report: &mut Report<'_>) -> Option<usize> {
+    /// `others` may stand there too.
+    fn one(
+        &mut self,
+        at: &At<Text>,
+        text: &str,
+        others: &[&str],
+        report: &mut Report<'_>,
+    ) -> Option<usize> {
         let text = text.trim();
         if let Some(index) = self.find(text) {
             self.used[index] = true;
@@ -115,7 +122,7 @@ impl Groups {
                 .iter()
                 .filter_map(|group| group.label.as_deref())
                 .collect();
-            let hint = did_you_mean(text, labels.iter().copied().chain(["auto"]));
+            let hint = did_you_mean(text, labels.iter().chain(others).copied());
             let problem = format!("{text:?} is no label of [cpusets] and no CPU list{hint}");
             report.error(at.span.clone(), problem);
             return None;
@@ -131,7 +138,7 @@ impl Groups {
 
     /// The CPUs that a label or a group means.
     pub fn cpus_of(&mut self, at: &At<Text>, report: &mut Report<'_>) -> Option<CpuSet> {
-        let index = self.one(at, &at.value.0, report)?;
+        let index = self.one(at, &at.value.0, &["auto"], report)?;
         Some(self.named[index].cpus.set())
     }
 
@@ -140,7 +147,7 @@ impl Groups {
         at.value
             .0
             .split('|')
-            .filter_map(|text| self.one(at, text, report))
+            .filter_map(|text| self.one(at, text, &[], report))
             .collect()
     }
 

@@ -174,6 +174,9 @@ impl Endpoint {
     }
 }
 
+/// Of `sun_path`, less its terminator.
+const MAX_SOCKET_PATH: usize = 107;
+
 impl FromStr for Endpoint {
     type Err = String;
 
@@ -184,6 +187,13 @@ impl FromStr for Endpoint {
             if !path.starts_with('/') {
                 return Err(format!(
                     "{text:?}: the path of a socket is absolute: {expected}"
+                ));
+            }
+            if path.len() > MAX_SOCKET_PATH {
+                return Err(format!(
+                    "{text:?}: the path of a socket has at most {MAX_SOCKET_PATH} bytes, got {}: write the one that \
+                     programs connect to",
+                    path.len()
                 ));
             }
             return Ok(Self::Unix(path.into()));
@@ -288,6 +298,13 @@ mod tests {
         assert!(refusal("unix:run/llm").contains("absolute"));
         assert!(refusal("127.0.0.1").contains("ADDR:PORT"));
         assert!(refusal("127.0.0.1:0").contains("port 0"));
+        let path = |length: usize| format!("unix:/{}", "s".repeat(length - 1));
+        assert!(path(MAX_SOCKET_PATH).parse::<Endpoint>().is_ok());
+        let too_long = refusal(&path(MAX_SOCKET_PATH + 1));
+        assert!(
+            too_long.contains("at most 107 bytes, got 108"),
+            "{too_long}"
+        );
     }
 
     #[test]

@@ -141,8 +141,10 @@ impl Scalar {
             Self::Integer(us) if range.contains(us) => Ok(Duration::from_micros(*us as u64)),
             Self::Integer(us) => Err(format!("{us} is out of range: {}", expected())),
             _ => Err(match self.written_duration_us() {
-                Some(us) => format!("{self}: {}: write {us}", expected()),
-                None => format!("{self}: {}", expected()),
+                Some(us) if range.contains(&us) => {
+                    format!("{self}: {}: write {us}", expected())
+                }
+                _ => format!("{self}: {}", expected()),
             }),
         }
     }
@@ -151,14 +153,15 @@ impl Scalar {
     fn share(&self, least: f64, most: f64) -> Result<f64, String> {
         let expected = format!("expected \"{}%\" to \"{}%\"", least * 100.0, most * 100.0);
         let Self::Text(text) = self else {
-            return Err(match self {
-                Self::Integer(number) if *number > 0 => {
-                    format!("{number}: {expected}: write \"{number}%\"")
-                }
-                Self::Float(share) if (0.0..1.0).contains(share) && *share > 0.0 => {
-                    format!("{share}: {expected}: write \"{}%\"", round(share * 100.0))
-                }
-                _ => format!("{self}: {expected}"),
+            let meant = match self {
+                Self::Integer(number) => Some(*number as f64),
+                Self::Float(share) => Some(round(share * 100.0)),
+                _ => None,
+            };
+            let meant = meant.filter(|percent| (least..=most).contains(&(percent / 100.0)));
+            return Err(match meant {
+                Some(percent) => format!("{self}: {expected}: write \"{percent}%\""),
+                None => format!("{self}: {expected}"),
             });
         };
         text.strip_suffix('%')
@@ -294,8 +297,10 @@ scalar!(
             Scalar::Text(text) => {
                 let number = text.trim_end_matches('%').trim();
                 return Err(match number.parse::<f64>() {
-                    Ok(_) => format!("{text:?}: {expected}: write {number}"),
-                    Err(_) => format!("{text:?}: {expected}"),
+                    Ok(percent) if percent > 0.0 && percent <= 100.0 => {
+                        format!("{text:?}: {expected}: write {number}")
+                    }
+                    _ => format!("{text:?}: {expected}"),
                 });
             }
             Scalar::Bool(value) => return Err(format!("{value}: {expected}")),

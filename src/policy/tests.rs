@@ -155,6 +155,25 @@ fn one_wrong_value_does_not_hide_the_next() {
     );
 }
 
+/// Nobody is told to write what is refused again.
+#[test]
+fn a_way_out_is_in_range() {
+    for (text, key) in [
+        ("[class.background]\nmin_share = 60\n", "min_share"),
+        ("[class.background]\nmin_share = 0.6\n", "min_share"),
+        ("[class.launch]\nslice_us = \"5s\"\n", "slice_us"),
+        ("[irq]\nheavy_percent = \"150%\"\n", "heavy_percent"),
+    ] {
+        let message = refusal(text);
+        assert!(
+            message.contains(key) && !message.contains(": write "),
+            "{message}"
+        );
+    }
+    let message = refusal("[[pin]]\nmatch = { comm = \"a\" }\ncpus = \"autos\"\n");
+    assert!(!message.contains("did you mean auto"), "{message}");
+}
+
 #[test]
 fn wrong_shapes_are_named_in_plain_words() {
     assert_says(
