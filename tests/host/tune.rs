@@ -73,7 +73,7 @@ impl Host {
     fn tune_by(&self, metric: &[&str]) -> Process {
         let (policy, out) = (self.path("policy.toml"), self.path("out"));
         let pid = self.workload.pid().to_string();
-        let mut command = tune(&["--attach", &pid, "--neighbours", "live", "--budget", "22s"]);
+        let mut command = tune(&["--attach", &pid, "--neighbours", "live", "--budget", "33s"]);
         command.args(metric).args(["--slo-for", "1s"]);
         for (flag, path) in [
             ("--policy", policy),
@@ -198,7 +198,7 @@ fn goes_on_beside(host: &Host, pid: i32) {
     assert_eq!(host.in_force(), OLD);
     let state = fs::read_to_string(host.path("out/live.json")).unwrap();
     let state: serde_json::Value = serde_json::from_str(&state).unwrap();
-    assert_eq!(state["windows"].as_array().unwrap().len(), 10, "{state}");
+    assert_eq!(state["windows"].as_array().unwrap().len(), 15, "{state}");
 }
 
 #[test]

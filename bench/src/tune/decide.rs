@@ -26,6 +26,9 @@ const FIGURES: [Figure; 5] = [
     Figure::Work,
 ];
 
+/// Of the requests: what a candidate may leave more than the default.
+const MORE_UNANSWERED: f64 = 0.01;
+
 /// What is said of one figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -57,6 +60,8 @@ pub enum Verdict {
     TooFewRounds,
     /// Some of its cells failed.
     Failed,
+    /// More requests than under the default had no answer, and latencies are of those that had one.
+    Unanswered,
 }
 
 /// What the proof says of a candidate.
@@ -166,6 +171,40 @@ impl Finding {
     }
 }
 
+/// Of a server's or a pipeline's requests, by workload and neighbour: the share that `arm` left without an answer.
+fn unanswered<'s>(summary: &'s Summary, arm: &str) -> Vec<((&'s str, Neighbour), f64)> {
+    let servers = summary.serving.iter();
+    let servers = servers.map(|row| {
+        (
+            &row.arm,
+            &row.workload,
+            row.neighbour,
+            row.failed,
+            row.offered,
+        )
+    });
+    let pipelines = summary.pipelines.iter().map(|row| {
+        let lost = row.failed + row.unfinished;
+        (&row.arm, &row.workload, row.neighbour, lost, row.offered)
+    });
+    let its = servers.chain(pipelines).filter(|(of, ..)| *of == arm);
+    its.filter(|(.., offered)| *offered > 0)
+        .map(|(_, workload, neighbour, lost, offered)| {
+            ((workload.as_str(), neighbour), lost as f64 / offered as f64)
+        })
+        .collect()
+}
+
+fn leaves_requests(summary: &Summary, candidate: &str) -> bool {
+    let default = unanswered(summary, DEFAULT);
+    unanswered(summary, candidate)
+        .into_iter()
+        .any(|(place, share)| {
+            let usual = default.iter().find(|(known, _)| *known == place);
+            usual.is_some_and(|(_, usual)| share > usual + MORE_UNANSWERED)
+        })
+}
+
 fn verdict(
     summary: &Summary,
     candidate: &str,
@@ -180,6 +219,9 @@ fn verdict(
     };
     if rows().any(|row| row.arm == candidate && row.failed > 0) {
         return Verdict::Failed;
+    }
+    if leaves_requests(summary, candidate) {
+        return Verdict::Unanswered;
     }
     let rounds = rows().map(|row| row.rounds).min().unwrap_or(0);
     let has_speed = |finding: &Finding| finding.figure == Figure::Speed;
@@ -304,6 +346,26 @@ mod tests {
         let chosen = choose(&judgements, &["new"]).is_some();
         assert_eq!(chosen, judgements[0].verdict == Verdict::Better);
         judgements[0].verdict
+    }
+
+    #[test]
+    fn who_answers_fewer_requests_is_not_better_for_those_that_he_answers() {
+        let faster = Sample {
+            tokens_per_s: 98.0,
+            ..SAME
+        };
+        let mut summary = summary(6, &faster);
+        let verdict = |summary: &Summary| judge(summary, &["new"], None)[0].verdict;
+        let none = || serde_json::json!({"samples": 0, "p50_ms": null, "p99_ms": null, "p99_of_clean": null});
+        let serving = |arm: &str, failed: u64| {
+            let row = serde_json::json!({"workload": "chat", "neighbour": "cpu", "arm": arm, "offered": 200,
+                "failed": failed, "good": null, "ttft": none(), "tpot": none(), "e2el": none()});
+            serde_json::from_value(row).unwrap()
+        };
+        summary.serving = vec![serving(DEFAULT, 1), serving("new", 2)];
+        assert_eq!(verdict(&summary), Verdict::Better);
+        summary.serving = vec![serving(DEFAULT, 1), serving("new", 40)];
+        assert_eq!(verdict(&summary), Verdict::Unanswered);
     }
 
     const PREFERENCES: [Option<Prefer>; 3] = [None, Some(Prefer::Isolation), Some(Prefer::Work)];

@@ -368,6 +368,7 @@ fn words(verdict: Verdict) -> &'static str {
         Verdict::Worse => "worse than the default in something",
         Verdict::TooFewRounds => "too few rounds to judge",
         Verdict::Failed => "some of its cells failed",
+        Verdict::Unanswered => "leaves more requests without an answer than the default",
     }
 }
 

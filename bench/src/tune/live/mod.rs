@@ -38,6 +38,8 @@ enum End {
     Measured(f64),
     /// The rail broke.
     Broken(f64),
+    /// Nobody answered under a candidate, twice.
+    Silent(String),
     Stopped(&'static str),
 }
 
@@ -60,7 +62,7 @@ pub fn tune(
     dir: &TuneDir,
 ) -> Result<ExitCode> {
     live.expect_alive()?;
-    let window = window(budget, candidates.len())?;
+    let window = window(budget, candidates.len(), live.slo_for)?;
     let scheduler = Scheduler::attach(&live.policy, &live.socket)?;
     let policy = std::path::absolute(&live.policy).context("--policy")?;
     let state = State {
@@ -119,14 +121,17 @@ fn go_on(mut state: State, scheduler: &Scheduler, dir: &TuneDir) -> Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// As long as the budget allows, for each policy in each round.
-fn window(budget: Duration, candidates: usize) -> Result<Duration> {
-    let turns = ROUNDS * (candidates as u32 + 1);
+/// As long as the budget allows, for each candidate in each round, and twice for the policy in force. The rail can break
+/// within it.
+fn window(budget: Duration, candidates: usize, slo_for: Duration) -> Result<Duration> {
+    let turns = ROUNDS * (candidates as u32 + 2);
     let window = (budget / turns).saturating_sub(SETTLE);
-    if candidates == 0 || window < MIN_WINDOW {
-        let least = (MIN_WINDOW + SETTLE) * turns;
+    let shortest = MIN_WINDOW.max(slo_for);
+    if candidates == 0 || window < shortest {
+        let least = (shortest + SETTLE) * turns;
         return Err(DataError::Usage(format!(
-            "--budget: expected at least {} for {candidates} candidates in {ROUNDS} rounds, got {}",
+            "--budget: expected at least {} for {candidates} candidates in {ROUNDS} rounds, each for longer than --slo-for, \
+             got {}",
             in_words(least),
             in_words(budget)
         ))
@@ -143,12 +148,10 @@ fn rounds(state: &mut State, scheduler: &Scheduler, dir: &TuneDir) -> Result<Opt
             "round {round} of {ROUNDS}: {} a policy",
             in_words(window + SETTLE)
         );
-        let usual = match measure(&state.live, window, None)? {
-            End::Measured(metric) => metric,
-            End::Stopped(why) => return Ok(Some(why)),
-            End::Broken(_) => bail!("a rail without a limit broke"),
+        let usual = match measure_old(state, round, dir)? {
+            Ok(metric) => metric,
+            Err(why) => return Ok(Some(why)),
         };
-        state.add(OLD, round, usual, dir)?;
         let mut order: Vec<Candidate> = state.tried().cloned().collect();
         order.shuffle(&mut Pcg64Mcg::seed_from_u64(round.into()));
         for candidate in order {
@@ -172,12 +175,31 @@ fn rounds(state: &mut State, scheduler: &Scheduler, dir: &TuneDir) -> Result<Opt
                     eprintln!("{name}: given up: {why}");
                     state.give_up(name, &why, dir)?;
                 }
+                End::Silent(why) => {
+                    eprintln!("{name}: given up: {why}");
+                    state.give_up(name, &why, dir)?;
+                }
                 End::Stopped(why) => return Ok(Some(why)),
             }
         }
         scheduler.put(scheduler.old())?;
+        if let Err(why) = measure_old(state, round, dir)? {
+            return Ok(Some(why));
+        }
     }
     Ok(None)
+}
+
+/// A window of the policy in force; or why it was stopped.
+fn measure_old(state: &mut State, round: u32, dir: &TuneDir) -> Result<Result<f64, &'static str>> {
+    match measure(&state.live, state.window, None)? {
+        End::Measured(metric) => {
+            state.add(OLD, round, metric, dir)?;
+            Ok(Ok(metric))
+        }
+        End::Stopped(why) => Ok(Err(why)),
+        End::Broken(_) | End::Silent(_) => bail!("a rail without a limit broke"),
+    }
 }
 
 /// The median of the metric in a window; with `usual` the rail watches.
@@ -194,8 +216,13 @@ fn measure(live: &Live, window: Duration, usual: Option<f64>) -> Result<End> {
         if !is_alive(live.pid) {
             return Ok(End::Stopped("the workload has ended"));
         }
-        let Some(value) = live.metric.ask(&stop)? else {
-            continue;
+        // Of a candidate that leaves nobody time to answer, that says enough.
+        let asked = live.metric.ask(&stop).or_else(|_| live.metric.ask(&stop));
+        let value = match asked {
+            Ok(Some(value)) => value,
+            Ok(None) => continue,
+            Err(error) if rail.is_some() => return Ok(End::Silent(format!("{error:#}"))),
+            Err(error) => return Err(error),
         };
         let at = began.elapsed();
         if rail.as_mut().is_some_and(|rail| rail.is_broken(value, at)) {
@@ -223,7 +250,7 @@ fn on_top(old: &str, candidate: &Candidate) -> Result<String> {
 fn came_of<'s>(state: &'s State, candidate: &'s Candidate) -> Tried<'s> {
     let ratio = |round: u32| {
         let tried = state.metric(&candidate.name, round)?;
-        Some((round, tried / state.metric(OLD, round)?))
+        Some((round, tried / state.old_beside(&candidate.name, round)?))
     };
     let ratios: Vec<(u32, f64)> = (1..=ROUNDS).filter_map(ratio).collect();
     let ratio = stats::over_boots(&ratios, Scale::Log);
@@ -311,6 +338,7 @@ mod tests {
                 ("old", 10.0),
                 ("good", 8.0 * wobble),
                 ("same", 10.0 * wobble),
+                ("old", 10.0),
             ] {
                 state.push(policy, round, metric * drift);
             }
@@ -330,15 +358,35 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_has_a_window_for_each_policy_in_each_round() {
+    fn a_load_that_drifts_makes_no_candidate_better() {
+        let names = ["a", "b", "c", "d"];
+        let mut state = samples::state(&names);
+        let mut metric = 10.0;
+        for round in 1..=ROUNDS {
+            for policy in [OLD].iter().chain(&names).chain(&[OLD]) {
+                state.push(policy, round, metric);
+                metric *= 0.98;
+            }
+        }
+        assert!(judge(&state).iter().all(|tried| {
+            let ratio = tried.ratio.unwrap();
+            (ratio.value - 1.0).abs() < 1e-9
+        }));
+    }
+
+    #[test]
+    fn a_budget_has_a_window_for_each_policy_in_each_round_in_which_the_rail_can_break() {
+        let second = Duration::from_secs(1);
         assert_eq!(
-            window(Duration::from_secs(100), 4).unwrap(),
+            window(Duration::from_secs(120), 4, second).unwrap(),
             Duration::from_secs(3)
         );
-        let error = window(Duration::from_secs(40), 4).unwrap_err().to_string();
-        assert!(
-            error.starts_with("--budget: expected at least 50 s for 4 candidates"),
-            "{error}"
-        );
+        for (slo_for, least) in [(second, "1 min"), (Duration::from_secs(5), "3 min")] {
+            let error = window(Duration::from_secs(40), 4, slo_for)
+                .unwrap_err()
+                .to_string();
+            let expected = format!("--budget: expected at least {least} ");
+            assert!(error.starts_with(&expected), "{error}");
+        }
     }
 }

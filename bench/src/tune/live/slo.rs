@@ -88,9 +88,15 @@ fn last_word(text: &str) -> Option<f64> {
     text.split_whitespace().last()?.parse().ok()
 }
 
-/// In ms, from what llm_client prints.
+/// In ms, from what llm_client prints; none where half of the requests were not answered: it is that of the others.
 fn median(text: &str, latency: Latency) -> Option<f64> {
     let report: Value = serde_json::from_str(text).ok()?;
+    let count = |key: &str| report[key].as_u64();
+    if let (Some(offered), Some(completed)) = (count("offered"), count("completed"))
+        && 2 * completed <= offered
+    {
+        return None;
+    }
     report[latency.median()].as_f64()
 }
 

@@ -15,7 +15,7 @@ use crate::record;
 use crate::tune::candidate::Candidate;
 use crate::tune::folder::{LIVE, TuneDir};
 
-/// Each policy has a window in each.
+/// Each candidate has a window in each, and the policy in force the first and the last one.
 pub const ROUNDS: u32 = 5;
 /// The name of the policy in force: none of the candidates has it.
 pub const OLD: &str = "old";
@@ -99,6 +99,25 @@ impl State {
         self.windows.iter().find(is_meant).map(|one| one.metric)
     }
 
+    /// What the policy in force had when `policy` had its window in a round: between its first and its last window
+    /// there, in proportion. The load of a production host drifts.
+    pub fn old_beside(&self, policy: &str, round: u32) -> Option<f64> {
+        let windows: Vec<&Window> = self.of(round).collect();
+        let at = windows.iter().position(|one| one.policy == policy)?;
+        let [first, .., last] = windows.as_slice() else {
+            return None;
+        };
+        if first.policy != OLD || last.policy != OLD {
+            return None;
+        }
+        let part = at as f64 / (windows.len() - 1) as f64;
+        Some((first.metric.ln() * (1.0 - part) + last.metric.ln() * part).exp())
+    }
+
+    fn of(&self, round: u32) -> impl Iterator<Item = &Window> {
+        self.windows.iter().filter(move |one| one.round == round)
+    }
+
     /// Those that are still tried.
     pub fn tried(&self) -> impl Iterator<Item = &Candidate> {
         let is_tried = |one: &&Candidate| !self.given_up.contains_key(&one.name);
@@ -109,7 +128,8 @@ impl State {
     pub fn next_round(&self) -> u32 {
         let is_complete = |round: &u32| {
             let has = |policy: &str| self.metric(policy, *round).is_some();
-            has(OLD) && self.tried().all(|one| has(&one.name))
+            let old = self.of(*round).filter(|one| one.policy == OLD);
+            old.count() == 2 && self.tried().all(|one| has(&one.name))
         };
         (1..=ROUNDS).take_while(is_complete).count() as u32 + 1
     }
@@ -155,9 +175,12 @@ mod tests {
         }
         assert_eq!(state.next_round(), 1);
         state.push("b", 1, 1.0);
+        assert_eq!(state.next_round(), 1);
+        state.push(OLD, 1, 1.0);
         assert_eq!(state.next_round(), 2);
-        state.push(OLD, 2, 1.0);
-        state.push("a", 2, 1.0);
+        for policy in [OLD, "a", OLD] {
+            state.push(policy, 2, 1.0);
+        }
         state.given_up.insert("b".to_owned(), "refused".to_owned());
         assert_eq!(state.next_round(), 3);
         let text = serde_json::to_string(&state).unwrap();
