@@ -47,6 +47,8 @@ pub struct Measured {
     pub stages: Vec<StageTimes>,
     pub edges: Vec<EdgeTimes>,
     pub ends: Ends,
+    /// Objectives in ms, and how many requests kept each.
+    pub kept: Vec<(f64, u64)>,
     pub threads: Vec<Recorder>,
     pub errors: Vec<String>,
     pub device_name: Option<String>,
@@ -79,9 +81,8 @@ impl Running {
     /// A thread cannot start, or has no GPU or no server.
     pub fn start(graph: Graph, plan: &Plan) -> Result<Self> {
         let shared = Arc::new(Shared {
-            account: Arc::new(Account::new(plan.duration)),
+            account: Arc::new(Account::new(plan.duration, &plan.slo_ms)),
             seed: plan.seed,
-            slo_ms: plan.slo_ms.clone(),
             quit: AtomicBool::new(false),
             past: AtomicUsize::new(0),
             errors: Mutex::default(),
@@ -214,7 +215,8 @@ impl Running {
             monotonic_ns: (seen.start_ns, seen.start_ns + (seen.seconds * 1e9) as u64),
             stages: vec![StageTimes::default(); shared.graph.stages.len()],
             edges: vec![EdgeTimes::default(); shared.graph.edges.len()],
-            ends: Ends::new(&plan.slo_ms),
+            ends: Ends::default(),
+            kept: shared.account.kept(),
             threads,
             errors: lock(&shared.errors).iter().cloned().collect(),
             device_name: lock(&shared.device_name).clone(),

@@ -24,6 +24,8 @@ pub struct Request {
     /// It arrived in the measured window.
     pub measured: bool,
     outcome: AtomicU8,
+    /// What its slowest item took until an end of the graph.
+    slowest_us: AtomicU64,
     account: Arc<Account>,
     /// Where a closed loop waits for it.
     done: Option<Sender<()>>,
@@ -41,6 +43,7 @@ impl Request {
             arrived,
             measured: account.window.holds(arrived),
             outcome: AtomicU8::new(0),
+            slowest_us: AtomicU64::new(0),
             account: Arc::clone(account),
             done,
         }
@@ -60,7 +63,7 @@ impl Drop for Request {
     fn drop(&mut self) {
         let outcome = *self.outcome.get_mut();
         if self.counts() {
-            self.account.settle(outcome);
+            self.account.settle(outcome, *self.slowest_us.get_mut());
         }
         if let Some(done) = &self.done {
             done.send(());
@@ -97,8 +100,10 @@ impl Item {
         self.request.mark(ABSORBED);
     }
 
-    /// It is where nothing comes after.
-    pub fn complete(self) {
+    /// It is where nothing comes after, `latency` after its request arrived.
+    pub fn complete(self, latency: Duration) {
+        let us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+        self.request.slowest_us.fetch_max(us, Relaxed);
         self.request.mark(COMPLETED);
     }
 }
@@ -146,6 +151,8 @@ pub struct Account {
     closed: AtomicBool,
     offered: AtomicU64,
     outcomes: [AtomicU64; 4],
+    /// Objectives in ms, and how many completed requests kept each.
+    kept: Vec<(f64, AtomicU64)>,
 }
 
 /// Requests; what is left of `offered` is unfinished.
@@ -163,12 +170,13 @@ pub struct Outcomes {
 }
 
 impl Account {
-    pub fn new(length: Duration) -> Self {
+    pub fn new(length: Duration, slo_ms: &[f64]) -> Self {
         Self {
             window: Window::new(length),
             closed: AtomicBool::new(false),
             offered: AtomicU64::new(0),
             outcomes: Default::default(),
+            kept: slo_ms.iter().map(|&ms| (ms, AtomicU64::new(0))).collect(),
         }
     }
 
@@ -176,7 +184,7 @@ impl Account {
         self.offered.fetch_add(1, Relaxed);
     }
 
-    fn settle(&self, outcome: u8) {
+    fn settle(&self, outcome: u8, slowest_us: u64) {
         let place = match outcome {
             outcome if outcome & FAILED != 0 => 1,
             outcome if outcome & COMPLETED != 0 => 0,
@@ -186,6 +194,17 @@ impl Account {
             _ => return,
         };
         self.outcomes[place].fetch_add(1, Relaxed);
+        if place == 0 {
+            let ms = slowest_us as f64 / 1e3;
+            for (_, kept) in self.kept.iter().filter(|(limit, _)| ms <= *limit) {
+                kept.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    pub fn kept(&self) -> Vec<(f64, u64)> {
+        let kept = self.kept.iter();
+        kept.map(|(ms, kept)| (*ms, kept.load(Relaxed))).collect()
     }
 
     fn is_open(&self) -> bool {
@@ -216,7 +235,7 @@ mod tests {
     use super::*;
 
     fn account() -> Arc<Account> {
-        let account = Arc::new(Account::new(Duration::from_secs(60)));
+        let account = Arc::new(Account::new(Duration::from_secs(60), &[]));
         account.window.begin();
         account
     }
@@ -235,10 +254,10 @@ mod tests {
         let account = account();
         let first = item(&account);
         let copy = first.clone();
-        first.complete();
+        first.complete(Duration::ZERO);
         assert_eq!(account.outcomes().unfinished, 1, "a copy is under way");
         copy.fail();
-        item(&account).complete();
+        item(&account).complete(Duration::ZERO);
         item(&account).filter();
         item(&account).absorb();
         drop(item(&account));
@@ -254,18 +273,35 @@ mod tests {
     }
 
     #[test]
+    fn a_request_keeps_an_objective_if_its_slowest_item_does() {
+        let account = Arc::new(Account::new(Duration::from_secs(60), &[50.0, 200.0]));
+        account.window.begin();
+        let [quick, slow] = [1, 100].map(Duration::from_millis);
+        for later in [Some(quick), Some(slow), None] {
+            let first = item(&account);
+            let second = first.clone();
+            first.complete(quick);
+            match later {
+                Some(latency) => second.complete(latency),
+                None => second.fail(),
+            }
+        }
+        assert_eq!(account.kept(), [(50.0, 1), (200.0, 2)]);
+    }
+
+    #[test]
     fn what_ends_after_the_account_is_closed_is_unfinished() {
         let account = account();
         let item = item(&account);
         account.close();
-        item.complete();
+        item.complete(Duration::ZERO);
         let outcomes = account.outcomes();
         assert_eq!((outcomes.completed, outcomes.unfinished), (0, 1));
     }
 
     #[test]
     fn what_comes_before_the_window_does_not_count() {
-        let account = Arc::new(Account::new(Duration::from_secs(60)));
+        let account = Arc::new(Account::new(Duration::from_secs(60), &[]));
         let early = Request::new(1, Instant::now(), &account, None);
         account.window.begin();
         assert!(!early.measured);

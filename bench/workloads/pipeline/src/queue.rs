@@ -110,7 +110,7 @@ mod tests {
     }
 
     fn item(number: u64) -> Item {
-        let account = Arc::new(Account::new(Duration::from_secs(1)));
+        let account = Arc::new(Account::new(Duration::from_secs(1), &[]));
         Item {
             request: Arc::new(Request::new(number, Instant::now(), &account, None)),
             key: number,

@@ -68,32 +68,17 @@ pub struct StageTimes {
 pub struct Ends {
     pub latency: Timing,
     pub samples: Samples,
-    /// Objectives in ms, and how many items kept each.
-    pub kept: Vec<(f64, u64)>,
 }
 
 impl Ends {
-    pub fn new(slo_ms: &[f64]) -> Self {
-        Self {
-            kept: slo_ms.iter().map(|&ms| (ms, 0)).collect(),
-            ..Self::default()
-        }
-    }
-
     pub fn record(&mut self, request: u64, latency: Duration) {
         self.latency.record(latency);
         self.samples.add(request, latency);
-        for (ms, kept) in &mut self.kept {
-            *kept += u64::from(latency.as_secs_f64() * 1e3 <= *ms);
-        }
     }
 
     pub fn add(&mut self, other: Self) {
         self.latency.add(&other.latency);
         self.samples.join(other.samples);
-        for ((_, kept), (_, more)) in self.kept.iter_mut().zip(other.kept) {
-            *kept += more;
-        }
     }
 }
 
@@ -119,12 +104,11 @@ impl StageTimes {
 
 impl Recorder {
     /// Of the calling thread.
-    pub fn new(stage: usize, name: String, slo_ms: &[f64], places: Places) -> Self {
+    pub fn new(stage: usize, name: String, places: Places) -> Self {
         Self {
             stage,
             name,
             tid: nix::unistd::gettid().as_raw(),
-            ends: Ends::new(slo_ms),
             places,
             ..Self::default()
         }

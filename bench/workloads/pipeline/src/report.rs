@@ -73,7 +73,7 @@ fn rate(count: u64, seconds: f64) -> f64 {
 fn objectives(measured: &Measured) -> Vec<Value> {
     let outcomes = measured.outcomes;
     let expected = outcomes.completed + outcomes.failed + outcomes.unfinished;
-    let kept = measured.ends.kept.iter();
+    let kept = measured.kept.iter();
     kept.map(|&(ms, kept)| {
         let missed = expected.saturating_sub(kept);
         let share = (expected > 0).then(|| missed as f64 / expected as f64);

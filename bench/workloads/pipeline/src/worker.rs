@@ -28,7 +28,6 @@ pub struct Shared {
     pub graph: Graph,
     pub account: Arc<Account>,
     pub seed: u64,
-    pub slo_ms: Vec<f64>,
     /// Sources end; what is under way is thrown away.
     pub quit: AtomicBool,
     /// Threads of sources whose next item is due after the window.
@@ -82,7 +81,7 @@ impl Worker {
         }
         let name = stage.thread_name(thread);
         Ok(Self {
-            recorder: Recorder::new(place, name, &shared.slo_ms, places),
+            recorder: Recorder::new(place, name, places),
             gpu,
             rpc: stage.http.as_ref().map(Rpc::open).transpose()?,
             window: stage.window.map(|shape| Window::new(shape, Instant::now())),
@@ -227,11 +226,11 @@ impl Worker {
     fn put(&mut self, item: Item) {
         let counts = item.request.counts();
         if self.outlets.is_empty() {
+            let latency = item.request.arrived.elapsed();
             if counts {
-                let latency = item.request.arrived.elapsed();
                 self.recorder.ends.record(item.request.number, latency);
             }
-            return item.complete();
+            return item.complete(latency);
         }
         for outlet in &mut self.outlets {
             let blocked = outlet.put(item.clone());

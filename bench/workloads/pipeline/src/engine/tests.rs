@@ -54,7 +54,7 @@ fn every_item_has_one_outcome() {
     assert_eq!(completed + filtered, offered);
     assert!((75..225).contains(&filtered), "{filtered}");
     assert_eq!(measured.ends.latency.count(), completed);
-    assert_eq!(measured.ends.kept, [(60_000.0, completed)]);
+    assert_eq!(measured.kept, [(60_000.0, completed)]);
     assert_eq!(measured.edges[0].delay.count(), offered);
     assert_eq!(measured.edges[1].delay.count(), completed);
     let names: Vec<&str> = measured
