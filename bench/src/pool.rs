@@ -80,8 +80,13 @@ fn read(folders: &[PathBuf]) -> Result<Vec<Read>> {
             return Err(DataError::Usage(twice).into());
         }
         let name = whole.file_name().unwrap_or(whole.as_os_str());
+        let mut name = name.to_string_lossy().into_owned();
+        // Two of one name would be pooled as one run.
+        if runs.iter().any(|read: &Read| read.name == name) {
+            name = whole.display().to_string();
+        }
         runs.push(Read {
-            name: name.to_string_lossy().into_owned(),
+            name,
             plan: record::read_json(&dir.join("plan.json"))?,
             cells: run.cells()?,
         });

@@ -46,6 +46,8 @@ pub fn check(plan: &Plan, target: &Path) -> Result<(), DataError> {
         wants.workloads(),
         wants.cgroups(),
         wants.no_scheduler(),
+        // One that runs has them for itself.
+        current_ops().map_or_else(|| left_behind(Path::new(LEFT)), |_| Vec::new()),
         wants.gpu_memory(),
     ]
     .concat();
@@ -167,6 +169,28 @@ impl Wants<'_> {
             .into_iter()
             .collect()
     }
+}
+
+/// Where scx_gpuaware keeps what it has to restore.
+const LEFT: &str = "/run/scx_gpuaware";
+
+/// What a killed scx_gpuaware has changed would be part of every arm.
+fn left_behind(folder: &Path) -> Vec<String> {
+    let files = [
+        ("irq-affinity.json", "interrupts"),
+        ("thread-affinity.json", "threads"),
+    ];
+    let left = files
+        .into_iter()
+        .filter(|(file, _)| folder.join(file).exists());
+    left.map(|(file, what)| {
+        format!(
+            "affinities: expected those of the host, but {what} are where a scx_gpuaware that was killed has put them \
+             ({}): start scx_gpuaware and end it with Ctrl-C, which puts them back",
+            folder.join(file).display()
+        )
+    })
+    .collect()
 }
 
 /// Why a process is not root as runs need it; `None`: it is.
@@ -310,6 +334,18 @@ mod tests {
             target,
         };
         assert_eq!(wants.workloads(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_a_killed_scheduler_has_left_is_no_host_to_measure_on() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(left_behind(folder.path()), Vec::<String>::new());
+        fs::write(folder.path().join("irq-affinity.json"), "{}").unwrap();
+        let said = left_behind(folder.path()).concat();
+        assert!(
+            said.contains("interrupts") && said.contains("Ctrl-C"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::matrix::Server;
 const LIMIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(500);
 
-/// The share of the first GPU's memory that `server` takes; `None`: none.
+/// The share of its GPU's memory that `server` takes; `None`: none.
 pub fn wanted(server: &Server) -> Option<f64> {
     match server {
         Server::Vllm {
@@ -24,16 +24,20 @@ pub fn wanted(server: &Server) -> Option<f64> {
     }
 }
 
-/// Why the first GPU has not `share` of its memory free; `None`: it has, or nobody knows.
+/// Why the GPU that a server would take has not `share` of its memory free; `None`: it has, or nobody knows.
 pub fn lacking(share: f64) -> Option<String> {
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
+    let first = first_of(&visible);
     let asked = Command::new("nvidia-smi")
         .args([
             "--query-gpu=memory.free,memory.total",
             "--format=csv,noheader,nounits",
+            "-i",
+            first,
         ])
         .stdin(Stdio::null())
         .output();
-    too_full(&String::from_utf8_lossy(&asked.ok()?.stdout), share)
+    too_full(first, &String::from_utf8_lossy(&asked.ok()?.stdout), share)
 }
 
 /// Until the memory that `server` takes is free.
@@ -55,14 +59,21 @@ pub fn wait_until_free(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// From nvidia-smi's lines, free and total MiB of each GPU: whether the first one, which a server takes, has that
-/// share.
-fn too_full(text: &str, share: f64) -> Option<String> {
+/// The GPU that a server takes, by its number or UUID, of what `CUDA_VISIBLE_DEVICES` lists.
+fn first_of(visible: &str) -> &str {
+    match visible.split(',').next().map(str::trim) {
+        None | Some("") => "0",
+        Some(first) => first,
+    }
+}
+
+/// From nvidia-smi's line, free and total MiB of GPU `name`: whether it has that share.
+fn too_full(name: &str, text: &str, share: f64) -> Option<String> {
     let (free, total) = text.lines().next()?.split_once(',')?;
     let (free, total): (f64, f64) = (free.trim().parse().ok()?, total.trim().parse().ok()?);
     (free < share * total).then(|| {
         format!(
-            "GPU 0: expected {share} of its {total:.0} MiB to be free, {free:.0} are: end what uses it \
+            "GPU {name}: expected {share} of its {total:.0} MiB to be free, {free:.0} are: end what uses it \
              (nvidia-smi lists that), or set gpu_memory_utilization"
         )
     })
@@ -74,14 +85,19 @@ mod tests {
 
     #[test]
     fn a_gpu_that_somebody_else_fills_is_named() {
-        let text = "1000, 81559\n81000, 81559\n";
-        let said = too_full(text, 0.9).unwrap();
+        let said = too_full("1", "1000, 81559\n", 0.9).unwrap();
         assert!(
-            said.starts_with("GPU 0: expected 0.9 of its 81559 MiB to be free, 1000 are"),
+            said.starts_with("GPU 1: expected 0.9 of its 81559 MiB to be free, 1000 are"),
             "{said}"
         );
-        assert_eq!(too_full("81000, 81559\n", 0.9), None);
-        assert_eq!(too_full("", 0.9), None);
-        assert_eq!(too_full("[N/A], 5\n", 0.9), None);
+        for text in ["81000, 81559\n", "", "[N/A], 5\n"] {
+            assert_eq!(too_full("0", text, 0.9), None);
+        }
+    }
+
+    #[test]
+    fn the_first_visible_gpu_is_looked_at() {
+        let firsts = ["", "1", "3,1", " GPU-8f6e , 1"].map(first_of);
+        assert_eq!(firsts, ["0", "1", "3", "GPU-8f6e"]);
     }
 }
