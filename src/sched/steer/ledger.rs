@@ -22,7 +22,7 @@ pub enum Target {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     pub target: Target,
-    /// Who handles the interrupt.
+    /// Who handles the interrupt, separated by ", "; empty: nobody, for the moment or for good.
     pub name: String,
     /// CPUs that it may go to, and the one or ones that it really goes to.
     pub affinity: CpuSet,
@@ -102,9 +102,11 @@ impl Ledger {
             .retain(|target, _| seen.iter().any(|line| line.target == *target));
         let default = self.default_change().cloned();
         let mut plan = Plan::default();
-        for line in seen {
+        for line in seen.iter().filter(|line| !line.is_unhandled()) {
             let known = self.known.entry(line.target).or_default();
-            if known.name != line.name {
+            if known.is_of(line) {
+                known.name.clone_from(&line.name);
+            } else {
                 *known = Known {
                     name: line.name.clone(),
                     change: default
@@ -162,8 +164,11 @@ impl Ledger {
     pub fn restoration(&self, seen: &[Line]) -> Vec<Write> {
         let original = |line: &Line| {
             let known = self.known.get(&line.target);
-            let change = match known.filter(|known| known.name == line.name) {
+            // The driver that is gone for the moment comes back to what it finds.
+            let is_its = |known: &&Known| line.is_unhandled() || known.is_of(line);
+            let change = match known.filter(is_its) {
                 Some(known) => known.change.clone(),
+                None if line.is_unhandled() => None,
                 None => line.born_under(self.default_change()?),
             }?;
             let differs = change.original != line.affinity;
@@ -210,6 +215,12 @@ impl Ledger {
 }
 
 impl Known {
+    /// Is it still the same device's? Others may share its interrupt by now.
+    fn is_of(&self, line: &Line) -> bool {
+        let shares = |name: &str| line.name.split(", ").any(|other| other == name);
+        self.name == line.name || self.name.split(", ").any(shares)
+    }
+
     fn is_taken_over(&self, line: &Line) -> bool {
         self.change
             .as_ref()
@@ -264,6 +275,10 @@ impl Wish {
 }
 
 impl Line {
+    fn is_unhandled(&self) -> bool {
+        self.target != Target::Default && self.name.is_empty()
+    }
+
     /// An interrupt that appeared while the default was ours, and has it, would have got the
     /// original one without us.
     fn born_under(&self, default: &Change) -> Option<Change> {

@@ -26,8 +26,7 @@ impl ProcIrq {
         }
     }
 
-    /// Every affinity as it is now. An interrupt that vanishes while it is read is passed over, as
-    /// is one that nobody handles.
+    /// Every affinity as it is now. An interrupt that vanishes while it is read is passed over.
     ///
     /// # Errors
     /// There are none, or too few descriptors are free to tell.
@@ -42,7 +41,7 @@ impl ProcIrq {
         Ok(lines.collect())
     }
 
-    /// One affinity. `None`: there is no such thing (any more), or nobody handles the interrupt.
+    /// One affinity. `None`: there is no such thing (any more).
     pub fn line(&self, target: Target) -> Option<Line> {
         let Target::Irq(irq) = target else {
             return self.default();
@@ -53,7 +52,7 @@ impl ProcIrq {
         let effective = read_list(&folder.join("effective_affinity_list"));
         Some(Line {
             target,
-            name: handlers(&folder)?,
+            name: handlers(&folder),
             effective: effective.unwrap_or_else(|| affinity.clone()),
             affinity,
         })
@@ -98,14 +97,14 @@ pub fn irqbalance_runs(root: &Path) -> bool {
 }
 
 /// Who handles the interrupt: each handler is a folder of that name.
-fn handlers(folder: &Path) -> Option<String> {
-    let entries = fs::read_dir(folder).ok()?.flatten();
+fn handlers(folder: &Path) -> String {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     let mut names: Vec<_> = folders
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     names.sort();
-    (!names.is_empty()).then(|| names.join(", "))
+    names.join(", ")
 }
 
 fn read_list(file: &Path) -> Option<CpuSet> {

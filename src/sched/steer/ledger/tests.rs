@@ -75,6 +75,40 @@ fn a_new_set_starts_from_the_originals() {
     assert_eq!(restored(&ledger, &seen), ["0-3"]);
 }
 
+/// A network card that is down for a while, and one that another device joins.
+#[test]
+fn what_it_had_at_first_is_known_though_handlers_come_and_go() {
+    let mut ledger = Ledger::default();
+    let mut seen = [irq(1, "6"), irq(2, "4-7")];
+    follow(&mut ledger, &mut seen, "6-7");
+    let names = seen.clone().map(|line| line.name);
+    seen[0].name.clear();
+    seen[1].name = format!("another, {}", names[1]);
+    assert!(follow(&mut ledger, &mut seen, "6-7").writes.is_empty());
+    assert_eq!(restored(&ledger, &seen), ["6", "4-7"]);
+    for (line, name) in seen.iter_mut().zip(names) {
+        line.name = name;
+    }
+    assert!(follow(&mut ledger, &mut seen, "6-7").writes.is_empty());
+    assert_eq!(restored(&ledger, &seen), ["6", "4-7"]);
+    // Another device's by now, which has what the first one had been given.
+    seen[0].name = "other".to_owned();
+    assert!(follow(&mut ledger, &mut seen, "6-7").writes.is_empty());
+    assert_eq!(restored(&ledger, &seen), ["4-7"]);
+}
+
+#[test]
+fn interrupts_that_nobody_handles_are_left_alone() {
+    let mut ledger = Ledger::default();
+    let mut seen = [irq(1, "6"), default("0-7")];
+    seen[0].name.clear();
+    assert_eq!(
+        lists(&follow(&mut ledger, &mut seen, "6-7").writes),
+        ["0-5"]
+    );
+    assert_eq!(restored(&ledger, &seen), ["0-7"]);
+}
+
 #[test]
 fn offline_cpus_are_no_place_to_go() {
     let mut ledger = Ledger::default();
