@@ -10,7 +10,7 @@ use regex::Regex;
 
 use crate::process::repository;
 
-const WRITTEN: [&str; 8] = [
+const WRITTEN: [&str; 9] = [
     "README.md",
     "docs/results.md",
     "docs/pictures/strip.svg",
@@ -19,6 +19,7 @@ const WRITTEN: [&str; 8] = [
     "docs/pictures/seed-qwen3.svg",
     "docs/pictures/seed-vectraflow.svg",
     "docs/pictures/seed-vortex.svg",
+    "docs/pictures/seed-windflow.svg",
 ];
 const BEGIN: &str = "<!-- results:begin";
 const END: &str = "<!-- results:end";

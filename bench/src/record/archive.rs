@@ -62,7 +62,7 @@ pub fn write<Cell: DeserializeOwned>(
 }
 
 /// Takes away the numbers of requests, which are read only where arrivals change on the way, and what a client's seconds
-/// have below a microsecond: three quarters of a server's archive.
+/// have below ten microseconds: most of a server's archive.
 fn trim(workload: &mut Value) {
     let pipeline = serde_json::from_value::<Pipeline>(workload.clone());
     if pipeline.is_ok_and(|pipeline| !pipeline.has_phases())
@@ -82,7 +82,7 @@ fn round_seconds(values: &mut Value) {
         Value::Array(values) => values.iter_mut().for_each(round_seconds),
         Value::Number(number) => {
             let seconds = number.as_f64().unwrap_or_default();
-            *values = ((seconds * 1e6).round() / 1e6).into();
+            *values = ((seconds * 1e5).round() / 1e5).into();
         }
         _ => {}
     }
@@ -182,10 +182,10 @@ mod tests {
     }
 
     #[test]
-    fn seconds_of_a_client_are_kept_to_the_microsecond() {
-        let mut workload = serde_json::json!({"client": {"ttfts": [0.012_345_678], "itls": [[0.000_000_6, 1.5]], "other": 0.123_456_78}});
+    fn seconds_of_a_client_are_kept_to_ten_microseconds() {
+        let mut workload = serde_json::json!({"client": {"ttfts": [0.012_345_678], "itls": [[0.000_006, 1.5]], "other": 0.123_456_78}});
         trim(&mut workload);
-        let expected = serde_json::json!({"client": {"ttfts": [0.012346], "itls": [[1e-6, 1.5]], "other": 0.123_456_78}});
+        let expected = serde_json::json!({"client": {"ttfts": [0.01235], "itls": [[1e-5, 1.5]], "other": 0.123_456_78}});
         assert_eq!(workload, expected);
     }
 

@@ -237,7 +237,23 @@ fn others(index: &Index, loaded: &Loaded, subject: &Picked) -> String {
         let said = verdict(report, &Dominated::of(report));
         text += &wrap(&format!("- {said}"), COLUMNS, "  ");
     }
+    if let Some(said) = elsewhere(index, loaded) {
+        text += &wrap(&format!("- {said}"), COLUMNS, "  ");
+    }
     text
+}
+
+/// Who is shown to dominate in kept runs whose verdicts are not told.
+fn elsewhere(index: &Index, loaded: &Loaded) -> Option<String> {
+    let told = &index.readme.verdicts;
+    let others = loaded.reports.iter().filter(|(run, _)| !told.contains(run));
+    let said: Vec<String> = others
+        .filter_map(|(_, report)| {
+            let shown = Dominated::of(report).shown;
+            (!shown.is_empty()).then(|| format!("*{}* in {}", report.plan.name, by(&shown)))
+        })
+        .collect();
+    (!said.is_empty()).then(|| format!("In other kept runs it is dominated: {}.", said.join("; ")))
 }
 
 /// Who is shown to be ahead of the subject in README's table, in what.
