@@ -23,11 +23,15 @@
 __noinline u64 advance_deadline(u64 due, u64 ran_ns, u32 nr_cpus, u64 bound_ns, u64 now)
 {
 	u64 earliest = now - tunables.turn_interval_ns / nr_cpus - tunables.background_slice_ns;
+	u64 latest = now + bound_ns, next;
 
 	if (time_before(due, earliest))
 		due = earliest;
-	due += ran_ns * tunables.turn_factor / GPUAWARE_TURN_UNIT / nr_cpus;
-	return time_before(due, now + bound_ns) ? due : now + bound_ns;
+	next = due + ran_ns * tunables.turn_factor / GPUAWARE_TURN_UNIT / nr_cpus;
+	if (time_before(next, latest))
+		return next;
+	/* A turn may have been charged for more than this run's bound: that stays. */
+	return time_before(due, latest) ? latest : due;
 }
 
 static __always_inline void charge_pinned(struct cpu_ctx *cctx, u64 ran_ns, u64 now)

@@ -360,6 +360,7 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 	tctx->waiting_since_ns = 0;
 	tctx->run_start_ns = now;
 	tctx->charged_ns = now;
+	cctx->looks_again = false;
 	if (is_percpu_kthread(p))
 		cctx->kthread_waiting = false;
 	if (is_short_kthread(p, tctx, tctx->burst_ns)) {

@@ -248,9 +248,8 @@ fn many_launchers_that_are_pinned_disturb_nobody_elsewhere() {
     assert!(many > 3.0 * few, "{few} and {many}");
 }
 
-/// What a CPU queues after another one has looked there and before that is seen idle waited until the other looked again:
-/// where only its own cache is looked at, where what is about to be queued does not count, and where a CPU that stays idle
-/// does not look.
+/// What a CPU queues after another one has looked there, and before that is seen idle, waited until the other looked again:
+/// where what is about to be queued does not count, and where a CPU that stays idle does not look.
 #[test]
 fn work_that_is_queued_while_a_cpu_goes_idle() {
     let once = Program::Periodic {
@@ -281,11 +280,6 @@ fn work_that_is_queued_while_a_cpu_goes_idle() {
     });
     let edits = [
         (
-            "gpuaware.bpf.c",
-            "(!closed && work_waits(llc, llcx, now))",
-            "(!closed && dsq_waiting(background_dsq(llc)))",
-        ),
-        (
             "dsq.bpf.h",
             "return time_before(now, llcx->arriving_ns + ARRIVAL_NS);",
             "return false;",
@@ -301,7 +295,7 @@ fn work_that_is_queued_while_a_cpu_goes_idle() {
         waits.filter(|&&ns| ns > 300_000).count()
     };
     let mut in_all = |object: &[u8]| -> usize {
-        let seeds = (1..13).map(|seed| {
+        let seeds = (1..21).map(|seed| {
             scenario.seed = seed;
             let outcome = run_as(object, &scenario);
             assert_eq!(outcome.failure, None);
@@ -311,6 +305,7 @@ fn work_that_is_queued_while_a_cpu_goes_idle() {
     };
     assert_eq!(in_all(Scheduler::Gpuaware.object()), 0);
     for edit in edits {
-        assert!(in_all(&mutant(&[edit])) > 1, "{}", edit.1);
+        let found = in_all(&mutant(&[edit]));
+        assert!(found > 5, "{}: {found}", edit.1);
     }
 }
