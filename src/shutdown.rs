@@ -33,7 +33,11 @@ impl Shutdown {
     /// # Errors
     /// Signals cannot be handled.
     pub fn watch(undo: impl FnOnce() + Send + 'static) -> Result<Arc<Self>> {
-        Self::watch_for(&[SIGINT, SIGTERM, SIGHUP], undo)
+        let mut signals = vec![SIGINT, SIGTERM];
+        if !is_ignored(SIGHUP) {
+            signals.push(SIGHUP);
+        }
+        Self::watch_for(&signals, undo)
     }
 
     /// The same where SIGHUP asks for something else.
@@ -103,6 +107,18 @@ impl Shutdown {
     fn lock(&self) -> std::sync::MutexGuard<'_, bool> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// As `nohup` has it for the program that it starts.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut masks = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = masks
+        .next()
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 #[cfg(test)]

@@ -47,6 +47,8 @@ pub struct Libraries {
     known: HashMap<FileId, Version>,
     /// Those among them that cannot be probed: a rescan tries again.
     failed: HashSet<FileId>,
+    /// Those that were written anew since they were taken, whether or not they can be probed.
+    rewritten: HashSet<FileId>,
     /// Each container's overlay gives the one file below another id. The kernel's id of that file to the
     /// id that we know.
     below: HashMap<FileId, FileId>,
@@ -273,6 +275,11 @@ impl Libraries {
             .collect()
     }
 
+    /// Takes out the libraries that were written anew: probes that they had are where functions were.
+    pub fn take_rewritten(&mut self) -> HashSet<FileId> {
+        std::mem::take(&mut self.rewritten)
+    }
+
     /// Library `id` cannot be probed.
     pub fn failed(&mut self, id: FileId) {
         self.failed.insert(id);
@@ -299,8 +306,10 @@ impl Libraries {
                 return None;
             }
         };
-        if self.known.insert(id, version) == Some(version) {
-            return None;
+        match self.known.insert(id, version) {
+            Some(known) if known == version => return None,
+            Some(_) => drop(self.rewritten.insert(id)),
+            None => {}
         }
         self.failed.remove(&id);
         match libcuda::entry_points(&by_fd(&file)) {

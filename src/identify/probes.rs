@@ -186,6 +186,8 @@ impl Probes {
     ) -> Duration {
         self.look_for_devices(now, skel, rules);
         let found = self.look(now, skel);
+        let rewritten = self.libraries.take_rewritten();
+        self.let_go(skel, "it was written anew", |id| rewritten.contains(&id));
         let trusts = |library: &&Library| library.mapped_by.is_none_or(|uid| rules.trusts(uid));
         for library in found.iter().filter(trusts) {
             match self.orders.take(library.mapped_by) {
@@ -332,8 +334,6 @@ impl Probes {
     fn add(&mut self, skel: &IdentifySkel<'_>, found: Vec<Library>) {
         for library in found {
             let (id, name) = (library.id, printable(&library.path.display().to_string()));
-            // Else its probes would be where functions were.
-            self.let_go(skel, "it was written anew", |known| known == id);
             self.nr_added += 1;
             match Probed::new(skel, library, self.nr_added) {
                 Ok(probed) => {

@@ -83,7 +83,8 @@ impl Reload {
         });
         Self {
             in_force,
-            is_unsure: file.is_some(),
+            // A pipe has been read to its end.
+            is_unsure: file.as_ref().is_some_and(|file| file.path.is_file()),
             file,
             watch,
             asked,

@@ -61,6 +61,9 @@ impl Calls {
     /// many new libraries there are.
     pub fn look(&mut self, skel: &TraceSkel<'_>, now: Duration) -> usize {
         let found = self.libraries.look(now, &mapped_file(skel));
+        let rewritten = self.libraries.take_rewritten();
+        self.probed
+            .retain(|probed| !rewritten.contains(&probed.library.id));
         let unused = self.libraries.take_unused(now);
         if !unused.is_empty() {
             let is_used = |probed: &Probed| !unused.contains(&probed.library.id);
@@ -97,8 +100,6 @@ impl Calls {
     fn add(&mut self, skel: &TraceSkel<'_>, found: Vec<Library>) {
         for library in found {
             let (id, name) = (library.id, printable(&library.path.display().to_string()));
-            // It may have been written anew: these probes would be where functions were.
-            self.probed.retain(|probed| probed.library.id != id);
             match Probed::new(skel, library) {
                 Ok(mut probed) => {
                     info!("probing {name}");

@@ -26,8 +26,9 @@ const FIGURES: [Figure; 5] = [
     Figure::Work,
 ];
 
-/// Of the requests: what a candidate may leave more than the default.
+/// What a candidate may leave more than the default: of the requests, and so many of few.
 const MORE_UNANSWERED: f64 = 0.01;
+const FEW: f64 = 2.0;
 
 /// What is said of one figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,26 +172,26 @@ impl Finding {
     }
 }
 
-/// Of a server's or a pipeline's requests, by workload and neighbour: the share that `arm` left without an answer.
-fn unanswered<'s>(summary: &'s Summary, arm: &str) -> Vec<((&'s str, Neighbour), f64)> {
+/// By workload and neighbour: of how many requests to a server or a pipeline `arm` left how many without an answer.
+fn unanswered<'s>(summary: &'s Summary, arm: &str) -> Vec<((&'s str, Neighbour), f64, f64)> {
     let servers = summary.serving.iter();
     let servers = servers.map(|row| {
         (
             &row.arm,
             &row.workload,
             row.neighbour,
-            row.failed,
             row.offered,
+            row.failed,
         )
     });
     let pipelines = summary.pipelines.iter().map(|row| {
         let lost = row.failed + row.unfinished;
-        (&row.arm, &row.workload, row.neighbour, lost, row.offered)
+        (&row.arm, &row.workload, row.neighbour, row.offered, lost)
     });
     let its = servers.chain(pipelines).filter(|(of, ..)| *of == arm);
-    its.filter(|(.., offered)| *offered > 0)
-        .map(|(_, workload, neighbour, lost, offered)| {
-            ((workload.as_str(), neighbour), lost as f64 / offered as f64)
+    its.filter(|(.., offered, _)| *offered > 0)
+        .map(|(_, workload, neighbour, offered, lost)| {
+            ((workload.as_str(), neighbour), offered as f64, lost as f64)
         })
         .collect()
 }
@@ -199,9 +200,10 @@ fn leaves_requests(summary: &Summary, candidate: &str) -> bool {
     let default = unanswered(summary, DEFAULT);
     unanswered(summary, candidate)
         .into_iter()
-        .any(|(place, share)| {
-            let usual = default.iter().find(|(known, _)| *known == place);
-            usual.is_some_and(|(_, usual)| share > usual + MORE_UNANSWERED)
+        .any(|(place, offered, lost)| {
+            let usual = default.iter().find(|(known, ..)| *known == place);
+            usual
+                .is_some_and(|(_, of, usual)| lost > (usual / of + MORE_UNANSWERED) * offered + FEW)
         })
 }
 

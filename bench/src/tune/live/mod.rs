@@ -334,13 +334,16 @@ mod tests {
         for round in 1..=ROUNDS {
             let drift = 1.0 + 0.1 * f64::from(round);
             let wobble = if round % 2 == 0 { 1.01 } else { 0.99 };
-            for (policy, metric) in [
+            for (at, (policy, metric)) in [
                 ("old", 10.0),
                 ("good", 8.0 * wobble),
                 ("same", 10.0 * wobble),
                 ("old", 10.0),
-            ] {
-                state.push(policy, round, metric * drift);
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                state.push(policy, round, metric * drift, at as f64);
             }
         }
         let best = |state: &State| {
@@ -361,11 +364,19 @@ mod tests {
     fn a_load_that_drifts_makes_no_candidate_better() {
         let names = ["a", "b", "c", "d"];
         let mut state = samples::state(&names);
-        let mut metric = 10.0;
+        // Between b and c somebody else took his time, and was given up.
+        let ends = [
+            (OLD, 0.0),
+            ("a", 1.0),
+            ("b", 2.0),
+            ("c", 5.0),
+            ("d", 6.0),
+            (OLD, 7.0),
+        ];
         for round in 1..=ROUNDS {
-            for policy in [OLD].iter().chain(&names).chain(&[OLD]) {
-                state.push(policy, round, metric);
-                metric *= 0.98;
+            for (policy, end) in ends {
+                let at = f64::from(round) * 10.0 + end;
+                state.push(policy, round, 10.0 * 0.98f64.powf(at), at);
             }
         }
         assert!(judge(&state).iter().all(|tried| {

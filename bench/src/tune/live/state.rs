@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -46,12 +46,14 @@ pub struct State {
     pub windows: Vec<Window>,
 }
 
-/// One window: the policy's name, the round, and the median of the metric.
+/// One window: the policy's name, the round, the median of the metric, and when it ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Window {
     pub policy: String,
     pub round: u32,
     pub metric: f64,
+    /// Since 1970.
+    pub ended_s: f64,
 }
 
 impl Live {
@@ -77,15 +79,17 @@ impl State {
     }
 
     pub fn add(&mut self, policy: &str, round: u32, metric: f64, dir: &TuneDir) -> Result<()> {
-        self.push(policy, round, metric);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        self.push(policy, round, metric, now.unwrap_or_default().as_secs_f64());
         self.write(dir)
     }
 
-    pub fn push(&mut self, policy: &str, round: u32, metric: f64) {
+    pub fn push(&mut self, policy: &str, round: u32, metric: f64, ended_s: f64) {
         self.windows.push(Window {
             policy: policy.to_owned(),
             round,
             metric,
+            ended_s,
         });
     }
 
@@ -103,14 +107,15 @@ impl State {
     /// there, in proportion. The load of a production host drifts.
     pub fn old_beside(&self, policy: &str, round: u32) -> Option<f64> {
         let windows: Vec<&Window> = self.of(round).collect();
-        let at = windows.iter().position(|one| one.policy == policy)?;
+        let own = windows.iter().find(|one| one.policy == policy)?;
         let [first, .., last] = windows.as_slice() else {
             return None;
         };
         if first.policy != OLD || last.policy != OLD {
             return None;
         }
-        let part = at as f64 / (windows.len() - 1) as f64;
+        let length = last.ended_s - first.ended_s;
+        let part = (own.ended_s - first.ended_s) / length.max(f64::MIN_POSITIVE);
         Some((first.metric.ln() * (1.0 - part) + last.metric.ln() * part).exp())
     }
 
@@ -171,15 +176,15 @@ mod tests {
         let mut state = samples::state(&["a", "b"]);
         assert_eq!(state.next_round(), 1);
         for policy in [OLD, "a"] {
-            state.push(policy, 1, 1.0);
+            state.push(policy, 1, 1.0, 1.0);
         }
         assert_eq!(state.next_round(), 1);
-        state.push("b", 1, 1.0);
+        state.push("b", 1, 1.0, 2.0);
         assert_eq!(state.next_round(), 1);
-        state.push(OLD, 1, 1.0);
+        state.push(OLD, 1, 1.0, 3.0);
         assert_eq!(state.next_round(), 2);
         for policy in [OLD, "a", OLD] {
-            state.push(policy, 2, 1.0);
+            state.push(policy, 2, 1.0, 4.0);
         }
         state.given_up.insert("b".to_owned(), "refused".to_owned());
         assert_eq!(state.next_round(), 3);

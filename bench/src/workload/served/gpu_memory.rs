@@ -26,8 +26,15 @@ pub fn wanted(server: &Server) -> Option<f64> {
 
 /// Why the GPU that a server would take has not `share` of its memory free; `None`: it has, or nobody knows.
 pub fn lacking(share: f64) -> Option<String> {
-    let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
+    let of = |name: &str| std::env::var(name).unwrap_or_default();
+    let visible = of("CUDA_VISIBLE_DEVICES");
     let first = first_of(&visible);
+    // CUDA counts the fastest first, nvidia-smi along the bus.
+    if first.parse::<u32>().is_ok_and(|number| number > 0)
+        && of("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
+    {
+        return None;
+    }
     let asked = Command::new("nvidia-smi")
         .args([
             "--query-gpu=memory.free,memory.total",
