@@ -61,14 +61,15 @@ pub fn write<Cell: DeserializeOwned>(
     Ok(())
 }
 
-/// Takes away the numbers of requests, which are read only where arrivals change on the way, and what a client's seconds
-/// have below ten microseconds: most of a server's archive.
+/// Takes away a pipeline's own figures by thread, the numbers of its requests, which are read only where arrivals change on
+/// the way, and what a client's seconds have below ten microseconds: most of a server's archive.
 fn trim(workload: &mut Value) {
     let pipeline = serde_json::from_value::<Pipeline>(workload.clone());
-    if pipeline.is_ok_and(|pipeline| !pipeline.has_phases())
-        && let Some(map) = workload.as_object_mut()
-    {
-        map.remove("latency_request");
+    if let (Ok(pipeline), Some(map)) = (pipeline, workload.as_object_mut()) {
+        map.remove("threads");
+        if !pipeline.has_phases() {
+            map.remove("latency_request");
+        }
     }
     for key in ["ttfts", "tpots", "e2els", "itls"] {
         if let Some(values) = workload.pointer_mut(&format!("/client/{key}")) {
@@ -164,14 +165,15 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_requests_stay_where_arrivals_change_on_the_way() {
+    fn of_a_pipeline_what_reports_read_stays() {
         let after = |phases: serde_json::Value| {
             let stage = serde_json::json!({"arrive": {"phases": phases}});
             let mut workload = serde_json::json!({"workload": "pipeline", "offered": 2, "completed": 2, "failed": 0,
                 "unfinished": 0, "seconds": 1.0, "items_per_s": 2.0, "latency_us": [1.0, 2.0], "latency_request": [1, 2],
-                "errors": [], "launches": 0, "launches_in_all": 0, "threads_detail": [],
+                "errors": [], "threads": [{"tid": 1}], "launches": 0, "launches_in_all": 0, "threads_detail": [],
                 "context_switches": {"voluntary": 0, "involuntary": 0}, "graph": {"stages": [stage]}});
             trim(&mut workload);
+            assert_eq!(workload.get("threads"), None);
             workload.get("latency_request").cloned()
         };
         assert_eq!(
