@@ -46,6 +46,8 @@ impl Misses {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use perf_event::events::Software;
 
     use super::*;
@@ -53,26 +55,29 @@ mod tests {
     /// Software counts are everywhere, and come by the same way.
     #[test]
     fn counts_in_threads_that_come_later_and_still_live() {
-        let mut faults = Misses::of(Software::PAGE_FAULTS);
-        if let Err(error) = &faults.0 {
+        let mut clock = Misses::of(Software::TASK_CLOCK);
+        if let Err(error) = &clock.0 {
             // A container, or a user who may count nothing.
             eprintln!("SKIPPED: perf_event_open: {error}");
             return;
         }
-        let before = faults.so_far().unwrap();
-        let (touched, is_touched) = std::sync::mpsc::channel();
+        let before = clock.so_far().unwrap();
+        let (ran, has_run) = std::sync::mpsc::channel();
         let (end, is_end) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            let pages = vec![1u8; 64 << 20];
-            touched.send(pages.len()).unwrap();
+            let own = || {
+                let id = nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID;
+                Duration::from(nix::time::clock_gettime(id).unwrap())
+            };
+            while own() < Duration::from_millis(20) {}
+            ran.send(()).unwrap();
             let _ = is_end.recv();
         });
-        assert_eq!(is_touched.recv().unwrap(), 64 << 20);
-        let seen = faults.so_far().unwrap() - before;
+        has_run.recv().unwrap();
+        let seen = clock.so_far().unwrap() - before;
         drop(end);
         thread.join().unwrap();
-        // With huge pages there are few.
-        assert!(seen >= 32, "{seen}");
+        assert!(seen >= 15_000_000, "{seen} ns of 20 ms");
     }
 
     #[test]
