@@ -76,7 +76,7 @@ pub enum Command {
         #[arg(short, long, value_name = "DIR")]
         output: PathBuf,
 
-        /// At most so many latencies of requests a cell: of every second, third, ... request. A p99 needs 459.
+        /// At most so many latencies of requests a cell, chosen by a hash. A p99 needs 459.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(459..))]
         latencies: Option<u32>,
     },

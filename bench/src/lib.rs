@@ -64,8 +64,7 @@ pub fn main(revision: Option<&str>) -> ExitCode {
             dir,
             output,
             latencies,
-        } => report::write(&dir, false)
-            .and_then(|_| keep::keep(&dir, &output, latencies.map(|most| most as usize)))
+        } => keep::keep(&dir, &output, latencies.map(|most| most as usize))
             .map(|()| ExitCode::SUCCESS),
         Command::Compare(options) => compare::main(&options),
         Command::Replay(options) => replay::main(&options).map(|()| ExitCode::SUCCESS),

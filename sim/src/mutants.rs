@@ -87,14 +87,9 @@ fn weights_that_leak() {
         points: 8,
         window_ns: 50_000,
     });
-    let object = mutant(&[edit]);
-    let leaks = |seed: u64| {
-        scenario.seed = seed;
-        held(&scenario);
-        let failure = run_as(&object, &scenario).failure;
-        failure.is_some_and(|failure| failure.text.contains("as runnable in it"))
-    };
-    assert!((1..11).any(leaks), "no seed finds it");
+    // As 17 of the seeds 1 to 30.
+    scenario.seed = 2;
+    is_found_in(&scenario, &[edit], "as runnable in it");
 }
 
 /// Handoff that may run on one CPU only starved behind a launcher there, as long as other handoff was served elsewhere.

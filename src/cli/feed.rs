@@ -47,7 +47,7 @@ pub struct Options {
     policy: Option<PathBuf>,
 }
 
-/// Tells until SIGINT or SIGTERM, until the other scheduler's map is gone, or until the kernel refuses.
+/// Tells until SIGINT, SIGTERM or SIGHUP, until the other scheduler's map is gone, or until the kernel refuses.
 pub fn run(options: &Options) -> Result<(), Failure> {
     let policy = policy::in_effect(options.policy.as_deref(), None).map_err(Failure::Input)?;
     let refuse_beside_the_scheduler = || match sched::is_loaded() {

@@ -36,10 +36,8 @@ const BETWEEN: Duration = Duration::from_millis(100);
 
 enum End {
     Measured(f64),
-    /// The rail broke.
-    Broken(f64),
-    /// Nobody answered under a candidate, twice.
-    Silent(String),
+    /// The rail broke, or nobody answered under a candidate, twice: why it is not tried any more.
+    GivenUp(String),
     Stopped(&'static str),
 }
 
@@ -168,14 +166,7 @@ fn rounds(state: &mut State, scheduler: &Scheduler, dir: &TuneDir) -> Result<Opt
                     eprintln!("{name}: {metric:.3}, the old policy has {usual:.3}");
                     state.add(name, round, metric, dir)?;
                 }
-                End::Broken(metric) => {
-                    let why = format!(
-                        "the metric was {metric:.3}, {usual:.3} before: the old policy is back"
-                    );
-                    eprintln!("{name}: given up: {why}");
-                    state.give_up(name, &why, dir)?;
-                }
-                End::Silent(why) => {
+                End::GivenUp(why) => {
                     eprintln!("{name}: given up: {why}");
                     state.give_up(name, &why, dir)?;
                 }
@@ -198,7 +189,7 @@ fn measure_old(state: &mut State, round: u32, dir: &TuneDir) -> Result<Result<f6
             Ok(Ok(metric))
         }
         End::Stopped(why) => Ok(Err(why)),
-        End::Broken(_) | End::Silent(_) => bail!("a rail without a limit broke"),
+        End::GivenUp(_) => bail!("a rail without a limit broke"),
     }
 }
 
@@ -221,12 +212,15 @@ fn measure(live: &Live, window: Duration, usual: Option<f64>) -> Result<End> {
         let value = match asked {
             Ok(Some(value)) => value,
             Ok(None) => continue,
-            Err(error) if rail.is_some() => return Ok(End::Silent(format!("{error:#}"))),
+            Err(error) if rail.is_some() => return Ok(End::GivenUp(format!("{error:#}"))),
             Err(error) => return Err(error),
         };
         let at = began.elapsed();
-        if rail.as_mut().is_some_and(|rail| rail.is_broken(value, at)) {
-            return Ok(End::Broken(value));
+        let is_broken = rail.as_mut().is_some_and(|rail| rail.is_broken(value, at));
+        if let Some(usual) = usual.filter(|_| is_broken) {
+            return Ok(End::GivenUp(format!(
+                "the metric was {value:.3}, {usual:.3} before: the old policy is back"
+            )));
         }
         if at >= SETTLE {
             values.push(value);
