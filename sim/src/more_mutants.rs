@@ -248,10 +248,9 @@ fn many_launchers_that_are_pinned_disturb_nobody_elsewhere() {
     assert!(many > 3.0 * few, "{few} and {many}");
 }
 
-/// What a CPU queues after another one has looked there, and before that is seen idle, waited until the other looked again:
-/// where what is about to be queued does not count, and where a CPU that stays idle does not look.
-#[test]
-fn work_that_is_queued_while_a_cpu_goes_idle() {
+/// 2,000 short tasks, one every millisecond, beside `loops` and a task that naps on CPU 1. What happens on the other CPU
+/// comes in between at one of `points` points.
+fn short_tasks_beside(loops: Vec<TaskSpec>, points: u32) -> Scenario {
     let once = Program::Periodic {
         run_ns: 20_000,
         sleep_ns: 1_000,
@@ -262,7 +261,7 @@ fn work_that_is_queued_while_a_cpu_goes_idle() {
         sleep_ns: 930_000,
         runs: 0,
     };
-    let mut tasks = vec![task("loop", Program::Loop)];
+    let mut tasks = loops;
     tasks.push(TaskSpec {
         cpus: Some(vec![1]),
         ..task("naps", naps)
@@ -275,9 +274,33 @@ fn work_that_is_queued_while_a_cpu_goes_idle() {
     }
     let mut scenario = of("2x2", Scheduler::Gpuaware, 2100, tasks);
     scenario.interleaving = Some(Interleaving {
-        points: 2,
+        points,
         window_ns: 50_000,
     });
+    scenario
+}
+
+/// How often a short task of `scenario` waits for more than 0.3 ms, under 20 seeds.
+fn long_waits(object: &[u8], scenario: &mut Scenario) -> usize {
+    let long = |outcome: &Outcome| {
+        let short = outcome.tasks.iter().filter(|task| task.name == "once");
+        let waits = short.flat_map(|task| &task.waits_ns);
+        waits.filter(|&&ns| ns > 300_000).count()
+    };
+    let seeds = (1..21).map(|seed| {
+        scenario.seed = seed;
+        let outcome = run_as(object, scenario);
+        assert_eq!(outcome.failure, None);
+        long(&outcome)
+    });
+    seeds.sum()
+}
+
+/// What a CPU queues after another one has looked there, and before that is seen idle, waited until the other looked again:
+/// where what is about to be queued does not count, and where a CPU that stays idle does not look.
+#[test]
+fn work_that_is_queued_while_a_cpu_goes_idle() {
+    let mut scenario = short_tasks_beside(vec![task("loop", Program::Loop)], 2);
     let edits = [
         (
             "dsq.bpf.h",
@@ -290,22 +313,27 @@ fn work_that_is_queued_while_a_cpu_goes_idle() {
             "	cctx->looks_again = false;",
         ),
     ];
-    let long = |outcome: &Outcome| {
-        let waits = outcome.tasks[2..].iter().flat_map(|task| &task.waits_ns);
-        waits.filter(|&&ns| ns > 300_000).count()
-    };
-    let mut in_all = |object: &[u8]| -> usize {
-        let seeds = (1..21).map(|seed| {
-            scenario.seed = seed;
-            let outcome = run_as(object, &scenario);
-            assert_eq!(outcome.failure, None);
-            long(&outcome)
-        });
-        seeds.sum()
-    };
-    assert_eq!(in_all(Scheduler::Gpuaware.object()), 0);
+    assert_eq!(long_waits(Scheduler::Gpuaware.object(), &mut scenario), 0);
     for edit in edits {
-        let found = in_all(&mutant(&[edit]));
+        let found = long_waits(&mutant(&[edit]), &mut scenario);
         assert!(found > 5, "{}: {found}", edit.1);
     }
+}
+
+/// The same where it is queued for another cache, and update_idle() looks at its own only.
+#[test]
+fn work_that_another_cache_queues_while_a_cpu_goes_idle() {
+    let on_cpu_0 = TaskSpec {
+        cpus: Some(vec![0]),
+        ..task("loop", Program::Loop)
+    };
+    let mut scenario = short_tasks_beside(vec![on_cpu_0; 2], 16);
+    let edit = (
+        "background.bpf.h",
+        " ||\n\t       others_have_work(llc, now);",
+        ";",
+    );
+    assert_eq!(long_waits(Scheduler::Gpuaware.object(), &mut scenario), 0);
+    let found = long_waits(&mutant(&[edit]), &mut scenario);
+    assert!(found > 5, "{found}");
 }

@@ -65,7 +65,7 @@ pub struct TaskOutcome {
     pub switches: u64,
     /// Rounds, tokens or messages.
     pub done: u64,
-    /// From each wakeup to the CPU.
+    /// From the start and each wakeup to the CPU.
     pub waits_ns: Vec<u64>,
     /// From each wakeup to the next sleep, of those that were recorded.
     pub turns_ns: Vec<u64>,

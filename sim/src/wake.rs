@@ -30,6 +30,7 @@ impl Kernel {
     /// A task that CPU `by` has forked begins: wake_up_new_task().
     pub fn start(&mut self, task: TaskId, by: usize) {
         if self.tasks[task].place == Place::Unborn {
+            self.tasks[task].woken_ns = self.now_ns;
             self.tasks[task].turn_since_ns = self.now_ns;
             self.activate(task, by, WAKE_FORK, 0);
         }
