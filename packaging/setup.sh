@@ -263,7 +263,7 @@ install_cargo_deb() {
 	[ "$("$program" --version 2>/dev/null)" != "cargo-deb $cargo_deb_version" ] || return 0
 	say "building cargo-deb $cargo_deb_version with cargo (a minute on two cores): makes the Debian package"
 	# In its debug profile what compresses is optimised all the same.
-	cargo install --debug --quiet --locked --root "$cache/cargo-deb" --version "$cargo_deb_version" cargo-deb
+	CARGO_PROFILE_DEV_DEBUG=0 cargo install --debug --quiet --locked --root "$cache/cargo-deb" --version "$cargo_deb_version" cargo-deb
 }
 
 # The guest mounts its own modules there.
@@ -280,13 +280,16 @@ main() {
 	mkdir -p "$cache"
 	if release=$(debian_release); then
 		install_packages
+		# It compiles while others are fetched and unpacked.
+		install_cargo_deb &
+		local cargo_deb=$!
 		install_qemu "$release"
 		install_virtiofsd "$release"
 		install_virtme_ng
 		install_nvcc
 		install_promtool
-		install_cargo_deb
 		make_modules_folder
+		wait $cargo_deb
 	else
 		elsewhere
 		install_nvcc

@@ -30,18 +30,21 @@ lab() {
 		--test integration -- --ignored --test-threads=1 "$@"
 }
 
-# What judges no time: in two guests side by side.
+# What judges no time.
 with_package=(vm::package:: vm::cgroups::cgroups_that_sleep vm::lifecycle::loads vm::lifecycle::of_two
 	vm::lifecycle::second vm::reload::a_reload_forgets)
 untimed=(vm::callbacks:: vm::doctor:: vm::irq:: vm::killed:: vm::metrics::sightings vm::observed:: vm::policy::
 	vm::top:: vm::trace:: vm::verifier::)
 timed_ones=(vm::)
 for other in vm::large:: "${with_package[@]}" "${untimed[@]}"; do timed_ones+=(--skip "$other"); done
+# What calculates and reads, and maps no libcuda that the probes of tier `root` would meet.
+calculating=(host::analyze:: host::compare:: host::documents:: host::imports:: host::report:: host::results::
+	host::rules_of_the_house:: host::simulated:: host::topology::)
+others_of_host=()
+for one in root:: "${calculating[@]}"; do others_of_host+=(--skip "$one"); done
 
-# on KERNEL: all tests of the lab.
-on() {
-	lab "--kernel $1 --cpus 2 --timeout $limit" "${timed_ones[@]}"
-	lab "--kernel $1 --cpus 8 --smt --numa 2 --gpu-node 0 --timeout 900" vm::large::
+# side_by_side KERNEL: in two guests.
+side_by_side() {
 	local package=target/test-package.log failed=
 	GPUAWARE_TIMES=/dev/null lab "--kernel $1 --cpus 2 --timeout 900" "${with_package[@]}" >$package 2>&1 &
 	lab "--kernel $1 --cpus 2 --timeout 900" "${untimed[@]}" || failed=1
@@ -50,12 +53,37 @@ on() {
 	[ -z "$failed" ]
 }
 
-rm -f "$GPUAWARE_TIMES"
+# beside_root KERNEL...: what may take its time.
+beside_root() {
+	timed "$here" --test integration -- "${calculating[@]}"
+	# The scheduler's library is compiled once more for them, quickly.
+	timed "$here" --config 'profile.release.package.scx_gpuaware.opt-level=0' --exclude gpuaware-tests --tests --
+	local kernel
+	for kernel in "$@"; do side_by_side "$kernel"; done
+}
+
 here="env RUSTC_BOOTSTRAP=1"
-# The scheduler's library is compiled once more for them, quickly.
-timed "$here" --config 'profile.release.package.scx_gpuaware.opt-level=0' --exclude gpuaware-tests --tests --
-timed "$here" --test integration -- --skip root::
-# They take turns anyway, and who waits for its turn is not slow.
-timed "$here" --test integration -- --test-threads=1 root::
-for kernel in "${@:-6.18}"; do on "$kernel"; done
+kernels=("${@:-6.18}")
+
+# Tests of tier `root` take turns, and wait for two thirds of their time. The others have of the CPUs what these leave
+# (SCHED_IDLE), and are shown when both are done.
+shown=target/test-beside-root.log times=target/test-times-beside-root.log failed=
+rm -f "$GPUAWARE_TIMES" $times
+(
+	chrt --idle --pid 0 $BASHPID
+	GPUAWARE_TIMES=$times beside_root "${kernels[@]}"
+) >$shown 2>&1 &
+beside=$!
+timed "$here" --test integration -- --test-threads=1 root:: || failed=1
+wait $beside || failed=1
+cat $shown
+cat $times >>"$GPUAWARE_TIMES"
+[ -z "$failed" ]
+
+# Three at a time: they wait for half of theirs.
+timed "$here" --test integration -- --test-threads=3 "${others_of_host[@]}"
+for kernel in "${kernels[@]}"; do
+	lab "--kernel $kernel --cpus 2 --timeout $limit" "${timed_ones[@]}"
+	lab "--kernel $kernel --cpus 8 --smt --numa 2 --gpu-node 0 --timeout 900" vm::large::
+done
 cargo test --release --workspace --test integration -- --ignored --nocapture times::

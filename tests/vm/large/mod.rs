@@ -9,12 +9,17 @@ mod smt;
 
 use super::irq_load::{DROWNING, leaves_and_returns};
 use super::machine::Scheduler;
-use crate::tier;
+use crate::{length, tier};
 
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn a_cpu_under_an_interrupt_storm_leaves_the_preferred_set_and_returns() {
     tier::in_large_lab(|| {
+        if !length::is_full() {
+            return tier::skip(
+                "as vm::irq_load on two CPUs, host::topology on many: make test-full",
+            );
+        }
         let scheduler = Scheduler::with_policy(DROWNING);
         leaves_and_returns();
         scheduler.stop();

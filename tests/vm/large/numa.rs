@@ -11,11 +11,11 @@ use nix::sys::stat::{major, minor};
 use scx_gpuaware::policy::cpuset::CpuSet;
 
 use crate::process::{Process, busy_loop, busy_loops, eventually, gpu_launch, scx_gpuaware};
-use crate::tier;
 use crate::vm::machine::{
     Offline, Scheduler, cpu_of, launching_threads, mark_launch, metrics, nr_cpus, preferred_cpus,
     set_in_map, try_metrics,
 };
+use crate::{length, tier};
 
 /// The CPUs of the GPU's node.
 fn cpus_near_the_gpu() -> CpuSet {
@@ -46,13 +46,14 @@ fn launchers_stay_on_the_node_of_the_gpu() {
         let preferred = preferred_cpus();
         assert!(preferred.len() == 2, "{preferred}");
         assert!(preferred.difference(&near).is_empty(), "{preferred}");
-        let samples: Vec<_> = (0..200)
+        let count = length::of(100, 200);
+        let samples: Vec<_> = (0..count)
             .flat_map(|_| {
                 std::thread::sleep(Duration::from_millis(20));
                 tids.iter().filter_map(|&tid| cpu_of(workload.pid(), tid))
             })
             .collect();
-        assert!(samples.len() > 300, "the launchers ended early");
+        assert!(samples.len() > count * 3 / 2, "the launchers ended early");
         let away = samples
             .iter()
             .filter(|&&cpu| !near.contains(cpu as u32))
@@ -95,7 +96,7 @@ fn each_process_launches_on_the_node_of_its_own_gpu() {
         // CPUs for all of them become preferred within a second.
         std::thread::sleep(Duration::from_secs(3));
         let (mut near, mut all) = (0, 0);
-        for _ in 0..200 {
+        for _ in 0..length::of(100, 200) {
             std::thread::sleep(Duration::from_millis(20));
             for &(pid, tid, node) in &launchers {
                 let cpu = cpu_of(pid, tid).expect("it launches still");

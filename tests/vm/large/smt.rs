@@ -35,7 +35,7 @@ fn two_launchers_run_on_different_cores() {
         let _neighbours = busy_loops(nr_cpus());
         // The second one's core becomes preferred within a second.
         std::thread::sleep(Duration::from_secs(3));
-        let samples: Vec<_> = (0..200)
+        let samples: Vec<_> = (0..length::of(100, 200))
             .map(|_| {
                 std::thread::sleep(Duration::from_millis(20));
                 let cpus = tids.iter().map(|&tid| cpu_of(workload.pid(), tid));
