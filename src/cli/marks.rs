@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `mark`, `unmark` and `marks`.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use serde::Serialize;
 
 use crate::identify::Class;
 use crate::identify::marks::{Mark, Pins};
 use crate::namespaces;
 use crate::pidfd;
 use crate::printable::printable;
-use crate::proc::numbers_in;
+use crate::proc::{self, PROC, numbers_in};
 use crate::running;
 use crate::sched;
 
@@ -119,15 +120,40 @@ fn threads_of(pid: i32) -> Vec<i32> {
     numbers_in(Path::new(&format!("/proc/{pid}/task")))
 }
 
+/// A mark, as it is listed.
+#[derive(Debug, Serialize)]
+struct Listed {
+    #[serde(flatten)]
+    mark: Mark,
+    /// NVIDIA's GPUs that its process has open: the N of the host's `/dev/nvidiaN`.
+    gpus: BTreeSet<u32>,
+}
+
+/// `marks`, with the GPUs that `gpus_of` each process are.
+fn listed(marks: Vec<Mark>, gpus_of: impl Fn(i32) -> BTreeSet<u32>) -> Vec<Listed> {
+    let mut of_process = BTreeMap::new();
+    let marks = marks.into_iter().map(|mark| {
+        let gpus = of_process
+            .entry(mark.tgid)
+            .or_insert_with(|| gpus_of(mark.tgid));
+        Listed {
+            gpus: gpus.clone(),
+            mark,
+        }
+    });
+    marks.collect()
+}
+
 /// Prints who has a class, and why.
 pub fn list(json: bool) -> Result<()> {
-    let marks = pins_in_use()?.list()?;
+    let of_process = |pid: i32| proc::gpus_open(&Path::new(PROC).join(pid.to_string()));
+    let marks = listed(pins_in_use()?.list()?, of_process);
     if json {
         return print(&(serde_json::to_string_pretty(&marks)? + "\n"));
     }
     let mut table = format!(
-        "{:>7} {:>7} {:<16} {:<10} {:<8} {:>9} {:>9} {:>4}  EVIDENCE\n",
-        "TID", "PID", "COMM", "CLASS", "SOURCE", "AGE", "SEEN", "NODE"
+        "{:>7} {:>7} {:<16} {:<10} {:<8} {:>9} {:>9} {:>4} {:<4}  EVIDENCE\n",
+        "TID", "PID", "COMM", "CLASS", "SOURCE", "AGE", "SEEN", "NODE", "GPUS"
     );
     for mark in &marks {
         table += &row(mark);
@@ -136,7 +162,7 @@ pub fn list(json: bool) -> Result<()> {
     print(&table)
 }
 
-fn row(mark: &Mark) -> String {
+fn row(Listed { mark, gpus }: &Listed) -> String {
     let name = |value: serde_json::Result<String>| value.unwrap_or_default().replace('"', "");
     let ago = |ms: Option<u64>| {
         ms.map_or_else(
@@ -145,7 +171,7 @@ fn row(mark: &Mark) -> String {
         )
     };
     format!(
-        "{:>7} {:>7} {:<16} {:<10} {:<8} {:>9} {:>9} {:>4}  {}",
+        "{:>7} {:>7} {:<16} {:<10} {:<8} {:>9} {:>9} {:>4} {:<4}  {}",
         mark.tid,
         mark.tgid,
         printable(&mark.comm),
@@ -155,8 +181,17 @@ fn row(mark: &Mark) -> String {
         ago(mark.last_seen_ms),
         mark.gpu_node
             .map_or_else(|| "-".to_owned(), |node| node.to_string()),
+        numbers(gpus),
         printable(&mark.evidence),
     )
+}
+
+fn numbers(of: &BTreeSet<u32>) -> String {
+    if of.is_empty() {
+        return "-".to_owned();
+    }
+    let numbers: Vec<_> = of.iter().map(u32::to_string).collect();
+    numbers.join(",")
 }
 
 #[cfg(test)]
@@ -201,9 +236,8 @@ mod tests {
         assert!(mark_threads(|| vec![1, 2], |_| bail!("no room")).is_err());
     }
 
-    #[test]
-    fn a_row_is_a_line_whatever_a_thread_calls_itself() {
-        let mark = Mark {
+    fn mark() -> Mark {
+        Mark {
             tid: 12,
             tgid: 10,
             comm: "a\n  1 init\x1b[".to_owned(),
@@ -217,8 +251,30 @@ mod tests {
             age_ms: Some(61_500),
             last_seen_ms: Some(700),
             hits: 3,
+        }
+    }
+
+    #[test]
+    fn a_mark_says_which_gpus_its_process_has_open() {
+        let others = Mark { tgid: 11, ..mark() };
+        let of_process = |pid: i32| match pid {
+            10 => BTreeSet::from([2, 0]),
+            _ => BTreeSet::new(),
         };
-        let row = row(&mark);
+        let marks = listed(vec![mark(), others], of_process);
+        let json = serde_json::to_value(&marks).unwrap();
+        assert_eq!(json[0]["gpus"], serde_json::json!([0, 2]));
+        assert_eq!(json[0]["tid"], 12);
+        assert_eq!(json[1]["gpus"], serde_json::json!([]));
+        assert!(row(&marks[0]).contains(" 0,2 "), "{}", row(&marks[0]));
+    }
+
+    #[test]
+    fn a_row_is_a_line_whatever_a_thread_calls_itself() {
+        let row = row(&Listed {
+            mark: mark(),
+            gpus: BTreeSet::new(),
+        });
         assert!(!row.contains(char::is_control), "{row:?}");
         let fields: Vec<_> = row.split_whitespace().collect();
         assert_eq!(fields[..2], ["12", "10"]);

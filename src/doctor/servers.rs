@@ -50,7 +50,7 @@ pub fn gather(
     let nodes = nodes(root, topology, devices);
     let has_nodes = (topology.cpus.iter()).any(|cpu| cpu.node != topology.cpus[0].node);
     let server = |process: &PathBuf| {
-        let gpus = held(process);
+        let gpus = proc::gpus_open(process);
         if gpus.is_empty() {
             return None;
         }
@@ -76,16 +76,6 @@ pub fn gather(
         })
     };
     processes.iter().filter_map(server).collect()
-}
-
-/// Minor numbers of the GPUs that a process holds open.
-fn held(process: &Path) -> BTreeSet<u32> {
-    let fds: Vec<u32> = numbers_in(&process.join("fd"));
-    let minor = |fd: u32| {
-        let target = std::fs::read_link(process.join(format!("fd/{fd}"))).ok()?;
-        target.to_str()?.strip_prefix("/dev/nvidia")?.parse().ok()
-    };
-    fds.into_iter().filter_map(minor).collect()
 }
 
 /// The node of each GPU that NVIDIA's driver knows, by minor number.
@@ -366,16 +356,7 @@ mod tests {
     fn what_a_process_holds_and_brings_is_read_from_its_folder() {
         let root = tempfile::tempdir().unwrap();
         let process = root.path().join("proc/7");
-        std::fs::create_dir_all(process.join("fd")).unwrap();
-        for (fd, target) in [
-            ("3", "/dev/nvidiactl"),
-            ("4", "/dev/nvidia2"),
-            ("5", "/dev/nvidia10"),
-            ("6", "/dev/nvidia-uvm"),
-        ] {
-            std::os::unix::fs::symlink(target, process.join("fd").join(fd)).unwrap();
-        }
-        assert_eq!(held(&process), [2, 10].into());
+        std::fs::create_dir_all(&process).unwrap();
         let status = "Name:\tpython3\nCpus_allowed_list:\t0-1,4\n";
         std::fs::write(process.join("status"), status).unwrap();
         assert_eq!(allowed(&process), CpuSet::new([0, 1, 4]));

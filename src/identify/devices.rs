@@ -9,14 +9,13 @@ use std::path::Path;
 use nix::sys::stat::{major, minor};
 
 use crate::policy::PathGlob;
+use crate::proc::NVIDIA_MAJOR;
 use crate::topology::{pci::nvidia_minor, sysfs};
 
 /// As in `bpf/observe.bpf.h`.
 const MOST: usize = 1024;
 /// Bits of a minor number in a device number of the kernel.
 const MINOR_BITS: u32 = 20;
-/// `/dev/nvidiaN`: N is the minor number.
-const NVIDIA_MAJOR: u32 = 195;
 
 /// The numbers, as the kernel has them, of the character devices that are there and match one of `globs`. The policy
 /// has no wildcard in folders: one look at a folder for each glob.

@@ -7,11 +7,14 @@
 
 pub mod mounts;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+use nix::sys::stat::{major, minor};
 
 /// Where it is mounted.
 pub const PROC: &str = "/proc";
@@ -104,6 +107,31 @@ fn cgroup_in(text: &[u8]) -> Option<PathBuf> {
     let path = lines.find_map(|line| line.strip_prefix(b"0::/"))?;
     let is_outside = path == b".." || path.starts_with(b"../");
     (!is_outside).then(|| PathBuf::from(OsStr::from_bytes(path)))
+}
+
+/// Of `/dev/nvidiaN`, whose minor number is N.
+pub const NVIDIA_MAJOR: u32 = 195;
+/// From here on NVIDIA's devices are of the driver, not of a GPU.
+const NVIDIA_MODESET_MINOR: u32 = 254;
+
+/// NVIDIA's GPUs that the process with this folder has open: the N of the host's `/dev/nvidiaN`, whatever a container
+/// calls it. None, too, if this process may not look.
+pub fn gpus_open(process: &Path) -> BTreeSet<u32> {
+    let mut minors = devices_open(process, NVIDIA_MAJOR);
+    minors.retain(|&minor| minor < NVIDIA_MODESET_MINOR);
+    minors
+}
+
+/// Minor numbers of the character devices of `driver` that a process has open.
+fn devices_open(process: &Path, driver: u32) -> BTreeSet<u32> {
+    let fds: Vec<u32> = numbers_in(&process.join("fd"));
+    let minor_of = |fd: u32| {
+        let file = std::fs::metadata(process.join(format!("fd/{fd}"))).ok()?;
+        let is_of_driver =
+            file.file_type().is_char_device() && major(file.rdev()) == u64::from(driver);
+        is_of_driver.then(|| minor(file.rdev()) as u32)
+    };
+    fds.into_iter().filter_map(minor_of).collect()
 }
 
 /// The entries of `folder` that are numbers, such as processes and threads; none if it vanishes meanwhile.
@@ -228,6 +256,25 @@ pub mod tests {
         assert_eq!(cgroup_in(b"0::/../b\n"), None);
         assert_eq!(cgroup_in(b"0::/..\n"), None);
         assert_eq!(cgroup_in(b"0::/..b\n"), Some("..b".into()));
+    }
+
+    #[test]
+    fn devices_are_told_by_their_numbers() {
+        const MEMORY: u32 = 1;
+        let process = tempfile::tempdir().unwrap();
+        std::fs::create_dir(process.path().join("fd")).unwrap();
+        for (fd, target) in [
+            (0, "/dev/null"),
+            (1, "/dev/zero"),
+            (2, "/dev/tty"),
+            (3, "/"),
+        ] {
+            let link = process.path().join(format!("fd/{fd}"));
+            std::os::unix::fs::symlink(target, link).unwrap();
+        }
+        assert_eq!(devices_open(process.path(), MEMORY), [3, 5].into());
+        assert!(gpus_open(process.path()).is_empty());
+        assert!(gpus_open(Path::new("/nonexistent")).is_empty());
     }
 
     proptest! {
