@@ -33,7 +33,7 @@ lab() {
 # What judges no time.
 with_package=(vm::package:: vm::cgroups::cgroups_that_sleep vm::lifecycle::loads vm::lifecycle::of_two
 	vm::lifecycle::second vm::reload::a_reload_forgets)
-untimed=(vm::callbacks:: vm::doctor:: vm::irq:: vm::killed:: vm::metrics::sightings vm::observed:: vm::policy::
+untimed=(vm::doctor:: vm::irq:: vm::killed:: vm::metrics::sightings vm::observed:: vm::policy::
 	vm::top:: vm::trace:: vm::verifier::)
 timed_ones=(vm::)
 for other in vm::large:: "${with_package[@]}" "${untimed[@]}"; do timed_ones+=(--skip "$other"); done
@@ -56,13 +56,14 @@ side_by_side() {
 # beside_root KERNEL...: what may take its time.
 beside_root() {
 	timed "$here" --test integration -- "${calculating[@]}"
-	# The scheduler's library is compiled once more for them, quickly.
-	timed "$here" --config 'profile.release.package.scx_gpuaware.opt-level=0' --exclude gpuaware-tests --tests --
+	timed "bash $PWD/tests/units.sh calculating" "${units[@]}" --tests --
 	local kernel
 	for kernel in "$@"; do side_by_side "$kernel"; done
 }
 
 here="env RUSTC_BOOTSTRAP=1"
+# The scheduler's library is compiled once more for unit tests, quickly.
+units=(--config 'profile.release.package.scx_gpuaware.opt-level=0' --exclude gpuaware-tests)
 kernels=("${@:-6.18}")
 
 # Tests of tier `root` take turns, and wait for two thirds of their time. The others have of the CPUs what these leave
@@ -80,6 +81,7 @@ cat $shown
 cat $times >>"$GPUAWARE_TIMES"
 [ -z "$failed" ]
 
+timed "bash $PWD/tests/units.sh others" "${units[@]}" --tests --
 # Three at a time: they wait for half of theirs.
 timed "$here" --test integration -- --test-threads=3 "${others_of_host[@]}"
 for kernel in "${kernels[@]}"; do

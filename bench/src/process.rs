@@ -238,8 +238,17 @@ mod tests {
 
     #[test]
     fn kills_what_ignores_its_signal_and_says_so() {
-        let mut child = shell("trap '' INT; while :; do sleep 0.1; done");
-        std::thread::sleep(Duration::from_millis(50));
+        let folder = tempfile::tempdir().unwrap();
+        let ready = folder.path().join("ready");
+        let script = format!(
+            "trap '' INT; : > {}; while :; do sleep 0.1; done",
+            ready.display()
+        );
+        let mut child = shell(&script);
+        while !ready.exists() {
+            assert!(child.ended().unwrap().is_none(), "the shell has ended");
+            std::thread::sleep(POLL);
+        }
         child.signal(Signal::SIGINT).unwrap();
         let error = child
             .wait_until(Instant::now() + Duration::from_millis(200))

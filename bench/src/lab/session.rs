@@ -30,6 +30,7 @@ use super::stream::Until;
 use super::tools::Tools;
 use super::vcpus;
 use crate::interrupt;
+use crate::sched_attr::{self, Policy};
 use crate::watchdog::{Cleanup, Guarded};
 
 /// How long a boot may take, which is some 7 s on an emulated CPU and several times that on a busy machine. One that has lost
@@ -287,8 +288,12 @@ fn read_status(socket: UnixStream, accel: Accel, events: &Sender<Event>) {
     }
 }
 
-/// Once the guest is up: QEMU's threads, as this machine's scheduler should take them.
+/// Once the guest is up: QEMU's threads, as this machine's scheduler should take them. Not where the lab has only what nobody
+/// else wants (SCHED_IDLE), or its timers would go before others, and its CPUs wait for a core while another one is idle.
 fn arrange_threads(socket: &UnixStream) {
+    if sched_attr::of(Pid::from_raw(0)).is_ok_and(|own| own.policy == Some(Policy::Idle)) {
+        return;
+    }
     if let Err(error) = mainloop::put_first(socket) {
         eprintln!(
             "lab: the guest's timers may be late under load: SCHED_FIFO for QEMU's main thread: {error}"
