@@ -96,12 +96,13 @@ static __always_inline bool should_preempt(s32 cpu, struct cpu_ctx *cctx, u64 ds
 {
 	u64 slice = tunables.background_slice_ns;
 
-	if (cctx->occupant != OCCUPANT_BACKGROUND ||
-	    time_before(now, cctx->preempted_ns + PREEMPT_INTERVAL_NS))
+	if (cctx->occupant != OCCUPANT_BACKGROUND)
 		return false;
 	if (!cctx->runs_dsq)
 		return !time_before(now, cctx->keeps_until_ns) &&
 		       (dsq >= DSQ_PINNED || !is_reserved(cpu, cctx, now));
+	if (time_before(now, cctx->preempted_ns + PREEMPT_INTERVAL_NS))
+		return false;
 	if (cctx->runs_dsq == dsq)
 		return time_before(after, cctx->runs_vtime);
 	if (dsq >= DSQ_PINNED)
@@ -335,12 +336,16 @@ static __always_inline void go_on_alone(struct task_struct *prev, struct task_ct
 		run_on(prev, cpu);
 }
 
-/* Background that waits for this CPU, in the pinned or in the shared queue. */
-static __always_inline bool dispatch_background(s32 cpu, struct cpu_ctx *cctx, u32 llc)
+/*
+ * Background that waits for this CPU, in the pinned or in the shared queue. A global function: see
+ * search_overdue().
+ */
+__noinline bool dispatch_background(s32 cpu, u32 llc)
 {
 	u64 shared = background_dsq(llc), pinned = pinned_dsq(cpu);
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
 
-	if (!dsq_waiting(pinned))
+	if (!cctx || !dsq_waiting(pinned))
 		return scx_bpf_dsq_move_to_local(shared, 0);
 	if (dsq_waiting(shared) && !pinned_goes_first(cctx))
 		return scx_bpf_dsq_move_to_local(shared, 0) || scx_bpf_dsq_move_to_local(pinned, 0);
@@ -407,7 +412,7 @@ static __always_inline bool dispatch_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx
 		cctx->turn_until_ns = now + tunables.background_slice_ns;
 		stat_inc(GPUAWARE_STAT_BACKGROUND_TURNS);
 	}
-	if (dispatch_background(cpu, cctx, llc))
+	if (dispatch_background(cpu, llc))
 		return true;
 	cctx->turn_until_ns = 0;
 	return false;
@@ -540,33 +545,21 @@ static __always_inline bool work_waits(u32 llc, struct llc_ctx *llcx, u64 now)
 	       others_have_work(llc, now);
 }
 
-/* Is somebody about to wait, in any LLC? A global function: see search_overdue(). */
-__noinline bool work_arrives(u32 own, u64 now)
+/* The same of boosted tasks, too. A global function: see search_overdue(). */
+__noinline bool anybody_waits(u32 llc, u64 now)
 {
-	struct llc_ctx *llcx = llc_ctx(own);
-	s32 llc = -1;
-	u32 i;
+	struct llc_ctx *llcx = llc_ctx(llc);
 
-	if (llcx && is_arriving(llcx, now))
-		return true;
-	bpf_for (i, 0, nr_llcs) {
-		llc = next_queued(llc, own);
-		llcx = llc < 0 ? NULL : llc_ctx(llc);
-		if (!llcx)
-			return false;
-		if (is_arriving(llcx, now))
-			return true;
-	}
-	return false;
+	return boosted_wait(llc, llcx, now) || work_waits(llc, llcx, now);
 }
 
 /*
  * Idle @cpu was woken for work that another CPU has taken, and stays idle, of which update_idle()
- * does not hear. It looks once more where somebody is about to wait: he may have seen it busy.
+ * does not hear. It looks once more where somebody waits or is about to: he may have seen it busy.
  */
 static __always_inline void stay_idle(s32 cpu, struct cpu_ctx *cctx, u32 llc, u64 now)
 {
-	cctx->looks_again = !cctx->looks_again && work_arrives(llc, now);
+	cctx->looks_again = !cctx->looks_again && anybody_waits(llc, now);
 	if (cctx->looks_again)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }

@@ -16,14 +16,6 @@ char _license[] SEC("license") = "GPL";
 
 UEI_DEFINE(uei);
 
-static __always_inline u64 class_slice_ns(u32 class)
-{
-	if (class == GPUAWARE_CLASS_LAUNCH)
-		return tunables.launch_slice_ns;
-	return class == GPUAWARE_CLASS_HANDOFF ? tunables.handoff_slice_ns
-					       : tunables.background_slice_ns;
-}
-
 static __always_inline void count_pick(const struct task_ctx *tctx, const struct pick *pick)
 {
 	struct cpu_ctx *cctx = pick->how == PICK_PREEMPT ? cpu_ctx(pick->cpu) : NULL;
@@ -140,6 +132,7 @@ static __always_inline void enqueue_boosted(struct task_struct *p, struct task_c
 {
 	bool rt_preempted = enq_flags & SCX_ENQ_REENQ;
 	s32 cpu = scx_bpf_task_cpu(p);
+	u64 slice = slice_to_give(tctx);
 	struct pick pick;
 
 	if (rt_preempted && tctx->run_as == GPUAWARE_CLASS_HANDOFF)
@@ -147,18 +140,19 @@ static __always_inline void enqueue_boosted(struct task_struct *p, struct task_c
 	else
 		pick = pick_boosted_cpu(p, tctx, cpu, now);
 	count_pick(tctx, &pick);
-	if (pick.cpu == cpu) {
+	if (pick.cpu == cpu && slice) {
 		if (pick.how == PICK_PREEMPT)
 			enq_flags |= SCX_ENQ_PREEMPT;
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, class_slice_ns(tctx->run_as), enq_flags);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice, enq_flags);
 		return;
 	}
 	/*
 	 * Without a pick, every CPU that it may use runs its class or a higher one, and they take
-	 * turns; or a real-time task preempted it, and it runs where a CPU is free first.
+	 * turns; or a real-time task preempted it, and it runs where a CPU is free first; or its
+	 * slice is over, and a kthread runs before dispatch() is asked who is next.
 	 */
 	queue_boosted(p, tctx, llc_of(pick.cpu >= 0 ? pick.cpu : cpu), enq_flags, now);
-	if (pick.cpu >= 0)
+	if (pick.cpu >= 0 && pick.cpu != cpu)
 		scx_bpf_kick_cpu(pick.cpu,
 				 pick.how == PICK_PREEMPT ? SCX_KICK_PREEMPT : SCX_KICK_IDLE);
 }
@@ -230,11 +224,16 @@ static __always_inline bool is_closed_to(const struct task_ctx *tctx, s32 cpu, s
 	return is_boosted(tctx->class) ? is_held(cctx, now) : is_reserved(cpu, cctx, now);
 }
 
-/* Does @prev, which was running here and still could, keep the CPU? Gives it its next slice. */
-static __always_inline bool prev_goes_on(struct task_struct *prev, struct task_ctx *tctx, s32 cpu,
-					 struct cpu_ctx *cctx, u64 now)
+/*
+ * Does @prev, which was running here and still could, keep the CPU? Gives it its next slice. A
+ * global function: see search_overdue().
+ */
+__noinline int prev_goes_on(struct task_struct *prev __arg_trusted, s32 cpu, u64 now)
 {
-	if (capped_until(tctx, now))
+	struct task_ctx *tctx = task_ctx(prev);
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
+
+	if (!tctx || !cctx || capped_until(tctx, now))
 		return false;
 	if (is_short_kthread(prev, tctx, tctx->burst_ns + time_delta(now, tctx->run_start_ns))) {
 		scx_bpf_task_set_slice(prev, tunables.lent_slice_ns);
@@ -284,7 +283,7 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 	/* A launcher yields to launchers only, of tenants that have had no more. */
 	if (tctx && tctx->run_as == GPUAWARE_CLASS_LAUNCH &&
 	    !(boosted && launcher_waits_for(cpu) && !goes_before_launchers(tctx, llc)) &&
-	    prev_goes_on(prev, tctx, cpu, cctx, now))
+	    prev_goes_on(prev, cpu, now))
 		return;
 	released = boosted && guard_releases(now) && dsq_waiting(throttled_dsq(llc));
 	if (released && throttled_go_first(llc) && scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
@@ -295,7 +294,7 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if ((!tctx || tctx->run_as == GPUAWARE_CLASS_BACKGROUND) && pull_from_crowded(cpu, now))
 		return;
-	if (tctx && prev_goes_on(prev, tctx, cpu, cctx, now))
+	if (tctx && prev_goes_on(prev, cpu, now))
 		return;
 	if (is_reserved(cpu, cctx, now)) {
 		/* This CPU may have been woken for work that it declines: wakes another one. */
@@ -310,7 +309,7 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 			scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0);
 		return;
 	}
-	if (dispatch_background(cpu, cctx, llc) || dispatch_from_others(llc, now))
+	if (dispatch_background(cpu, llc) || dispatch_from_others(llc, now))
 		return;
 	/* Throttled or not: nobody else wants the CPU. */
 	if (boosted && scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
@@ -335,6 +334,7 @@ void BPF_STRUCT_OPS(gpuaware_runnable, struct task_struct *p, u64 enq_flags)
 	/* Another affinity or cgroup takes it off its queue and puts it back: its wait goes on. */
 	if (!tctx->waiting_since_ns)
 		tctx->waiting_since_ns = now;
+	tctx->slice_left_ns = 0;
 	tctx->woken = enq_flags & SCX_ENQ_WAKEUP;
 	if (tctx->woken) {
 		tctx->burst_ns = 0;
@@ -360,6 +360,7 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 	tctx->waiting_since_ns = 0;
 	tctx->run_start_ns = now;
 	tctx->charged_ns = now;
+	tctx->slice_left_ns = 0;
 	cctx->looks_again = false;
 	if (is_percpu_kthread(p))
 		cctx->kthread_waiting = false;
@@ -436,6 +437,8 @@ void BPF_STRUCT_OPS(gpuaware_tick, struct task_struct *p)
 	/* One that was marked while it runs and never sleeps. */
 	count_demand(tctx);
 	charge_run(tctx, cpu, now);
+	if (cctx->kthread_waiting)
+		tctx->slice_left_ns = p->scx.slice + 1;
 	if (cctx->kthread_waiting || capped_until(tctx, now) ||
 	    (is_boosted(tctx->run_as) && guard_stops(tctx, cpu, now)))
 		scx_bpf_task_set_slice(p, 0);

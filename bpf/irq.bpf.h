@@ -20,19 +20,20 @@
 /* How long it is avoided after that. */
 #define STORM_DWELL_NS 20000000ULL
 
-/* Written by its CPU in interrupts, read by others that tolerate a stale answer. */
+/* Written by its CPU in interrupts; others read, and tolerate a stale answer. */
 struct irq_ctx {
 	struct gpuaware_irq_time total;
 	u64 since_ns; /* start of the current innermost section */
 	u64 window_start_ns;
 	u64 window_ns;
-	u64 storm_until_ns;
 	bool in_hard;
 	bool in_soft;
-};
+	cacheline_aligned u64 storm_until_ns; /* read at wakeups, by others */
+} cacheline_aligned;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE); /* see cpu_ctxs */
 	__uint(max_entries, GPUAWARE_MAX_CPUS);
 	__type(key, u32);
 	__type(value, struct irq_ctx);

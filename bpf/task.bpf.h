@@ -63,6 +63,7 @@ struct task_ctx {
 	s32 launcher_cpu; /* where that one was sent */
 	s32 claimed_cpu;  /* CPU claimed for this boosted task until it runs; -1: none */
 	u64 run_start_ns;
+	u64 slice_left_ns;    /* as a kthread takes its CPU; plus one, 0: none does */
 	u64 burst_ns;	      /* that it ran since it woke up, until run_start_ns */
 	u64 woke_after_ns;    /* of which so much before it woke a launcher first */
 	u64 waiting_since_ns; /* runnable, not running; 0: asleep, running, or of another class */
@@ -89,62 +90,80 @@ enum occupant {
 	OCCUPANT_WAKER, /* of the launcher that left: soon done */
 };
 
+/* A cache line belongs to one CPU or LLC, and within a CPU's to those who write it. */
+#define CACHE_LINE	  64
+#define cacheline_aligned __attribute__((aligned(CACHE_LINE)))
+
 struct cpu_ctx {
-	u32 occupant;	      /* enum occupant */
-	bool kthread_waiting; /* a per-CPU kthread is about to run here */
+	/* Written as the CPU switches, read by others as they wake somebody up. */
+	u32 occupant; /* enum occupant */
 	bool softirqd_runnable;
-	bool giving_back;	/* who waited here is enqueued again, inside another program */
-	bool looks_again;	/* see stay_idle() */
-	u64 idle_since_ns;	/* when it last became idle: see now.bpf.h; 0: never */
-	u64 idle_since_mono_ns; /* the same by bpf_ktime_get_ns() */
-	u64 taken_ns;	/* when a real-time task last took it, as far as we were told; 0: never */
-	s32 claimed_by; /* TID of the boosted task that claimed this CPU; 0: none */
-	u64 runs_dsq;	/* the queue of the background that runs; 0: none */
-	u64 runs_vtime; /* its vtime there when its slice began */
+	bool giving_back;   /* who waited here is enqueued again, inside another program */
+	u64 runs_dsq;	    /* the queue of the background that runs; 0: none */
+	u64 runs_vtime;	    /* its vtime there when its slice began */
 	u64 keeps_until_ns; /* until when the throttled task that runs is not preempted by
 			       background */
-	u64 preempted_ns;   /* when background was last preempted for a wakeup */
-	u64 launched_ns;    /* when a launcher last left; 0: never */
-	u64 hold_until_ns;  /* 0: not held */
+	u64 turn_until_ns;  /* background runs its minimum share and is not preempted */
+	u64 taken_ns;	 /* when a real-time task last took it, as far as we were told; 0: never */
+	u64 launched_ns; /* when a launcher last left; 0: never */
+	u64 hold_until_ns; /* 0: not held */
+	/* Written by others, too. */
+	cacheline_aligned s32 claimed_by; /* TID of the boosted task that claimed it; 0: none */
+	bool kthread_waiting;		  /* a per-CPU kthread is about to run here */
+	bool owes_overdue;		  /* to an overdue task that may not run everywhere */
+	u64 preempted_ns;		  /* when background was last preempted for a wakeup */
 	u64 hold_start_ns;
 	u64 declined_since_ns; /* 0: no background has been declined in this hold */
-	u64 turn_until_ns;     /* background runs its minimum share and is not preempted */
 	u64 pinned_due_ns;     /* when those who may not leave are owed a turn */
-	u64 pinned_clock;      /* see clock.bpf.h */
-	u32 pulls_from;	       /* the LLC whose clock is compared: pull_from_crowded() */
-	u64 pull_start_ns;     /* since when; and what the clocks were then */
-	u64 pull_own_clock;
-	u64 pull_their_clock;
-	u64 swept_ns;	   /* when the pinned queue was last searched for overdue tasks */
-	bool owes_overdue; /* to an overdue task that may not run everywhere */
-	u64 handoff_ns;	   /* when handoff that was shut out last got it */
+	/* The CPU's own, most of it. */
+	cacheline_aligned u64 pinned_clock; /* see clock.bpf.h */
 	/* CPU time of the pinned and of the shared queue here, each by its number of tasks. */
 	u64 pinned_share_ns;
 	u64 shared_share_ns;
-};
+	u64 idle_since_ns;	/* when it last became idle: see now.bpf.h; 0: never */
+	u64 idle_since_mono_ns; /* the same by bpf_ktime_get_ns() */
+	u64 handoff_ns;		/* when handoff that was shut out last got it */
+	u64 swept_ns;		/* when the pinned queue was last searched for overdue tasks */
+	bool looks_again;	/* see stay_idle() */
+	u32 pulls_from;		/* the LLC whose clock is compared: pull_from_crowded() */
+	u64 pull_start_ns;	/* since when; and what the clocks were then */
+	u64 pull_own_clock;
+	u64 pull_their_clock;
+} cacheline_aligned;
 
-/* Indexed by CPU, not per-CPU: others look at it on every launcher's wakeup. */
+_Static_assert(__builtin_offsetof(struct cpu_ctx, claimed_by) == CACHE_LINE,
+	       "one line is read at wakeups");
+
+/*
+ * Indexed by CPU, not per-CPU: others look at it on every launcher's wakeup. Nobody maps it: the
+ * values of such an array begin with a page, and so with a cache line.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, GPUAWARE_MAX_CPUS);
 	__type(key, u32);
 	__type(value, struct cpu_ctx);
 } cpu_ctxs SEC(".maps");
 
 struct llc_ctx {
+	/* Written at each switch of background. */
 	u64 clock;	       /* of the shared background queue: see clock.bpf.h */
 	u64 background_due_ns; /* when shared background is owed a turn */
-	u64 handoff_served_ns; /* since when handoff waits */
-	u64 released_ns;       /* when a throttled task was released last */
-	u64 woke_other_ns;     /* when a CPU that may run nobody here last woke another one */
-	u64 swept_ns;	       /* when the background queue was last searched for overdue tasks */
-	u64 boosted_queued_ns; /* see boosted_wait() */
-	u64 queued_ns;	       /* see note_queued() */
-	u64 arriving_ns;       /* see note_arriving() */
-};
+	/* Written now and then, read by whoever goes idle, in other LLCs too. */
+	cacheline_aligned u64 boosted_queued_ns; /* see boosted_wait() */
+	u64 queued_ns;				 /* see note_queued() */
+	/* Written at each enqueue, and what few look at. */
+	cacheline_aligned u64 arriving_ns; /* see note_arriving() */
+	u64 handoff_served_ns;		   /* since when handoff waits */
+	u64 released_ns;		   /* when a throttled task was released last */
+	u64 woke_other_ns; /* when a CPU that may run nobody here last woke another one */
+	u64 swept_ns;	   /* when the background queue was last searched for overdue tasks */
+} cacheline_aligned;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, GPUAWARE_MAX_LLCS);
 	__type(key, u32);
 	__type(value, struct llc_ctx);
@@ -316,6 +335,23 @@ static __always_inline void uncount_demand(struct task_ctx *tctx)
 	else if (tctx->demand_class)
 		__sync_fetch_and_sub(&demand.handoff, 1);
 	tctx->demand_class = GPUAWARE_CLASS_NONE;
+}
+
+static __always_inline u64 class_slice_ns(u32 class)
+{
+	if (class == GPUAWARE_CLASS_LAUNCH)
+		return tunables.launch_slice_ns;
+	return class == GPUAWARE_CLASS_HANDOFF ? tunables.handoff_slice_ns
+					       : tunables.background_slice_ns;
+}
+
+/* What is left of the slice of boosted @tctx's task where a kthread takes its CPU; else a slice. */
+static __always_inline u64 slice_to_give(struct task_ctx *tctx)
+{
+	u64 left = tctx->slice_left_ns;
+
+	tctx->slice_left_ns = 0;
+	return left ? left - 1 : class_slice_ns(tctx->run_as);
 }
 
 #endif /* __GPUAWARE_TASK_BPF_H */

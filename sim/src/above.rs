@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Real-time tasks, which are of a class above: they take a CPU when they wake up and keep it until they are done. What
-//! the scheduler is told of it is what Linux 6.18 tells: ops.cpu_release(), and nothing where the CPU was idle.
+//! Real-time and deadline tasks, which are of classes above: they take a CPU when they wake up and keep it until they are
+//! done. What the scheduler is told of it is what Linux 6.18 tells: ops.cpu_release(), and nothing where the CPU was idle.
 
 use std::rc::Rc;
 
@@ -10,9 +10,35 @@ use crate::events::Event;
 use crate::history::SchedEvent;
 use crate::state::{Context, Kernel, Place, call, local_dsq};
 
-/// A real-time task, pinned to a CPU.
+/// Classes above.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Higher {
+    RealTime,
+    Deadline,
+}
+
+impl Higher {
+    /// `SCX_CPU_PREEMPT_…`
+    fn reason(self) -> u32 {
+        match self {
+            Self::RealTime => 0,
+            Self::Deadline => 1,
+        }
+    }
+
+    /// As the kernel counts: below 100, and below 0.
+    fn prio(self) -> i32 {
+        match self {
+            Self::RealTime => 49,
+            Self::Deadline => -1,
+        }
+    }
+}
+
+/// A task of a class above, pinned to a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Above {
+    pub class: Higher,
     pub cpu: usize,
     pub start_ns: u64,
     /// From one wakeup to the next.
@@ -21,35 +47,38 @@ pub struct Above {
     pub lasts_ns: u64,
 }
 
-/// `SCX_CPU_PREEMPT_RT`
-const PREEMPT_RT: u32 = 0;
-/// Of a real-time task, as the kernel counts: those below 100 are.
-const PRIO: i32 = 49;
-
 impl Kernel {
-    /// A real-time task wakes up on `cpu` and will run for so long. It waits if another one has the CPU: then it is
-    /// left out this time.
-    pub fn wake_above(&mut self, cpu: usize, lasts_ns: u64) {
+    /// `above` wakes up. It waits if another one has the CPU: then it is left out this time.
+    pub fn wake_above(&mut self, above: Above) {
+        let cpu = above.cpu;
         let run = &mut self.cpus[cpu];
-        if run.above.is_some() || run.above_waits_ns.is_some() {
+        if run.above.is_some() || run.above_waits.is_some() {
             return;
         }
-        run.above_waits_ns = Some(lasts_ns);
-        self.set_rt_queued(cpu, true);
+        run.above_waits = Some(above);
+        self.set_rt_queued(cpu, above.class == Higher::RealTime);
         self.resched(cpu, cpu);
     }
 
-    /// The real-time task takes `cpu`.
-    pub fn give_way(&mut self, cpu: usize, lasts_ns: u64) {
+    /// The task of a class above takes its CPU.
+    pub fn give_way(
+        &mut self,
+        Above {
+            class,
+            cpu,
+            lasts_ns,
+            ..
+        }: Above,
+    ) {
         let prev = self.cpus[cpu].curr;
         // The kernel asks the scheduler for work all the same.
         self.pick_next(cpu, prev);
         let body = TaskStruct::new(0, "realtime", u32::MAX);
-        body.prio.set(PRIO);
+        body.prio.set(class.prio());
         body.cpu.set(cpu as i32);
         let above = Rc::new(body);
         match prev {
-            Some(prev) => self.drive_off(cpu, prev, &above),
+            Some(prev) => self.drive_off(cpu, prev, class, &above),
             None => self.leave_idle(cpu),
         }
         let run = &mut self.cpus[cpu];
@@ -63,7 +92,7 @@ impl Kernel {
         self.set_speeds(cpu);
     }
 
-    fn drive_off(&mut self, cpu: usize, prev: TaskId, above: &Rc<TaskStruct>) {
+    fn drive_off(&mut self, cpu: usize, prev: TaskId, class: Higher, above: &Rc<TaskStruct>) {
         if self.tasks[prev].is_queued() {
             let body = self.body(prev);
             call!(self, cpu, Context::Locked, stopping(body, true));
@@ -78,7 +107,7 @@ impl Kernel {
             }
         }
         let args = ReleaseArgs {
-            reason: PREEMPT_RT,
+            reason: class.reason(),
             task: Rc::as_ptr(above),
         };
         call!(
@@ -89,7 +118,7 @@ impl Kernel {
         );
     }
 
-    /// The real-time task on `cpu` is done.
+    /// The task of a class above on `cpu` is done.
     pub fn above_ends(&mut self, cpu: usize) {
         self.cpus[cpu].above = None;
         self.set_rt_queued(cpu, false);

@@ -137,7 +137,7 @@ pub struct Check {
 /// What random scenarios have besides tasks.
 #[derive(Args, Clone, Copy)]
 pub struct Also {
-    /// With real-time tasks that take CPUs
+    /// With real-time and deadline tasks that take CPUs
     #[arg(long)]
     pub real_time: bool,
     /// With changes of nice values, marks, cgroups, limits, affinities and policies while tasks run
@@ -152,7 +152,7 @@ pub struct Also {
     /// With pairs that are threads of a process, and launchers among them
     #[arg(long)]
     pub threads: bool,
-    /// With interrupts that take time of some CPUs
+    /// With interrupts that take time of some CPUs, and ksoftirqd there
     #[arg(long)]
     pub interrupts: bool,
 }

@@ -15,21 +15,29 @@ const ARRAY: u32 = 2;
 const PERCPU_ARRAY: u32 = 6;
 const TASK_STORAGE: u32 = 29;
 
-/// Aligned memory of zeros that stays where it is.
+/// A cache line, to which values may be aligned.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u64; 8]);
+
+/// Memory of zeros that stays where it is.
 #[derive(Debug)]
 struct Block(*mut u64, usize);
 
 impl Block {
     fn zeros(bytes: usize) -> Self {
-        let words = vec![0_u64; bytes.div_ceil(8)].into_boxed_slice();
-        Self(Box::into_raw(words).cast(), bytes.div_ceil(8))
+        let lines = bytes.div_ceil(size_of::<Line>());
+        let memory = vec![Line([0; 8]); lines].into_boxed_slice();
+        Self(Box::into_raw(memory).cast(), lines)
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: made in zeros(), of that length; the scheduler that used it is gone.
-        drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(self.0, self.1)) });
+        drop(unsafe {
+            Box::from_raw(ptr::slice_from_raw_parts_mut(self.0.cast::<Line>(), self.1))
+        });
     }
 }
 

@@ -11,7 +11,7 @@ use gpuaware_trace::profile::{self, Affinity, Count, Group, Histogram, Profile};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::above::Above;
+use crate::above::{Above, Higher};
 use crate::cell::weight;
 use crate::interrupts::Interrupts;
 use crate::machine::{Machine, MachineCpu};
@@ -283,6 +283,7 @@ impl Making<'_> {
         };
         let start_ns = self.rng.random_range(0..=period_ns);
         self.scenario.above.push(Above {
+            class: Higher::RealTime,
             cpu,
             start_ns,
             period_ns,

@@ -4,7 +4,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::above::Above;
+use crate::above::{Above, Higher};
 use crate::callbacks::FREQUENT;
 use crate::cgroups::CgroupSpec;
 use crate::changes::Change;
@@ -19,15 +19,31 @@ use crate::state::Costs;
 
 /// Tell what is drawn of real-time tasks, changes, interleaving and core scheduling from what is drawn of the others.
 const REAL_TIME: u64 = 0x7274;
+const DEADLINE: u64 = 0x646c;
 const CHANGES: u64 = 0x6368;
 const INTERLEAVING: u64 = 0x696c;
 const COOKIES: u64 = 0x6373;
 const THREADS: u64 = 0x7468;
 const INTERRUPTS: u64 = 0x6972;
+const SOFTIRQS: u64 = 0x7369;
 
 const HOLD_CAPS_US: [u64; 3] = [0, 500, 3_000];
 const MAX_SHARES: [f64; 3] = [0.2, 0.5, 1.0];
 const CGROUP_WEIGHTS: [u32; 4] = [1, 100, 300, 10_000];
+
+/// The one of `cpu`, if it is ever woken.
+fn ksoftirqd(cpu: usize, rng: &mut Pcg64Mcg) -> Option<TaskSpec> {
+    let program = Program::Periodic {
+        run_ns: rng.random_range(10_000..=2_000_000),
+        sleep_ns: rng.random_range(1_000_000..=50_000_000),
+        runs: 0,
+    };
+    (rng.random_range(0..2_u64) == 0).then(|| TaskSpec {
+        cpus: Some(vec![cpu]),
+        is_kthread: true,
+        ..TaskSpec::new("ksoftirqd/", program)
+    })
+}
 
 impl Scenario {
     /// Any small machine with any tasks: `seed` says which.
@@ -106,9 +122,11 @@ impl Scenario {
         self
     }
 
-    /// With devices whose interrupts go to some of the CPUs, up to a third of the time of each.
+    /// With devices whose interrupts go to some of the CPUs, up to a third of the time of each. What these leave to be
+    /// done has ksoftirqd on half of them, which is a task.
     pub fn with_interrupts(mut self) -> Self {
         let mut rng = Pcg64Mcg::seed_from_u64(self.seed ^ INTERRUPTS);
+        let mut soft = Pcg64Mcg::seed_from_u64(self.seed ^ SOFTIRQS);
         for cpu in 0..self.machine.nr_cpus() {
             let period_ns = rng.random_range(100_000..=20_000_000);
             let device = Interrupts {
@@ -118,17 +136,24 @@ impl Scenario {
             };
             if rng.random_range(0..2_u64) == 0 {
                 self.interrupts.push(device);
+                self.tasks.extend(ksoftirqd(cpu, &mut soft));
             }
         }
         self
     }
 
-    /// With real-time tasks that take CPUs, up to one on each.
+    /// With real-time tasks that take CPUs, up to one on each; one of four is a deadline task.
     pub fn with_real_time(mut self) -> Self {
         let mut rng = Pcg64Mcg::seed_from_u64(self.seed ^ REAL_TIME);
+        let mut classes = Pcg64Mcg::seed_from_u64(self.seed ^ DEADLINE);
         for cpu in 0..self.machine.nr_cpus() {
             let period_ns = rng.random_range(1_000_000..=50_000_000);
+            let class = match classes.random_range(0..4_u64) {
+                0 => Higher::Deadline,
+                _ => Higher::RealTime,
+            };
             let above = Above {
+                class,
                 cpu,
                 start_ns: rng.random_range(0..=100_000_000),
                 period_ns,

@@ -333,7 +333,7 @@ impl Simulation {
             Event::Above(at) => {
                 let above = self.scenario.above[at];
                 self.kernel.events.push(now_ns + above.period_ns, event);
-                self.kernel.wake_above(above.cpu, above.lasts_ns);
+                self.kernel.wake_above(above);
             }
             Event::Interrupt(at) => {
                 let device = self.scenario.interrupts[at];

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use anyhow::{Result, ensure};
 use serde::Deserialize;
 
-use crate::above::Above;
+use crate::above::{Above, Higher};
 use crate::callbacks::Call;
 use crate::dsq::TaskId;
 use crate::machine::Machine;
@@ -102,6 +102,7 @@ impl TaskOf {
             return None;
         };
         Some(Above {
+            class: Higher::RealTime,
             cpu,
             start_ns: 0,
             period_ns: (run_us + sleep_us) * 1000,

@@ -179,10 +179,10 @@ pub struct Cpu {
     pub ticks: bool,
     pub idle_since_ns: u64,
     pub idle_ns: u64,
-    /// The real-time task that has it.
+    /// The task of a class above that has it.
     pub above: Option<Rc<TaskStruct>>,
-    /// One that will take it runs for so long.
-    pub above_waits_ns: Option<u64>,
+    /// One that will take it.
+    pub above_waits: Option<crate::above::Above>,
     /// When its interrupt is over.
     pub irq_until_ns: u64,
     /// What interrupts took so far.
@@ -305,7 +305,7 @@ impl Kernel {
                 idle_since_ns: START_NS,
                 idle_ns: 0,
                 above: None,
-                above_waits_ns: None,
+                above_waits: None,
                 irq_until_ns: 0,
                 irq_ns: 0,
             }

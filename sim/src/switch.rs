@@ -240,8 +240,8 @@ impl Kernel {
         }
         self.settle(cpu);
         self.cpus[cpu].resched_at = None;
-        if let Some(lasts_ns) = self.cpus[cpu].above_waits_ns.take() {
-            return self.give_way(cpu, lasts_ns);
+        if let Some(above) = self.cpus[cpu].above_waits.take() {
+            return self.give_way(above);
         }
         if self.cpus[cpu].above.is_some() {
             return;
@@ -276,7 +276,7 @@ impl Kernel {
         self.cpus[cpu].curr = None;
         let next = self.pick_next(cpu, None);
         self.switch_to(cpu, next);
-        if self.cpus[cpu].above_waits_ns.is_some() {
+        if self.cpus[cpu].above_waits.is_some() {
             self.resched(cpu, cpu);
         }
     }

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use crate::above::Above;
+use crate::above::{Above, Higher};
 use crate::cgroups::CgroupSpec;
 use crate::changes::Change;
 use crate::interrupts::Interrupts;
@@ -329,6 +329,7 @@ fn a_task_that_waits_for_longer_than_promised_is_found() {
 pub(crate) fn beside_real_time(scheduler: Scheduler) -> Scenario {
     let mut scenario = of("2", scheduler, 1000, vec![task("loop", Program::Loop)]);
     scenario.above = vec![Above {
+        class: Higher::RealTime,
         cpu: 0,
         start_ns: 10_000_000,
         period_ns: 100_000_000,

@@ -104,3 +104,43 @@ fn the_minimum_share_is_what_the_policy_says() {
         }
     }
 }
+
+/// A kernel thread of the CPU that wakes up more often than a launcher's slice is over gave the launcher a new one each time,
+/// without a dispatch() in between, which gives turns.
+#[test]
+fn turns_come_where_a_kernel_thread_cuts_slices_short() {
+    let pinned = |task: TaskSpec| TaskSpec {
+        cpus: Some(vec![0]),
+        ..task
+    };
+    let softirqs = Program::Periodic {
+        run_ns: 50_000,
+        sleep_ns: 10_000_000,
+        runs: 0,
+    };
+    let tasks = vec![
+        TaskSpec {
+            class: Some(Class::Launch),
+            ..pinned(task("launcher", Program::Loop))
+        },
+        pinned(task("loop", Program::Loop)),
+        TaskSpec {
+            is_kthread: true,
+            ..pinned(task("ksoftirqd/", softirqs))
+        },
+    ];
+    let mut scenario = of("1", Scheduler::Gpuaware, MS, tasks);
+    scenario.policy.max_share = 1.0;
+    let edit = (
+        "task.bpf.h",
+        "return left ? left - 1 :",
+        "return left && false ? left - 1 :",
+    );
+    let share = |object: &[u8]| {
+        let outcome = run_as(object, &scenario);
+        outcome.tasks[1].cpu_ns as f64 / (MS * 1_000_000) as f64
+    };
+    let (theirs, with_fault) = (share(Scheduler::Gpuaware.object()), share(&mutant(&[edit])));
+    assert!((0.04..0.07).contains(&theirs), "{theirs}");
+    assert!(with_fault < 0.01, "{with_fault}");
+}
