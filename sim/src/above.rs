@@ -7,45 +7,9 @@ use std::rc::Rc;
 use crate::abi::{ENQ_HEAD, ENQ_REENQ, ReleaseArgs, TaskStruct};
 use crate::dsq::TaskId;
 use crate::events::Event;
+use crate::higher::{Above, Higher};
 use crate::history::SchedEvent;
 use crate::state::{Context, Kernel, Place, call, local_dsq};
-
-/// Classes above.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Higher {
-    RealTime,
-    Deadline,
-}
-
-impl Higher {
-    /// `SCX_CPU_PREEMPT_…`
-    fn reason(self) -> u32 {
-        match self {
-            Self::RealTime => 0,
-            Self::Deadline => 1,
-        }
-    }
-
-    /// As the kernel counts: below 100, and below 0.
-    fn prio(self) -> i32 {
-        match self {
-            Self::RealTime => 49,
-            Self::Deadline => -1,
-        }
-    }
-}
-
-/// A task of a class above, pinned to a CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Above {
-    pub class: Higher,
-    pub cpu: usize,
-    pub start_ns: u64,
-    /// From one wakeup to the next.
-    pub period_ns: u64,
-    /// How long it runs each time.
-    pub lasts_ns: u64,
-}
 
 impl Kernel {
     /// `above` wakes up. It waits if another one has the CPU: then it is left out this time.

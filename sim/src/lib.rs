@@ -17,6 +17,7 @@ pub mod costs;
 pub mod dsq;
 pub mod events;
 pub mod happen;
+pub mod higher;
 pub mod history;
 pub mod idle;
 pub mod interleave;

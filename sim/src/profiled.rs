@@ -11,8 +11,8 @@ use gpuaware_trace::profile::{self, Affinity, Count, Group, Histogram, Profile};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::above::{Above, Higher};
 use crate::cell::weight;
+use crate::higher::{Above, Higher};
 use crate::interrupts::Interrupts;
 use crate::machine::{Machine, MachineCpu};
 use crate::native::Scheduler;

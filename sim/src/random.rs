@@ -4,10 +4,10 @@
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::above::{Above, Higher};
 use crate::callbacks::FREQUENT;
 use crate::cgroups::CgroupSpec;
 use crate::changes::Change;
+use crate::higher::{Above, Higher};
 use crate::interrupts::Interrupts;
 use crate::machine::Machine;
 use crate::native::Scheduler;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::above::Above;
 use crate::cgroups::CgroupSpec;
 use crate::changes::Change;
 use crate::dsq::TaskId;
+use crate::higher::Above;
 use crate::interrupts::Interrupts;
 use crate::machine::Machine;
 use crate::meter::Group;

@@ -7,9 +7,9 @@ use std::fmt::Write;
 use anyhow::{Result, ensure};
 use serde::Deserialize;
 
-use crate::above::{Above, Higher};
 use crate::callbacks::Call;
 use crate::dsq::TaskId;
+use crate::higher::{Above, Higher};
 use crate::machine::Machine;
 use crate::native::Scheduler;
 use crate::program::Program;

@@ -182,7 +182,7 @@ pub struct Cpu {
     /// The task of a class above that has it.
     pub above: Option<Rc<TaskStruct>>,
     /// One that will take it.
-    pub above_waits: Option<crate::above::Above>,
+    pub above_waits: Option<crate::higher::Above>,
     /// When its interrupt is over.
     pub irq_until_ns: u64,
     /// What interrupts took so far.

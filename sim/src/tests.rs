@@ -4,9 +4,9 @@
 
 use std::path::Path;
 
-use crate::above::{Above, Higher};
 use crate::cgroups::CgroupSpec;
 use crate::changes::Change;
+use crate::higher::{Above, Higher};
 use crate::interrupts::Interrupts;
 use crate::machine::Machine;
 use crate::native::{Native, Scheduler, compile_gpuaware};
