@@ -98,8 +98,10 @@ static __always_inline bool should_preempt(s32 cpu, struct cpu_ctx *cctx, u64 ds
 
 	if (cctx->occupant != OCCUPANT_BACKGROUND)
 		return false;
+	/* Two that wake up at once look for a CPU each. */
 	if (!cctx->runs_dsq)
 		return !time_before(now, cctx->keeps_until_ns) &&
+		       !time_before(now, cctx->preempted_ns + ARRIVAL_NS) &&
 		       (dsq >= DSQ_PINNED || !is_reserved(cpu, cctx, now));
 	if (time_before(now, cctx->preempted_ns + PREEMPT_INTERVAL_NS))
 		return false;

@@ -140,7 +140,7 @@ static __always_inline void enqueue_boosted(struct task_struct *p, struct task_c
 	else
 		pick = pick_boosted_cpu(p, tctx, cpu, now);
 	count_pick(tctx, &pick);
-	if (pick.cpu == cpu && slice) {
+	if (pick.cpu == cpu) {
 		if (pick.how == PICK_PREEMPT)
 			enq_flags |= SCX_ENQ_PREEMPT;
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice, enq_flags);
@@ -148,11 +148,10 @@ static __always_inline void enqueue_boosted(struct task_struct *p, struct task_c
 	}
 	/*
 	 * Without a pick, every CPU that it may use runs its class or a higher one, and they take
-	 * turns; or a real-time task preempted it, and it runs where a CPU is free first; or its
-	 * slice is over, and a kthread runs before dispatch() is asked who is next.
+	 * turns; or a real-time task preempted it, and it runs where a CPU is free first.
 	 */
 	queue_boosted(p, tctx, llc_of(pick.cpu >= 0 ? pick.cpu : cpu), enq_flags, now);
-	if (pick.cpu >= 0 && pick.cpu != cpu)
+	if (pick.cpu >= 0)
 		scx_bpf_kick_cpu(pick.cpu,
 				 pick.how == PICK_PREEMPT ? SCX_KICK_PREEMPT : SCX_KICK_IDLE);
 }
@@ -358,8 +357,7 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 		count_wait(p, tctx->run_as ?: GPUAWARE_CLASS_BACKGROUND,
 			   time_delta(now, tctx->waiting_since_ns), tctx->woken);
 	tctx->waiting_since_ns = 0;
-	tctx->run_start_ns = now;
-	tctx->charged_ns = now;
+	tctx->run_start_ns = tctx->charged_ns = now;
 	tctx->slice_left_ns = 0;
 	cctx->looks_again = false;
 	if (is_percpu_kthread(p))
@@ -381,6 +379,9 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 	if (is_boosted(tctx->run_as)) {
 		tctx->woken = false;
 		drop_claim(p, tctx);
+		/* Its slice was over, and a kthread came first: dispatch() is next. */
+		if (p->scx.slice == SLICE_OVER_NS)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 		cctx->occupant = OCCUPANT_HANDOFF;
 		if (tctx->run_as == GPUAWARE_CLASS_LAUNCH) {
 			cctx->occupant = OCCUPANT_LAUNCH;
@@ -437,8 +438,8 @@ void BPF_STRUCT_OPS(gpuaware_tick, struct task_struct *p)
 	/* One that was marked while it runs and never sleeps. */
 	count_demand(tctx);
 	charge_run(tctx, cpu, now);
-	if (cctx->kthread_waiting)
-		tctx->slice_left_ns = p->scx.slice + 1;
+	if (cctx->kthread_waiting && !tctx->slice_left_ns)
+		tctx->slice_left_ns = p->scx.slice ?: SLICE_OVER_NS;
 	if (cctx->kthread_waiting || capped_until(tctx, now) ||
 	    (is_boosted(tctx->run_as) && guard_stops(tctx, cpu, now)))
 		scx_bpf_task_set_slice(p, 0);

@@ -63,7 +63,7 @@ struct task_ctx {
 	s32 launcher_cpu; /* where that one was sent */
 	s32 claimed_cpu;  /* CPU claimed for this boosted task until it runs; -1: none */
 	u64 run_start_ns;
-	u64 slice_left_ns;    /* as a kthread takes its CPU; plus one, 0: none does */
+	u64 slice_left_ns;    /* as a kthread takes its CPU; 0: none does */
 	u64 burst_ns;	      /* that it ran since it woke up, until run_start_ns */
 	u64 woke_after_ns;    /* of which so much before it woke a launcher first */
 	u64 waiting_since_ns; /* runnable, not running; 0: asleep, running, or of another class */
@@ -345,13 +345,16 @@ static __always_inline u64 class_slice_ns(u32 class)
 					       : tunables.background_slice_ns;
 }
 
+/* What is left of a slice that is over: 0 would be the kernel's default. See running(). */
+#define SLICE_OVER_NS 1
+
 /* What is left of the slice of boosted @tctx's task where a kthread takes its CPU; else a slice. */
 static __always_inline u64 slice_to_give(struct task_ctx *tctx)
 {
 	u64 left = tctx->slice_left_ns;
 
 	tctx->slice_left_ns = 0;
-	return left ? left - 1 : class_slice_ns(tctx->run_as);
+	return left ?: class_slice_ns(tctx->run_as);
 }
 
 #endif /* __GPUAWARE_TASK_BPF_H */

@@ -133,8 +133,8 @@ fn turns_come_where_a_kernel_thread_cuts_slices_short() {
     scenario.policy.max_share = 1.0;
     let edit = (
         "task.bpf.h",
-        "return left ? left - 1 :",
-        "return left && false ? left - 1 :",
+        "return left ?: class_slice_ns(tctx->run_as);",
+        "return left && false ? left : class_slice_ns(tctx->run_as);",
     );
     let share = |object: &[u8]| {
         let outcome = run_as(object, &scenario);

@@ -126,7 +126,13 @@ pub fn gpus_open(process: &Path) -> BTreeSet<u32> {
 fn devices_open(process: &Path, driver: u32) -> BTreeSet<u32> {
     let fds: Vec<u32> = numbers_in(&process.join("fd"));
     let minor_of = |fd: u32| {
-        let file = std::fs::metadata(process.join(format!("fd/{fd}"))).ok()?;
+        let path = process.join(format!("fd/{fd}"));
+        // Only devices: a file on a network that is gone would keep whoever asks.
+        let target = std::fs::read_link(&path).ok()?;
+        let file = target
+            .starts_with("/dev")
+            .then(|| std::fs::metadata(&path))?
+            .ok()?;
         let is_of_driver =
             file.file_type().is_char_device() && major(file.rdev()) == u64::from(driver);
         is_of_driver.then(|| minor(file.rdev()) as u32)

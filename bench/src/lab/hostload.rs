@@ -48,7 +48,7 @@ impl HostLoad {
             let mut pace = Pace::new();
             while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 pace.look();
-                // Its own time, not that it waits for CPUs which are busy.
+                // Its CPU time, not what it waits for busy CPUs.
                 let began = cpu_time();
                 // The guest notices by the time in the file that nothing new came.
                 let _ = look(&pace).and_then(|sample| write(&file, &sample));
