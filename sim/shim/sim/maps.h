@@ -16,7 +16,7 @@
 #define BPF_ANY			       0
 #define BPF_NOEXIST		       1
 #define BPF_F_NO_PREALLOC	       1
-#define BPF_F_MMAPABLE	       1024
+#define BPF_F_MMAPABLE		       1024
 #define BPF_LOCAL_STORAGE_GET_F_CREATE 1
 
 /* Keys and values are told by their types or by their sizes. */
