@@ -40,7 +40,10 @@ for other in vm::large:: "${with_package[@]}" "${untimed[@]}"; do timed_ones+=(-
 # What calculates and reads, and maps no libcuda that the probes of tier `root` would meet.
 calculating=(host::analyze:: host::compare:: host::documents:: host::imports:: host::report:: host::results::
 	host::rules_of_the_house:: host::simulated:: host::topology::)
-others_of_host=()
+# What says who had a CPU when, to the microsecond, or measures cells of the bench: on a quiet machine.
+exact=(root::trace:: root::traced_cell::)
+others_of_host=() others_of_root=(root::)
+for one in "${exact[@]}"; do others_of_root+=(--skip "$one"); done
 for one in root:: "${calculating[@]}"; do others_of_host+=(--skip "$one"); done
 
 # side_by_side KERNEL: in two guests.
@@ -66,7 +69,7 @@ here="env RUSTC_BOOTSTRAP=1"
 units=(--config 'profile.release.package.scx_gpuaware.opt-level=0' --exclude gpuaware-tests)
 kernels=("${@:-6.18}")
 
-# Tests of tier `root` take turns, and wait for two thirds of their time. The others have of the CPUs what these leave
+# Tests of tier `root` take turns, and wait for much of their time. The others have of the CPUs what these leave
 # (SCHED_IDLE), and are shown when both are done.
 shown=target/test-beside-root.log times=target/test-times-beside-root.log failed=
 rm -f "$GPUAWARE_TIMES" $times
@@ -75,12 +78,13 @@ rm -f "$GPUAWARE_TIMES" $times
 	GPUAWARE_TIMES=$times beside_root "${kernels[@]}"
 ) >$shown 2>&1 &
 beside=$!
-timed "$here" --test integration -- --test-threads=1 root:: || failed=1
+timed "$here" --test integration -- --test-threads=1 "${others_of_root[@]}" || failed=1
 wait $beside || failed=1
 cat $shown
 cat $times >>"$GPUAWARE_TIMES"
 [ -z "$failed" ]
 
+timed "$here" --test integration -- --test-threads=1 "${exact[@]}"
 timed "bash $PWD/tests/units.sh others" "${units[@]}" --tests --
 # Three at a time: they wait for half of theirs.
 timed "$here" --test integration -- --test-threads=3 "${others_of_host[@]}"
