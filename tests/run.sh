@@ -30,6 +30,19 @@ lab() {
 		--test integration -- --ignored --test-threads=1 "$@"
 }
 
+# together ONE OTHER: two functions at the same time. What OTHER prints comes when both are done.
+together() {
+	local log=target/test-$2.log times=target/test-times-$2.log failed=
+	rm -f "$times"
+	GPUAWARE_TIMES=$times "$2" >"$log" 2>&1 &
+	local other=$!
+	"$1" || failed=1
+	wait $other || failed=1
+	cat "$log"
+	cat "$times" >>"$GPUAWARE_TIMES"
+	[ -z "$failed" ]
+}
+
 # What judges no time.
 with_package=(vm::package:: vm::cgroups::cgroups_that_sleep vm::lifecycle::loads vm::lifecycle::of_two
 	vm::lifecycle::second vm::reload::a_reload_forgets)
@@ -42,50 +55,38 @@ calculating=(host::analyze:: host::compare:: host::documents:: host::imports:: h
 	host::rules_of_the_house:: host::simulated:: host::topology::)
 # What says who had a CPU when, to the microsecond, or measures cells of the bench: on a quiet machine.
 exact=(root::trace:: root::traced_cell::)
-others_of_host=() others_of_root=(root::)
+others_of_host=(--skip root:: --skip host::tune::) others_of_root=(root::)
+for one in "${calculating[@]}"; do others_of_host+=(--skip "$one"); done
 for one in "${exact[@]}"; do others_of_root+=(--skip "$one"); done
-for one in root:: "${calculating[@]}"; do others_of_host+=(--skip "$one"); done
-
-# side_by_side KERNEL: in two guests.
-side_by_side() {
-	local package=target/test-package.log failed=
-	GPUAWARE_TIMES=/dev/null lab "--kernel $1 --cpus 2 --timeout 900" "${with_package[@]}" >$package 2>&1 &
-	lab "--kernel $1 --cpus 2 --timeout 900" "${untimed[@]}" || failed=1
-	wait $! || failed=1
-	tee -a "$GPUAWARE_TIMES" <$package
-	[ -z "$failed" ]
-}
-
-# beside_root KERNEL...: what may take its time.
-beside_root() {
-	timed "$here" --test integration -- "${calculating[@]}"
-	timed "bash $PWD/tests/units.sh calculating" "${units[@]}" --tests --
-	local kernel
-	for kernel in "$@"; do side_by_side "$kernel"; done
-}
 
 here="env RUSTC_BOOTSTRAP=1"
 # The scheduler's library is compiled once more for unit tests, quickly.
 units=(--config 'profile.release.package.scx_gpuaware.opt-level=0' --exclude gpuaware-tests)
 kernels=("${@:-6.18}")
 
-# Tests of tier `root` take turns, and wait for much of their time. The others have of the CPUs what these leave
-# (SCHED_IDLE), and are shown when both are done.
-shown=target/test-beside-root.log times=target/test-times-beside-root.log failed=
-rm -f "$GPUAWARE_TIMES" $times
-(
-	chrt --idle --pid 0 $BASHPID
-	GPUAWARE_TIMES=$times beside_root "${kernels[@]}"
-) >$shown 2>&1 &
-beside=$!
-timed "$here" --test integration -- --test-threads=1 "${others_of_root[@]}" || failed=1
-wait $beside || failed=1
-cat $shown
-cat $times >>"$GPUAWARE_TIMES"
-[ -z "$failed" ]
+guest_with_package() { lab "--kernel $kernel --cpus 2 --timeout 900" "${with_package[@]}"; }
 
+guest_untimed() { lab "--kernel $kernel --cpus 2 --timeout 900" "${untimed[@]}"; }
+
+# Tests of tier `root` take turns, and wait for much of their time. The others have of the CPUs what these leave.
+root_tests() { timed "$here" --test integration -- --test-threads=1 "${others_of_root[@]}"; }
+
+beside_root() {
+	chrt --idle --pid 0 $BASHPID
+	timed "$here" --test integration -- "${calculating[@]}"
+	timed "bash $PWD/tests/units.sh calculating" "${units[@]}" --tests --
+	for kernel in "${kernels[@]}"; do together guest_untimed guest_with_package; done
+}
+
+other_units() { timed "bash $PWD/tests/units.sh others" "${units[@]}" --tests --; }
+
+# They wait for windows to be over.
+tunings() { timed "$here" --test integration -- --test-threads=6 host::tune::; }
+
+rm -f "$GPUAWARE_TIMES"
+together root_tests beside_root
 timed "$here" --test integration -- --test-threads=1 "${exact[@]}"
-timed "bash $PWD/tests/units.sh others" "${units[@]}" --tests --
+together other_units tunings
 # Three at a time: they wait for half of theirs.
 timed "$here" --test integration -- --test-threads=3 "${others_of_host[@]}"
 for kernel in "${kernels[@]}"; do
