@@ -59,7 +59,8 @@ others_of_host=(--skip root:: --skip host::tune::) others_of_root=(root::)
 for one in "${calculating[@]}"; do others_of_host+=(--skip "$one"); done
 for one in "${exact[@]}"; do others_of_root+=(--skip "$one"); done
 
-here="env RUSTC_BOOTSTRAP=1"
+# A shell has what it starts with & ignore SIGINT, which tests send.
+here="env --default-signal=INT,QUIT RUSTC_BOOTSTRAP=1"
 # The scheduler's library is compiled once more for unit tests, quickly.
 units=(--config 'profile.release.package.scx_gpuaware.opt-level=0' --exclude gpuaware-tests)
 kernels=("${@:-6.18}")
