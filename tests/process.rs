@@ -66,6 +66,13 @@ fn modified(file: &Path) -> Option<SystemTime> {
     file.metadata().ok()?.modified().ok()
 }
 
+/// Copies a program that is to run, in a process of its own: what a test beside this one starts meanwhile would have the
+/// copy open for writing, and who is written to does not run (ETXTBSY).
+pub fn copy_program(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg(from).arg(to).status();
+    assert!(status.expect("starting cp").success(), "{}", to.display());
+}
+
 /// `scx_gpuaware` with arguments.
 pub fn scx_gpuaware(args: &[&str]) -> Command {
     let mut command = Command::new(program());

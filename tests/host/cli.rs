@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::process::{code, scx_gpuaware};
+use crate::process::{code, copy_program, program, scx_gpuaware};
 use crate::{sysfs, tier};
 
 /// Exit code and standard error.
@@ -70,7 +70,7 @@ fn of_nobody() -> (Command, tempfile::TempDir) {
     if nix::unistd::geteuid().is_root() {
         // The binary may lie where only root can read it: run a copy.
         let copy = folder.path().join("scx_gpuaware");
-        std::fs::copy(crate::process::program(), &copy).unwrap();
+        copy_program(program(), &copy);
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(folder.path(), open).unwrap();
         command = Command::new(copy);

@@ -13,7 +13,7 @@ use scx_gpuaware::policy::cpuset::CpuSet;
 use scx_gpuaware::sched::pin::Pinning;
 use scx_gpuaware::sched::pin::threads::{affinity, set_affinity};
 
-use crate::process::{Process, eventually};
+use crate::process::{Process, copy_program, eventually};
 
 /// Until a thread is old enough to be looked at.
 const SETTLES: Duration = Duration::from_millis(200);
@@ -326,7 +326,7 @@ fn names_of_any_bytes_are_pinned_by_name_executable_and_arguments() {
     };
     let (linked, copied) = (odd("pino-"), odd("pinx-"));
     std::os::unix::fs::symlink("/bin/sleep", &linked).unwrap();
-    std::fs::copy("/bin/sleep", &copied).unwrap();
+    copy_program("/bin/sleep".as_ref(), &copied);
     // U+FFFD stands for what is no UTF-8.
     let text = format!(
         "[[pin]]\nmatch = {{ comm = 'pino-\u{fffd}\\\\*\u{fffd}' }}\ncpus = \"{0}\"\n\

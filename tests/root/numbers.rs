@@ -11,7 +11,7 @@ use scx_gpuaware::identify::Identify;
 use scx_gpuaware::policy::Policy;
 
 use super::place::{Place, identify_until};
-use crate::process::{Process, code, lab_folder, scx_gpuaware};
+use crate::process::{Process, code, copy_program, lab_folder, scx_gpuaware};
 use crate::tier;
 
 /// More processes than a container of these tests has.
@@ -33,7 +33,7 @@ fn in_container(script: &str) -> Command {
 /// What `trace` sees in a container, as `(comm, tid)`.
 fn traced(folder: &Path, target: &str) -> Vec<(String, i64)> {
     let program = folder.join("ns-target");
-    fs::copy("/bin/sleep", &program).unwrap();
+    copy_program("/bin/sleep".as_ref(), &program);
     let out = folder.join("out.json");
     let script = format!(
         "{program} 30 & pid=$!
