@@ -11,7 +11,7 @@ const LIMIT_S: f64 = 20.0;
 const SHOWN: usize = 10;
 
 /// Tests of the gate that are above it on two quiet cores, and why.
-const REASONS: [(&str, &str); 12] = [
+const REASONS: [(&str, &str); 17] = [
     (
         "host::lab::ends_the_machine_at_the_time_limit",
         "the limit is twenty seconds, so that a busy machine boots within it",
@@ -23,6 +23,18 @@ const REASONS: [(&str, &str); 12] = [
     (
         "host::simulated::ten_thousand_random_scenarios_hold",
         "a minute on two cores: what is seldom is found in many scenarios only",
+    ),
+    (
+        "host::tune::a_better_candidate_is_recommended_on_top_of_the_policy_in_force_and_not_installed",
+        "a tuning to its end: fifteen windows of two seconds",
+    ),
+    (
+        "host::tune::a_candidate_that_breaks_the_rail_is_given_up_and_the_old_policy_stays",
+        "the rail is broken for as long as it takes to give up",
+    ),
+    (
+        "host::tune::the_old_policy_is_back_when_a_neighbour_comes_while_a_candidate_is_tried",
+        "the neighbour comes in the middle of windows of two seconds",
     ),
     (
         "host::tune::the_old_policy_is_back_after_ctrl_c_and_after_a_kill_and_it_goes_on",
@@ -45,8 +57,16 @@ const REASONS: [(&str, &str); 12] = [
         "the scheduler is loaded twice, and four runs begin",
     ),
     (
+        "vm::cgroups::cpu_max_limits_a_cgroup_of_many_threads",
+        "sixty processes start, are throttled for three windows, and die",
+    ),
+    (
         "vm::everything::everything_at_once_starves_nobody",
         "a quarter of a minute of everything, beside which the test takes its time",
+    ),
+    (
+        "vm::large::numa::restarts_after_many_cpus_go_and_come_back",
+        "the scheduler starts anew for CPUs that go and come",
     ),
     (
         "vm::large::pins::threads_work_where_the_strategies_of_windflow_say",
