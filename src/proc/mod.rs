@@ -112,32 +112,36 @@ fn cgroup_in(text: &[u8]) -> Option<PathBuf> {
 /// Of `/dev/nvidiaN`, whose minor number is N.
 pub const NVIDIA_MAJOR: u32 = 195;
 /// From here on NVIDIA's devices are of the driver, not of a GPU.
-const NVIDIA_MODESET_MINOR: u32 = 254;
+const NVIDIA_MODESET_MINOR: u64 = 254;
 
 /// NVIDIA's GPUs that the process with this folder has open: the N of the host's `/dev/nvidiaN`, whatever a container
 /// calls it. None, too, if this process may not look.
 pub fn gpus_open(process: &Path) -> BTreeSet<u32> {
-    let mut minors = devices_open(process, NVIDIA_MAJOR);
-    minors.retain(|&minor| minor < NVIDIA_MODESET_MINOR);
-    minors
+    devices_open(process)
+        .into_iter()
+        .filter_map(gpu_of)
+        .collect()
 }
 
-/// Minor numbers of the character devices of `driver` that a process has open.
-fn devices_open(process: &Path, driver: u32) -> BTreeSet<u32> {
+/// N, if the device with this number is `/dev/nvidiaN`.
+fn gpu_of(device: u64) -> Option<u32> {
+    let is_gpu = major(device) == u64::from(NVIDIA_MAJOR) && minor(device) < NVIDIA_MODESET_MINOR;
+    is_gpu.then(|| minor(device) as u32)
+}
+
+/// Numbers of the character devices that a process has open.
+fn devices_open(process: &Path) -> BTreeSet<u64> {
     let fds: Vec<u32> = numbers_in(&process.join("fd"));
-    let minor_of = |fd: u32| {
+    let device = |fd: u32| {
         let path = process.join(format!("fd/{fd}"));
-        // Only devices: a file on a network that is gone would keep whoever asks.
-        let target = std::fs::read_link(&path).ok()?;
-        let file = target
-            .starts_with("/dev")
-            .then(|| std::fs::metadata(&path))?
-            .ok()?;
-        let is_of_driver =
-            file.file_type().is_char_device() && major(file.rdev()) == u64::from(driver);
-        is_of_driver.then(|| minor(file.rdev()) as u32)
+        // A file on a network that is gone would keep whoever asks.
+        if !std::fs::read_link(&path).ok()?.starts_with("/dev") {
+            return None;
+        }
+        let file = std::fs::metadata(&path).ok()?;
+        file.file_type().is_char_device().then(|| file.rdev())
     };
-    fds.into_iter().filter_map(minor_of).collect()
+    fds.into_iter().filter_map(device).collect()
 }
 
 /// The entries of `folder` that are numbers, such as processes and threads; none if it vanishes meanwhile.
@@ -171,6 +175,7 @@ pub mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use nix::sys::stat::makedev;
 
     /// A host as a tree of files.
     pub fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -274,21 +279,25 @@ pub mod tests {
 
     #[test]
     fn devices_are_told_by_their_numbers() {
-        const MEMORY: u32 = 1;
         let process = tempfile::tempdir().unwrap();
         std::fs::create_dir(process.path().join("fd")).unwrap();
-        for (fd, target) in [
-            (0, "/dev/null"),
-            (1, "/dev/zero"),
-            (2, "/dev/tty"),
-            (3, "/"),
-        ] {
+        for (fd, target) in [(0, "/dev/null"), (1, "/dev/zero"), (2, "/dev"), (3, "/")] {
             let link = process.path().join(format!("fd/{fd}"));
             std::os::unix::fs::symlink(target, link).unwrap();
         }
-        assert_eq!(devices_open(process.path(), MEMORY), [3, 5].into());
+        let [null, zero] = [3, 5].map(|minor| makedev(1, minor));
+        assert_eq!(devices_open(process.path()), [null, zero].into());
         assert!(gpus_open(process.path()).is_empty());
         assert!(gpus_open(Path::new("/nonexistent")).is_empty());
+    }
+
+    #[test]
+    fn gpus_are_told_from_the_drivers_other_devices() {
+        const CONTROL: u64 = 255;
+        let of = |minor| gpu_of(makedev(NVIDIA_MAJOR.into(), minor));
+        assert_eq!([0, 10, 253].map(of), [Some(0), Some(10), Some(253)]);
+        assert_eq!([NVIDIA_MODESET_MINOR, CONTROL].map(of), [None, None]);
+        assert_eq!(gpu_of(makedev(510, 0)), None, "nvidia-uvm");
     }
 
     proptest! {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::pace::Pace;
+use super::pace::{Pace, thread_time};
 use crate::load::Sample;
 
 /// Where the guest finds the file's path.
@@ -49,10 +49,11 @@ impl HostLoad {
             while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 pace.look();
                 // Its CPU time, not what it waits for busy CPUs.
-                let began = cpu_time();
+                let began = thread_time();
                 // The guest notices by the time in the file that nothing new came.
                 let _ = look(&pace).and_then(|sample| write(&file, &sample));
-                pause = INTERVAL.max(cpu_time().saturating_sub(began) * COST);
+                let took = thread_time().zip(began).map(|(now, began)| now - began);
+                pause = INTERVAL.max(took.unwrap_or_default() * COST);
             }
         });
         Ok(Self {
@@ -69,12 +70,6 @@ impl Drop for HostLoad {
             let _ = thread.join();
         }
     }
-}
-
-/// Of the calling thread.
-fn cpu_time() -> Duration {
-    nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID)
-        .map_or(Duration::ZERO, Duration::from)
 }
 
 fn look(pace: &Pace) -> Result<Sample> {

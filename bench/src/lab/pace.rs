@@ -78,7 +78,8 @@ fn time_of(work: impl FnOnce()) -> Option<u64> {
     u64::try_from(took.as_nanos()).ok()
 }
 
-fn thread_time() -> Option<Duration> {
+/// CPU time of the calling thread.
+pub fn thread_time() -> Option<Duration> {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
         .ok()
         .map(Duration::from)
