@@ -318,7 +318,7 @@ fn bad_usage_names_what_was_expected() {
     )
     .expect("a bad profile is written");
     let folder = profiles.to_str().expect("a path in UTF-8");
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["--tokens", "1"], "--profile is missing"),
         (
             &["--profile", "eager"],
@@ -351,6 +351,10 @@ fn bad_usage_names_what_was_expected() {
         (
             &["--profile", "eager", "--tokens", "-3"],
             "expected a whole number",
+        ),
+        (
+            &["--profile", "eager", "--tokens", "1", "--gpus", "2"],
+            "--gpus 2: the driver has 1",
         ),
     ];
     for (arguments, expected) in cases {
@@ -437,13 +441,14 @@ fn goes_on_launching_until_stdin_ends() {
     );
 }
 
-/// Whoever looks for launching threads must be able to tell them from their siblings.
+/// Whoever looks for launching threads must be able to tell them from their siblings. Each GPU has one.
 #[test]
 fn only_named_threads_launch() {
     let _alone = alone_with_cuda();
     let mut child = program("gpu_launch")
         .args(["--profile", "eager", "--duration", "600"])
-        .args(["--threads", "2", "--idle-threads", "2"])
+        .args(["--gpus", "all", "--idle-threads", "2"])
+        .env("FAKECUDA_DEVICES", "2")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -466,17 +471,10 @@ fn only_named_threads_launch() {
     kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("the signal is sent");
     let output = child.wait_with_output().expect("gpu_launch ends");
     let report: Value = serde_json::from_slice(&output.stdout).expect("a JSON document");
-    let launching: Vec<u32> = numbers(
-        &report["threads_detail"]
-            .as_array()
-            .expect("an array")
-            .iter()
-            .map(|thread| thread["tid"].clone())
-            .collect(),
-    )
-    .iter()
-    .map(|tid| *tid as u32)
-    .collect();
+    let threads = report["threads_detail"].as_array().expect("an array");
+    let of = |key: &str| -> Vec<f64> { threads.iter().map(|one| number(&one[key])).collect() };
+    assert_eq!((of("gpu"), &report["gpus"]), (vec![0.0, 1.0], &2.into()));
+    let launching: Vec<u32> = of("tid").iter().map(|tid| *tid as u32).collect();
     for (tid, name) in &names {
         assert_eq!(
             launching.contains(tid),

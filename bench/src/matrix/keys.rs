@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::driver::Driver;
+use super::driver::{Driver, Gpus};
 use super::scalar::{Positive, names_a_file};
 use super::served::{Client, Launches, Requests, Served, Server};
 use super::workload::{
@@ -72,7 +72,7 @@ struct Keys {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     set: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    gpus: Option<u32>,
+    gpus: Option<Gpus>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     concurrent_kernels: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -149,7 +149,7 @@ impl Keys {
             ("output_tokens", self.output_tokens.is_some(), genuine),
             ("graph", self.graph.is_some(), &[Pipe]),
             ("set", !self.set.is_empty(), &[Pipe]),
-            ("gpus", self.gpus.is_some(), &[Pipe]),
+            ("gpus", self.gpus.is_some(), &[Launch, Pipe]),
             (
                 "concurrent_kernels",
                 self.concurrent_kernels.is_some(),
@@ -235,7 +235,14 @@ impl Keys {
                 "graph: expected the name of one, or the path of a file, got nothing".to_owned()
             })?,
             set: self.set,
-            gpus: self.gpus.unwrap_or(1),
+            gpus: match self.gpus.unwrap_or_default() {
+                Gpus::Count(count) => count,
+                all => {
+                    return Err(format!(
+                        "gpus: expected a number of emulated GPUs, got {all}"
+                    ));
+                }
+            },
             concurrent_kernels: kernels,
             driver: self.driver.unwrap_or_default(),
             server: self.profile.map(|profile| CalledServer {
@@ -326,6 +333,7 @@ impl TryFrom<Keys> for Workload {
                 profile: keys.profile()?,
                 driver: keys.driver.unwrap_or_default(),
                 sync: keys.sync,
+                gpus: keys.gpus.unwrap_or_default(),
                 warmup_tokens: keys.warmup_tokens.unwrap_or(5),
                 args: keys.args,
             }),
@@ -352,6 +360,7 @@ impl From<Workload> for Keys {
                 profile: Some(launch.profile),
                 driver: given(launch.driver),
                 sync: launch.sync,
+                gpus: (launch.gpus != Gpus::default()).then_some(launch.gpus),
                 args: launch.args,
                 warmup_tokens: Some(launch.warmup_tokens),
                 ..Self::default()
@@ -399,7 +408,7 @@ impl From<Pipeline> for Keys {
             profile: server.map(|server| server.profile),
             graph: Some(pipeline.graph),
             set: pipeline.set,
-            gpus: Some(pipeline.gpus),
+            gpus: Some(Gpus::Count(pipeline.gpus)),
             concurrent_kernels: pipeline.concurrent_kernels,
             driver: given(pipeline.driver),
             args: pipeline.args,

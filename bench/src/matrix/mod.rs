@@ -13,7 +13,7 @@ mod served;
 mod sweep;
 mod workload;
 
-pub use driver::Driver;
+pub use driver::{Driver, Gpus};
 pub use model::{Cgroups, Matrix};
 pub use published::{Figure, Measure, Published, PublishedRow, Value};
 pub use reference::{Reference, ReferenceRow, ReferenceSoftIrq};

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use super::driver::Driver;
+use super::driver::{Driver, Gpus};
 use super::served::{Served, Server};
 use crate::record::neighbour::Neighbour;
 
@@ -53,6 +53,8 @@ pub struct GpuLaunch {
     pub driver: Driver,
     /// How the launching thread waits for the GPU; absent: as the profile says.
     pub sync: Option<Sync>,
+    /// A thread launches on each.
+    pub gpus: Gpus,
     /// Tokens before the measured window begins.
     pub warmup_tokens: u32,
     /// More arguments for the program.
@@ -90,7 +92,7 @@ pub struct Pipeline {
     /// KEY=VALUE each: what is changed in it.
     pub set: Vec<String>,
     /// GPUs that the emulated driver has.
-    pub gpus: u32,
+    pub gpus: NonZeroU32,
     /// Kernels that run side by side on each of them; absent: as many as that driver allows.
     pub concurrent_kernels: Option<u32>,
     pub driver: Driver,
@@ -184,8 +186,12 @@ impl Program {
         };
         match self {
             Self::GpuLaunch(launch) => {
+                let gpus = match launch.gpus {
+                    one if one == Gpus::default() => String::new(),
+                    several => format!(" --gpus {several}"),
+                };
                 format!(
-                    "gpu_launch --profile {}{}",
+                    "gpu_launch --profile {}{}{gpus}",
                     launch.profile,
                     sync(launch.sync)
                 )

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::arm;
 use crate::cpus;
 use crate::datafile::{self, DataError};
-use crate::matrix::{GpuLaunch, Program, Sync, Workload};
+use crate::matrix::{GpuLaunch, Gpus, Program, Sync, Workload};
 use crate::plan::Plan;
 use crate::record::CellKey;
 use crate::record::neighbour::{Kind, Neighbour};
@@ -191,6 +191,12 @@ pub fn work(workload: &Workload, neighbour: Neighbour) -> Result<Work<'_>, Strin
             };
             let file = &recording.file;
             return Ok(Work::Recorded { file, alone });
+        }
+        Program::GpuLaunch(launch) if launch.gpus != Gpus::default() => {
+            return refused(format!(
+                "the simulator launches on one GPU, not on gpus = {}",
+                launch.gpus
+            ));
         }
         Program::GpuLaunch(launch) if launch.args.is_empty() => launch,
         Program::GpuLaunch(launch) => {

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use super::driver::with_driver;
-use crate::matrix;
+use crate::matrix::{self, Gpus};
 use crate::record::GpuLaunch;
 
 /// What gpu_launch prints on stderr just before its measured window.
@@ -44,12 +44,18 @@ pub(super) fn command(
     if let Some(sync) = workload.sync {
         line.extend(["--sync", sync.name()].map(OsString::from));
     }
+    line.extend(["--gpus", &workload.gpus.to_string()].map(OsString::from));
     line.extend(workload.args.iter().map(OsString::from));
-    with_driver(&line, &lab, workload.driver)
+    let mut command = with_driver(&line, &lab, workload.driver)?;
+    if let Gpus::Count(count) = workload.gpus {
+        command.env("FAKECUDA_DEVICES", count.to_string());
+    }
+    Ok(command)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
@@ -60,7 +66,7 @@ mod tests {
     use crate::workload::{Place, Running};
 
     fn workload() -> matrix::Workload {
-        toml::from_str("name = \"q\"\nprofile = \"qwen3\"\nsync = \"spin\"\nargs = [\"--idle-threads\", \"1\"]").unwrap()
+        toml::from_str("name = \"q\"\nprofile = \"qwen3\"\nsync = \"spin\"\ngpus = 2\nargs = [\"--idle-threads\", \"1\"]").unwrap()
     }
 
     fn fake(dir: &Path, script: &str) -> Running {
@@ -93,9 +99,11 @@ mod tests {
             .map(|arg| arg.to_string_lossy())
             .collect();
         assert_eq!(command.get_program(), "taskset");
+        let emulated = (OsStr::new("FAKECUDA_DEVICES"), Some(OsStr::new("2")));
+        assert!(command.get_envs().any(|set| set == emulated));
         assert_eq!(
             line.join(" "),
-            "-c 1 /t/lab/gpu_launch --profile qwen3 --profiles /t/lab/profiles --duration 2.5 --warmup-tokens 5 --until-eof yes --sync spin --idle-threads 1"
+            "-c 1 /t/lab/gpu_launch --profile qwen3 --profiles /t/lab/profiles --duration 2.5 --warmup-tokens 5 --until-eof yes --sync spin --gpus 2 --idle-threads 1"
         );
     }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "driver.hpp"
 
+#include "profile.hpp"
+
 extern "C" const char busy_image[];
 
 namespace
@@ -34,19 +36,34 @@ void check(const char *call, CUresult result)
 		throw DriverError(call, result);
 }
 
-Driver::Driver(const std::string &sync)
+Gpu::Gpu(int ordinal, const std::string &sync) : ordinal(ordinal)
 {
-	char name[256] = "";
+	char text[256] = "";
+	CUdevice device;
 	CUmodule module;
 
-	check("cuInit", cuInit(0));
-	check("cuDriverGetVersion", cuDriverGetVersion(&version));
-	check("cuDeviceGet", cuDeviceGet(&device, 0));
-	check("cuDeviceGetName", cuDeviceGetName(name, sizeof(name), device));
-	device_name = name;
+	check("cuDeviceGet", cuDeviceGet(&device, ordinal));
+	check("cuDeviceGetName", cuDeviceGetName(text, sizeof(text), device));
+	name = text;
 	check("cuDevicePrimaryCtxSetFlags", cuDevicePrimaryCtxSetFlags(device, sched_flag(sync)));
 	check("cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain(&context, device));
 	check("cuCtxSetCurrent", cuCtxSetCurrent(context));
 	check("cuModuleLoadData", cuModuleLoadData(&module, busy_image));
 	check("cuModuleGetFunction", cuModuleGetFunction(&busy, module, "busy_ns"));
+}
+
+Driver::Driver(uint64_t nr_gpus, const std::string &sync)
+{
+	int found = 0;
+
+	check("cuInit", cuInit(0));
+	check("cuDriverGetVersion", cuDriverGetVersion(&version));
+	check("cuDeviceGetCount", cuDeviceGetCount(&found));
+	if (found == 0 || nr_gpus > uint64_t(found))
+		throw UsageError("--gpus " + (nr_gpus ? std::to_string(nr_gpus) : "all") +
+				 ": the driver has " + std::to_string(found));
+	if (nr_gpus == 0)
+		nr_gpus = uint64_t(found);
+	for (int ordinal = 0; ordinal < int(nr_gpus); ordinal++)
+		gpus.emplace_back(ordinal, sync);
 }

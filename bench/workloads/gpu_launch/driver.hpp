@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// The CUDA driver: device, primary context, the kernel; and errors with their CUresult's name.
+// The CUDA driver: GPUs, each with its primary context and the kernel; and errors with their
+// CUresult's name.
 #pragma once
 
+#include <cstdint>
 #include <cuda.h>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 // A driver call failed: exit code 1.
 struct DriverError : std::runtime_error {
@@ -13,13 +16,20 @@ struct DriverError : std::runtime_error {
 
 void check(const char *call, CUresult result);
 
-struct Driver {
-	CUdevice device = 0;
+struct Gpu {
+	int ordinal = 0;
 	CUcontext context = nullptr;
 	CUfunction busy = nullptr;
-	std::string device_name;
-	int version = 0;
+	std::string name;
 
 	// sync: auto, spin, yield or block.
-	explicit Driver(const std::string &sync);
+	Gpu(int ordinal, const std::string &sync);
+};
+
+struct Driver {
+	int version = 0;
+	std::vector<Gpu> gpus;
+
+	// nr_gpus: the first so many; 0: all. Throws UsageError if there are fewer.
+	Driver(uint64_t nr_gpus, const std::string &sync);
 };

@@ -39,14 +39,13 @@ void Launcher::launch_kernel(uint64_t duration_ns)
 		config.gridDimX = config.gridDimY = config.gridDimZ = 1;
 		config.blockDimX = config.blockDimY = config.blockDimZ = 1;
 		config.hStream = stream_;
-		check("cuLaunchKernelEx", cuLaunchKernelEx(&config, driver_.busy, params, nullptr));
+		check("cuLaunchKernelEx", cuLaunchKernelEx(&config, gpu_.busy, params, nullptr));
 	} else if (profile_.call == "cuLaunchCooperativeKernel") {
 		check("cuLaunchCooperativeKernel",
-		      cuLaunchCooperativeKernel(driver_.busy, 1, 1, 1, 1, 1, 1, 0, stream_,
-						params));
+		      cuLaunchCooperativeKernel(gpu_.busy, 1, 1, 1, 1, 1, 1, 0, stream_, params));
 	} else {
 		check("cuLaunchKernel",
-		      cuLaunchKernel(driver_.busy, 1, 1, 1, 1, 1, 1, 0, stream_, params, nullptr));
+		      cuLaunchKernel(gpu_.busy, 1, 1, 1, 1, 1, 1, 0, stream_, params, nullptr));
 	}
 }
 
@@ -85,7 +84,7 @@ void Launcher::prepare(unsigned index)
 
 	pthread_setname_np(pthread_self(), name.c_str());
 	measured_.tid = gettid();
-	check("cuCtxSetCurrent", cuCtxSetCurrent(driver_.context));
+	check("cuCtxSetCurrent", cuCtxSetCurrent(gpu_.context));
 	check("cuStreamCreate", cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
 	if (profile_.call == "cuGraphLaunch")
 		capture_graph();

@@ -19,6 +19,7 @@ inline constexpr std::array<uint64_t, 26> interval_le_ns = {
 
 struct Measured {
 	int tid = 0;
+	int gpu = 0;
 	uint64_t first_launch_ns = 0; // of the whole run, warm-up included
 	uint64_t end_ns = 0;
 	uint64_t launches = 0;
@@ -46,9 +47,10 @@ struct Shared {
 class Launcher
 {
       public:
-	Launcher(const Driver &driver, const Profile &profile, Shared &shared)
-	    : driver_(driver), profile_(profile), shared_(shared)
+	Launcher(const Gpu &gpu, const Profile &profile, Shared &shared)
+	    : gpu_(gpu), profile_(profile), shared_(shared)
 	{
+		measured_.gpu = gpu.ordinal;
 	}
 
 	// The thread's body; never throws. tokens 0: until the deadline.
@@ -70,7 +72,7 @@ class Launcher
 	void launch(bool last);
 	void count_interval(uint64_t interval_ns);
 
-	const Driver &driver_;
+	const Gpu &gpu_;
 	const Profile &profile_;
 	Shared &shared_;
 	CUstream stream_ = nullptr;

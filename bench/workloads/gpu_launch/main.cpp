@@ -69,7 +69,8 @@ struct Release {
 
 int run(const Options &options)
 {
-	const Driver driver(options.profile.sync);
+	const Driver driver(options.gpus, options.profile.sync);
+	const uint64_t nr_threads = options.threads ? options.threads : driver.gpus.size();
 	std::vector<std::unique_ptr<Launcher>> launchers;
 	std::vector<const Measured *> measured;
 	std::atomic<bool> done{false};
@@ -81,16 +82,17 @@ int run(const Options &options)
 	install_signals();
 	for (unsigned i = 0; i < options.idle_threads; i++)
 		idlers.emplace_back([i, &done] { idle(i, done); });
-	for (unsigned i = 0; i < options.threads; i++) {
+	for (unsigned i = 0; i < nr_threads; i++) {
+		const Gpu &gpu = driver.gpus[i % driver.gpus.size()];
 		Launcher &launcher = *launchers.emplace_back(
-			std::make_unique<Launcher>(driver, options.profile, shared));
+			std::make_unique<Launcher>(gpu, options.profile, shared));
 
 		measured.push_back(&launcher.measured());
 		threads.emplace_back([i, &launcher, &options] {
 			launcher.run(i, options.warmup_tokens, options.tokens);
 		});
 	}
-	for (uint64_t ready; (ready = shared.nr_ready) < options.threads;)
+	for (uint64_t ready; (ready = shared.nr_ready) < nr_threads;)
 		shared.nr_ready.wait(ready);
 
 	std::fprintf(stderr, "gpu_launch: measuring\n");
@@ -100,7 +102,7 @@ int run(const Options &options)
 	shared.released = !options.until_eof;
 	shared.go = 1;
 	shared.go.notify_all();
-	for (uint64_t measured_now; (measured_now = shared.nr_measured) < options.threads;)
+	for (uint64_t measured_now; (measured_now = shared.nr_measured) < nr_threads;)
 		shared.nr_measured.wait(measured_now);
 	std::fprintf(stderr, "gpu_launch: measured\n");
 	if (options.until_eof)

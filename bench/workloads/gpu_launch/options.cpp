@@ -17,7 +17,8 @@ const char usage_text[] =
 	"  --warmup-tokens N    tokens of each thread before the measured part [5]\n"
 	"  --until-eof yes|no   go on launching after the measured part until stdin ends [no]\n"
 	"  --sync MODE          auto, spin, yield or block: how threads wait [the profile's]\n"
-	"  --threads N          launching threads, each with its own stream [1]\n"
+	"  --gpus N|all         GPUs; each thread launches on the next one [1]\n"
+	"  --threads N          launching threads, each with its own stream [one for each GPU]\n"
 	"  --idle-threads N     threads that wake 100 times a second and never launch [0]\n"
 	"  --set KEY=VALUE      overrides a key of the profile; may be repeated\n";
 
@@ -94,6 +95,8 @@ void take_flag(Options &options, Overrides &overrides, const std::string &flag,
 		overrides.sync = value;
 	else if (flag == "--set")
 		overrides.sets.push_back(value);
+	else if (flag == "--gpus")
+		options.gpus = value == "all" ? 0 : parse_count(flag, value, 1, 1024);
 	else if (flag == "--threads")
 		options.threads = parse_count(flag, value, 1, 1024);
 	else if (flag == "--idle-threads")

@@ -7,7 +7,8 @@
 struct Options {
 	std::string profile_name;
 	Profile profile;
-	uint64_t threads = 1;
+	uint64_t gpus = 1;    // 0: all that the driver has
+	uint64_t threads = 0; // 0: one for each GPU
 	uint64_t idle_threads = 0;
 	bool until_eof = false; // go on launching after the measured part until stdin ends
 	uint64_t warmup_tokens = 5;

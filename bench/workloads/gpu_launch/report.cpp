@@ -80,6 +80,7 @@ std::string detail(const std::vector<const Measured *> &threads)
 	for (const Measured *thread : threads)
 		out += std::string(out.empty() ? "" : ",\n    ") +
 		       "{\"tid\": " + std::to_string(thread->tid) +
+		       ", \"gpu\": " + std::to_string(thread->gpu) +
 		       ", \"first_launch_monotonic_ns\": " +
 		       std::to_string(thread->first_launch_ns) +
 		       ", \"tokens\": " + std::to_string(thread->token_us.size()) + "}";
@@ -96,10 +97,11 @@ std::string report_json(const Options &options, const Driver &driver,
 	std::string out = "{\"schema\": 1, \"workload\": \"gpu_launch\"";
 
 	out += ", \"profile\": " + quoted(options.profile_name);
-	out += ",\n  \"driver\": {\"device_name\": " + quoted(driver.device_name) +
+	out += ",\n  \"driver\": {\"device_name\": " + quoted(driver.gpus.front().name) +
 	       ", \"version\": " + std::to_string(driver.version) + "}";
 	out += ",\n  \"sync\": " + quoted(options.profile.sync);
-	out += ", \"threads\": " + std::to_string(options.threads);
+	out += ", \"gpus\": " + std::to_string(driver.gpus.size());
+	out += ", \"threads\": " + std::to_string(threads.size());
 	out += ", \"warmup_tokens\": " + std::to_string(options.warmup_tokens);
 	out += ",\n  \"tokens\": " + std::to_string(sum.tokens);
 	out += ", \"seconds\": " + decimal(seconds);

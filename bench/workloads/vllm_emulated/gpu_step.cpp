@@ -17,8 +17,8 @@ void launch(unsigned long long duration_ns)
 {
 	void *params[] = {&duration_ns};
 
-	check("cuLaunchKernel",
-	      cuLaunchKernel(driver->busy, 1, 1, 1, 1, 1, 1, 0, stream, params, nullptr));
+	check("cuLaunchKernel", cuLaunchKernel(driver->gpus.front().busy, 1, 1, 1, 1, 1, 1, 0,
+					       stream, params, nullptr));
 }
 
 template <typename F> int attempt(char *error, size_t size, F &&call)
@@ -38,7 +38,7 @@ extern "C" {
 int gpu_step_open(const char *sync, char *error, size_t size)
 {
 	return attempt(error, size, [&] {
-		driver = std::make_unique<Driver>(sync);
+		driver = std::make_unique<Driver>(1, sync);
 		check("cuStreamCreate", cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	});
 }
