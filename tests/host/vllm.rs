@@ -36,7 +36,7 @@ def seconds(tokens, sequences):
     start = time.monotonic()
     step.run(tokens, sequences)
     return time.monotonic() - start
-least = profile["launches_per_step"] * profile["kernel_ns"]
+least = profile["step"][0]["launches"] * profile["step"][0]["kernel_ns"]
 assert seconds(1, 1) * 1e9 >= least, "a decoded token"
 assert seconds(513, 1) * 1e9 >= least + 512 * profile["prefill_ns_per_token"], "a prompt"
 "#;
@@ -46,6 +46,29 @@ assert seconds(513, 1) * 1e9 >= least + 512 * profile["prefill_ns_per_token"], "
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+#[test]
+fn steps_are_launched_as_their_size_asks_for() {
+    let code = r#"
+import os, vllm_emulated
+profile = vllm_emulated.read_profile("graph")
+step = vllm_emulated.Step(os.environ["LIBRARY"], profile)
+step.open()
+launched = []
+call = step.call
+def counted(function, *arguments):
+    if function.__name__ == "gpu_step_launch":
+        launched.append(arguments[0].value)
+    call(function, *arguments)
+step.call = counted
+for tokens, sequences in [(1, 1), (512, 512), (513, 1)]:
+    step.run(tokens, sequences)
+assert launched == [3, 3, 168], launched
+"#;
+    let output = python(code, &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
 }
 
 #[test]
@@ -80,10 +103,11 @@ fn a_profile_that_is_none_is_refused_with_its_key() {
     let shipped =
         repository().join("bench/workloads/vllm_emulated/vllm_emulated/profiles/eager.toml");
     let shipped = fs::read_to_string(shipped).unwrap();
+    let limited = "[[step]]\nup_to_tokens = 5\nlaunches = 1\nlaunch_gap_ns = 0\nkernel_ns = 0\n";
     for (text, says) in [
         (
             shipped.replace("sync", "sink"),
-            "sink: expected the keys sync, launches_per_step",
+            "sink: expected the keys sync, step, prefill_ns_per_token",
         ),
         (
             shipped.replace("\"block\"", "\"wait\""),
@@ -91,7 +115,19 @@ fn a_profile_that_is_none_is_refused_with_its_key() {
         ),
         (
             shipped.replace("= 8_000", "= -1"),
-            "launch_gap_ns = -1: expected a whole number from 0",
+            "step 1: launch_gap_ns = -1: expected a whole number from 0",
+        ),
+        (
+            shipped.replace("[[step]]", "[[step]]\nup_to_tokens = 5"),
+            "step 1: up_to_tokens: expected the keys launches",
+        ),
+        (
+            shipped.replace("[[step]]", "[step]"),
+            "step: expected tables [[step]]",
+        ),
+        (
+            shipped.replace("[[step]]", &format!("{limited}{limited}[[step]]")),
+            "step 2: up_to_tokens = 5: expected more than 5",
         ),
         ("x".to_owned(), "bad.toml: "),
     ] {

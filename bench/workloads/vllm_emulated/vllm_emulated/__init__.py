@@ -18,7 +18,9 @@ import threading
 import tomllib
 
 SYNCS = ("auto", "spin", "yield", "block")
-NUMBERS = ("launches_per_step", "launch_gap_ns", "kernel_ns", "prefill_ns_per_token", "decode_ns_per_sequence")
+NUMBERS = ("prefill_ns_per_token", "decode_ns_per_sequence")
+OF_A_STEP = ("launches", "launch_gap_ns", "kernel_ns")
+LIMIT = "up_to_tokens"
 
 
 def register():
@@ -33,7 +35,8 @@ def register():
 
 
 def read_profile(name):
-    """The keys of a profile: `sync`, and NUMBERS as whole numbers from 0."""
+    """The keys of a profile: `sync`, NUMBERS as whole numbers from 0, and `step`: tables of OF_A_STEP, each for steps of
+    up to so many tokens, the last for all others."""
     path = pathlib.Path(name)
     if not path.suffix:
         path = pathlib.Path(__file__).parent / "profiles" / f"{name}.toml"
@@ -41,13 +44,29 @@ def read_profile(name):
         profile = tomllib.loads(path.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise SystemExit(f"vllm_emulated: {path}: {error}") from error
-    for key in sorted({"sync", *NUMBERS} ^ set(profile)):
-        raise SystemExit(f"vllm_emulated: {path}: {key}: expected the keys sync, {', '.join(NUMBERS)}")
-    for key in NUMBERS:
-        if type(profile[key]) is not int or profile[key] < 0:
-            raise SystemExit(f"vllm_emulated: {path}: {key} = {profile[key]!r}: expected a whole number from 0")
+
+    def check(table, where, words, numbers):
+        for key in sorted({*words, *numbers} ^ set(table)):
+            refuse(f"{where}{key}: expected the keys {', '.join((*words, *numbers))}")
+        for key in numbers:
+            if type(table[key]) is not int or table[key] < 0:
+                refuse(f"{where}{key} = {table[key]!r}: expected a whole number from 0")
+
+    def refuse(why):
+        raise SystemExit(f"vllm_emulated: {path}: {why}")
+
+    check(profile, "", ("sync", "step"), NUMBERS)
     if profile["sync"] not in SYNCS:
-        raise SystemExit(f"vllm_emulated: {path}: sync = {profile['sync']!r}: expected one of {', '.join(SYNCS)}")
+        refuse(f"sync = {profile['sync']!r}: expected one of {', '.join(SYNCS)}")
+    steps, limit = profile["step"], 0
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps) or not steps:
+        refuse("step: expected tables [[step]], at least one")
+    for number, step in enumerate(steps, 1):
+        is_last = number == len(steps)
+        check(step, f"step {number}: ", (), OF_A_STEP if is_last else (LIMIT, *OF_A_STEP))
+        if not is_last and step[LIMIT] <= limit:
+            refuse(f"step {number}: {LIMIT} = {step[LIMIT]}: expected more than {limit}")
+        limit = step.get(LIMIT)
     return profile
 
 
@@ -79,9 +98,10 @@ class Step:
         if self.launching is None:
             self.open()
         profile = self.profile
+        step = next(step for step in profile["step"] if tokens <= step.get(LIMIT, tokens))
         more = max(0, tokens - sequences) * profile["prefill_ns_per_token"]
         more += sequences * profile["decode_ns_per_sequence"]
-        numbers = (profile["launches_per_step"], profile["launch_gap_ns"], profile["kernel_ns"], more)
+        numbers = (*(step[key] for key in OF_A_STEP), more)
         self.call(self.launching.gpu_step_launch, *map(ctypes.c_uint64, numbers))
         self.call(self.waiting.gpu_step_wait)
 
