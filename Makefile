@@ -18,10 +18,10 @@ DOCUMENTS = docs/*.md docs/decisions/*.md docs/pictures/seed-*.svg scheds/polici
 C_FILES   = $(shell git ls-files '*.c' '*.h' '*.cpp' '*.hpp' '*.cu')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo peers vllm ray results test test-full lint deb install uninstall
+.PHONY: help setup build demo peers vllm ray arm64 results test test-full lint deb install uninstall
 
 help: ## Print this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Install what is missing (Debian 12 or 13 as root), elsewhere name it; says what and why
 	@bash packaging/setup.sh
@@ -43,6 +43,9 @@ vllm: build ## Install vLLM for CPUs, whose worker launches as a model on a GPU 
 
 ray: build ## Install Ray Serve, on which pipelines run on several hosts: half a gigabyte, a minute, once
 	@bash packaging/ray.sh
+
+arm64: build ## Compile the scheduler for arm64 as well, which has run nowhere yet: three minutes, and what that takes once
+	@bash packaging/arm64.sh
 
 results: build ## Write docs/results.md and README's figures anew, from the runs that bench/runs/index.toml lists
 	$(BENCH) results

@@ -14,7 +14,6 @@
 #include "observe.bpf.h"
 #include "mapped_file.bpf.h"
 #include "program.bpf.h"
-#include "yield.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 

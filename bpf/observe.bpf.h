@@ -10,6 +10,7 @@
 
 #include "class.bpf.h"
 #include "pidns.bpf.h"
+#include "yield.bpf.h"
 
 #define NS_PER_TICK 10000000ULL /* of the times in /proc */
 
@@ -23,7 +24,6 @@
 #define AF_INET	    2
 #define AF_INET6    10
 #define SOCK_STREAM 1
-#define THREAD_SIZE (16 << 10)
 #define S_IFMT	    0170000
 #define S_IFCHR	    0020000
 
@@ -202,18 +202,20 @@ struct {
 } wake_ctxs SEC(".maps");
 
 /*
- * In an interrupt or a softirq, the current task is the one that was interrupted. x86 runs them on
- * stacks of their own, which @ctx is then on, unless they come from user space: then the task is in
- * no system call. The preempt count would say it too, but not every kernel shows its address.
+ * In an interrupt or a softirq, the current task is the one that was interrupted. x86 and arm64 run
+ * them on stacks of their own, which @ctx is then on, unless they come from user space: then the
+ * task is in no system call. A task's own stack ends with the registers of its entry into the
+ * kernel. The preempt count would say it too, but not every kernel shows its address.
  */
 static __always_inline bool in_interrupt(struct task_struct *p, void *ctx)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(p);
-	u64 at, stack = (u64)BPF_CORE_READ(p, stack);
+	u64 at, end, stack = (u64)BPF_CORE_READ(p, stack);
 
 	/* Read from memory, a pointer is a number to the verifier. */
 	bpf_probe_read_kernel(&at, sizeof(at), &ctx);
-	return at - stack >= THREAD_SIZE || (s64)BPF_CORE_READ(regs, orig_ax) < 0;
+	bpf_probe_read_kernel(&end, sizeof(end), &regs);
+	return at < stack || at >= end || (s32)SYSCALL_NR(regs) < 0;
 }
 
 static __always_inline bool is_launcher(struct task_struct *p)

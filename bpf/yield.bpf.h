@@ -10,10 +10,7 @@
 #define SYSCALL_NR(regs) BPF_CORE_READ(regs, orig_ax)
 #elif defined(__TARGET_ARCH_arm64)
 #define SCHED_YIELD_NR	 124
-#define SYSCALL_NR(regs) BPF_CORE_READ((struct pt_regs___arm64 *)(regs), syscallno)
-struct pt_regs___arm64 {
-	s32 syscallno;
-} __attribute__((preserve_access_index));
+#define SYSCALL_NR(regs) BPF_CORE_READ(regs, syscallno)
 #endif
 
 /*

@@ -6,13 +6,15 @@ use std::path::Path;
 
 /// Folders that have the driver's library and that loaders need not know: NixOS, WSL, snaps, Debian's
 /// alternatives, CUDA's package for older drivers, NVIDIA's operator for Kubernetes.
-pub const PLACES: [&str; 7] = [
+pub const PLACES: [&str; 9] = [
     "/run/opengl-driver/lib",
     "/usr/lib/wsl/lib",
     "/var/lib/snapd/lib/gl",
     "/usr/lib/x86_64-linux-gnu/nvidia/current",
+    "/usr/lib/aarch64-linux-gnu/nvidia/current",
     "/usr/local/cuda/compat",
     "/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
+    "/run/nvidia/driver/usr/lib/aarch64-linux-gnu",
     "/run/nvidia/driver/usr/lib64",
 ];
 

@@ -194,3 +194,18 @@ fn nothing_is_said_elsewhere_where_all_is_there() {
     );
     assert!(said.contains("setup: ready"), "{said}");
 }
+
+/// With the headers that the build has unpacked. The rest of the scheduler is compiled for arm64 by `make arm64`.
+#[test]
+fn bpf_compiles_for_arm64() {
+    let mut command = Command::new("bash");
+    command.arg(repository().join("packaging/arm64.sh"));
+    let output = command.arg("bpf").output().expect("bash");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+    for source in ["gpuaware", "identify", "trace", "trace_profile"] {
+        let source = format!("bpf/{source}.bpf.c");
+        assert!(said.contains(&source), "{said}");
+    }
+}
