@@ -135,22 +135,20 @@ __noinline s32 cpu_after(s32 cpu)
 
 /*
  * Finds a CPU for @p, which waits in the shared queue @dsq, where it will be at vtime @after when
- * it has run for a slice: one that is idle, or, if it woke up, one whose background it preempts. If
- * its waker is about to sleep, no preemption: the waker's CPU is free soon. A global function: see
- * search_overdue().
+ * it has run for a slice: one that is idle, or, if it @preempts, one whose background makes way. A
+ * global function: see search_overdue().
  */
-__noinline int find_cpu(struct task_struct *p __arg_trusted, u64 dsq, u64 after, u64 enq_flags,
+__noinline int find_cpu(struct task_struct *p __arg_trusted, u64 dsq, u64 after, bool preempts,
 			u64 now)
 {
 	s32 cpu = scx_bpf_task_cpu(p), idle = pick_background_cpu(p, cpu);
-	struct task_ctx *tctx = task_ctx(p);
 	u32 llc = llc_of(cpu), i;
 
 	if (idle >= 0) {
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 		return 0;
 	}
-	if (!(enq_flags & SCX_ENQ_WAKEUP) || !tctx || tctx->waker_sleeps)
+	if (!preempts)
 		return 0;
 	bpf_for (i, 0, nr_cpu_ids < PREEMPT_SCAN_CPUS ? nr_cpu_ids : PREEMPT_SCAN_CPUS) {
 		if (llc_of(cpu) == llc && bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
@@ -202,7 +200,9 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 	watch_holds(now);
 	if (llcx)
 		note_arriving(llcx, now);
-	find_cpu(p, dsq, vtime_after(tctx, vtime), enq_flags, now);
+	/* A waker that is about to sleep leaves its CPU soon. */
+	find_cpu(p, dsq, vtime_after(tctx, vtime),
+		 (enq_flags & SCX_ENQ_WAKEUP) && !tctx->waker_sleeps, now);
 }
 
 /* Was time @at in a turn of background on this CPU? One comparison, for the verifier's sake. */
@@ -230,15 +230,22 @@ static __always_inline void charge_llc(struct cpu_ctx *cctx, u32 llc, u64 start,
 		charge_shared(llcx->background_due_ns, time_delta(now, start), llc, nr_turns, now);
 }
 
-static __always_inline void charge_background(struct task_struct *p, struct task_ctx *tctx,
-					      struct cpu_ctx *cctx, s32 cpu, u32 llc, u64 now)
+/*
+ * Charges background task @p for what it has run until @now. A global function: see
+ * search_overdue().
+ */
+__noinline int charge_background(struct task_struct *p __arg_trusted,
+				 struct task_ctx *tctx __arg_nonnull,
+				 struct cpu_ctx *cctx __arg_nonnull, s32 cpu, u64 now)
 {
-	u64 ran_ns = time_delta(now, tctx->run_start_ns);
+	u64 start = tctx->run_start_ns, ran_ns = time_delta(now, start);
 	bool pinned = queues_at_cpu(p);
+	u32 llc = llc_of(cpu);
 	u64 dsq = pinned ? pinned_dsq(cpu) : background_dsq(llc);
 	u64 nr = scx_bpf_dsq_nr_queued(dsq) / (pinned ? 1 : nr_cpus_of(llc)) + 1;
 
 	tctx->is_overdue = false; /* a sweep may have met it on its way to the CPU */
+	tctx->run_start_ns = now;
 	tctx->burst_ns += ran_ns;
 	count_run(GPUAWARE_CLASS_BACKGROUND, is_preferred(cpu), ran_ns);
 	renew_share(tctx, now);
@@ -246,12 +253,13 @@ static __always_inline void charge_background(struct task_struct *p, struct task
 	if (pinned) {
 		cctx->pinned_share_ns += ran_ns / nr;
 		charge_pinned(cctx, ran_ns, now);
-		return;
+		return 0;
 	}
 	cctx->shared_share_ns += ran_ns / nr;
 	/* A waker runs for its launcher. */
 	if (!tctx->visits_launcher)
-		charge_llc(cctx, llc, tctx->run_start_ns, now);
+		charge_llc(cctx, llc, start, now);
+	return 0;
 }
 
 /*
@@ -269,37 +277,14 @@ static __always_inline bool pinned_goes_first(struct cpu_ctx *cctx)
 	return time_before_eq(cctx->pinned_share_ns, cctx->shared_share_ns);
 }
 
-/*
- * Charges background task @p for what it ran until @now. A global function: see
- * search_overdue().
+/* Background task @prev has its CPU for another slice, which the kernel does not say to running().
  */
-__noinline int charge_run_of(struct task_struct *p __arg_trusted, s32 cpu, u64 now)
+static __always_inline void run_on(struct task_struct *prev, struct task_ctx *tctx,
+				   struct cpu_ctx *cctx, s32 cpu)
 {
-	struct task_ctx *tctx = task_ctx(p);
-	struct cpu_ctx *cctx = cpu_ctx(cpu);
-
-	if (!tctx || !cctx)
-		return 0;
-	charge_background(p, tctx, cctx, cpu, llc_of(cpu), now);
-	tctx->run_start_ns = now;
-	return 0;
-}
-
-/*
- * Background task @prev keeps its CPU for another slice, which the kernel does not say to
- * running(). A global function: see search_overdue().
- */
-__noinline int run_on(struct task_struct *prev __arg_trusted, s32 cpu)
-{
-	struct task_ctx *tctx = task_ctx(prev);
-	struct cpu_ctx *cctx = cpu_ctx(cpu);
-
-	if (!tctx || !cctx)
-		return 0;
 	start_on_clock(prev, tctx, cctx, background_queue(prev, cpu));
 	scx_bpf_task_set_slice(prev, is_preferred(cpu) ? tunables.lent_slice_ns
 						       : tunables.background_slice_ns);
-	return 0;
 }
 
 /*
@@ -307,47 +292,44 @@ __noinline int run_on(struct task_struct *prev __arg_trusted, s32 cpu)
  * the queue always ran next, two tasks would alternate whatever their weights. A global function:
  * see search_overdue().
  */
-__noinline int keeps_running(struct task_struct *prev __arg_trusted, s32 cpu, u64 now)
+__noinline int keeps_running(struct task_struct *prev __arg_trusted,
+			     struct task_ctx *tctx __arg_nonnull,
+			     struct cpu_ctx *cctx __arg_nonnull, s32 cpu, u64 now)
 {
-	struct task_ctx *tctx = task_ctx(prev);
-	struct cpu_ctx *cctx = cpu_ctx(cpu);
 	bool pinned = queues_at_cpu(prev);
 	u32 llc = llc_of(cpu);
 	u64 own = pinned ? pinned_dsq(cpu) : background_dsq(llc);
 	u64 other = pinned ? background_dsq(llc) : pinned_dsq(cpu);
 
-	if (!tctx || !cctx)
-		return false;
-	charge_run_of(prev, cpu, now);
+	charge_background(prev, tctx, cctx, cpu, now);
 	if ((dsq_waiting(other) && pinned_goes_first(cctx) != pinned) ||
 	    (dsq_waiting(own) && !time_before(vtime_on(prev, tctx, own), dsq_head_vtime(own))))
 		return false;
-	run_on(prev, cpu);
+	run_on(prev, tctx, cctx, cpu);
 	return true;
 }
 
 /* Nobody else wants the CPU of @prev, or those who do may not run there: throttled or not. */
-static __always_inline void go_on_alone(struct task_struct *prev, struct task_ctx *tctx, s32 cpu,
-					u64 now)
+static __always_inline void go_on_alone(struct task_struct *prev, struct task_ctx *tctx,
+					struct cpu_ctx *cctx, s32 cpu, u64 now)
 {
 	if (capped_until(tctx, now))
 		return;
 	if (is_boosted(tctx->class))
 		scx_bpf_task_set_slice(prev, tunables.handoff_slice_ns);
 	else if (tctx->run_as == GPUAWARE_CLASS_BACKGROUND)
-		run_on(prev, cpu);
+		run_on(prev, tctx, cctx, cpu);
 }
 
 /*
  * Background that waits for this CPU, in the pinned or in the shared queue. A global function: see
  * search_overdue().
  */
-__noinline bool dispatch_background(s32 cpu, u32 llc)
+__noinline bool dispatch_background(s32 cpu, u32 llc, struct cpu_ctx *cctx __arg_nonnull)
 {
 	u64 shared = background_dsq(llc), pinned = pinned_dsq(cpu);
-	struct cpu_ctx *cctx = cpu_ctx(cpu);
 
-	if (!cctx || !dsq_waiting(pinned))
+	if (!dsq_waiting(pinned))
 		return scx_bpf_dsq_move_to_local(shared, 0);
 	if (dsq_waiting(shared) && !pinned_goes_first(cctx))
 		return scx_bpf_dsq_move_to_local(shared, 0) || scx_bpf_dsq_move_to_local(pinned, 0);
@@ -361,15 +343,11 @@ __noinline bool dispatch_background(s32 cpu, u32 llc)
  * nobody boosted wants, it shares with who is overdue, whatever turns it was given. A global
  * function: see search_overdue().
  */
-__noinline bool owes_cpus_turn(s32 cpu, u64 now)
+__noinline bool owes_cpus_turn(s32 cpu, struct cpu_ctx *cctx __arg_nonnull, u64 now)
 {
-	struct cpu_ctx *cctx = cpu_ctx(cpu);
-	bool pinned_wait = dsq_waiting(pinned_dsq(cpu)), overdue, pinned_runs;
-
-	if (!cctx)
-		return false;
-	overdue = cctx->owes_overdue;
-	pinned_runs = cctx->occupant == OCCUPANT_BACKGROUND && cctx->runs_dsq == pinned_dsq(cpu);
+	bool pinned_wait = dsq_waiting(pinned_dsq(cpu)), overdue = cctx->owes_overdue;
+	bool pinned_runs =
+		cctx->occupant == OCCUPANT_BACKGROUND && cctx->runs_dsq == pinned_dsq(cpu);
 	if (time_before(now, cctx->pinned_due_ns) &&
 	    (!overdue || !pinned_runs || pinned_goes_first(cctx) || launcher_waits_for(cpu)))
 		return false;
@@ -393,7 +371,7 @@ static __always_inline bool owes_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx, st
 {
 	u64 due = llcx->background_due_ns, slice = tunables.background_slice_ns;
 
-	if ((cctx->owes_overdue || dsq_waiting(pinned_dsq(cpu))) && owes_cpus_turn(cpu, now))
+	if ((cctx->owes_overdue || dsq_waiting(pinned_dsq(cpu))) && owes_cpus_turn(cpu, cctx, now))
 		return true;
 	/* Work for the whole LLC is owed by any of its CPUs. */
 	return time_after_eq(now, due) && dsq_waiting(background_dsq(llc)) &&
@@ -414,7 +392,7 @@ static __always_inline bool dispatch_turn(s32 cpu, u32 llc, struct cpu_ctx *cctx
 		cctx->turn_until_ns = now + tunables.background_slice_ns;
 		stat_inc(GPUAWARE_STAT_BACKGROUND_TURNS);
 	}
-	if (dispatch_background(cpu, llc))
+	if (dispatch_background(cpu, llc, cctx))
 		return true;
 	cctx->turn_until_ns = 0;
 	return false;
@@ -442,12 +420,12 @@ __noinline bool first_handoff_is_overdue(s32 cpu, u64 now)
 }
 
 /* Handoff that launchers have shut out for the interval of the minimum share gets a CPU. */
-static __always_inline bool dispatch_overdue_handoff(s32 cpu, struct llc_ctx *llcx, u64 now)
+static __always_inline bool dispatch_overdue_handoff(s32 cpu, struct cpu_ctx *cctx,
+						     struct llc_ctx *llcx, u64 now)
 {
 	u64 interval = tunables.turn_interval_ns, dsq = handoff_dsq(llc_of(cpu));
-	struct cpu_ctx *cctx = cpu_ctx(cpu);
 
-	if (!cctx || !dsq_waiting(dsq))
+	if (!dsq_waiting(dsq))
 		return false;
 	if (time_before(now, llcx->handoff_served_ns + interval) &&
 	    (time_before(now, cctx->handoff_ns + interval) || !first_handoff_is_overdue(cpu, now)))
@@ -465,11 +443,9 @@ static __always_inline bool dispatch_overdue_handoff(s32 cpu, struct llc_ctx *ll
  * must not shut out: they have left their queue for their class's when they have run. A global
  * function: see search_overdue().
  */
-__noinline bool dispatch_released(u32 llc, u64 now)
+__noinline bool dispatch_released(u32 llc, struct llc_ctx *llcx __arg_nonnull, u64 now)
 {
-	struct llc_ctx *llcx = llc_ctx(llc);
-
-	if (!llcx || time_before(now, llcx->released_ns + tunables.turn_interval_ns) ||
+	if (time_before(now, llcx->released_ns + tunables.turn_interval_ns) ||
 	    !dsq_waiting(throttled_dsq(llc)) || !guard_releases(now) ||
 	    !scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
 		return false;
@@ -496,13 +472,12 @@ static __always_inline bool dispatch_boosted(u32 llc, struct llc_ctx *llcx, u64 
  * a fifth, because more weight competes for each CPU there. LLCs whose CPUs are never idle would
  * else keep what they have. A global function: see search_overdue().
  */
-__noinline bool pull_from_crowded(s32 cpu, u64 now)
+__noinline bool pull_from_crowded(s32 cpu, struct cpu_ctx *cctx __arg_nonnull, u64 now)
 {
 	u64 own = background_dsq(llc_of(cpu)), here, there, theirs;
-	struct cpu_ctx *cctx = cpu_ctx(cpu);
 	bool crowded;
 
-	if (!cctx || nr_llcs == 1 || time_before(now, cctx->pull_start_ns + PULL_INTERVAL_NS) ||
+	if (nr_llcs == 1 || time_before(now, cctx->pull_start_ns + PULL_INTERVAL_NS) ||
 	    is_reserved(cpu, cctx, now))
 		return false;
 	theirs = background_dsq(cctx->pulls_from);
@@ -548,10 +523,8 @@ static __always_inline bool work_waits(u32 llc, struct llc_ctx *llcx, u64 now)
 }
 
 /* The same of boosted tasks, too. A global function: see search_overdue(). */
-__noinline bool anybody_waits(u32 llc, u64 now)
+__noinline bool anybody_waits(u32 llc, struct llc_ctx *llcx __arg_nonnull, u64 now)
 {
-	struct llc_ctx *llcx = llc_ctx(llc);
-
 	return boosted_wait(llc, llcx, now) || work_waits(llc, llcx, now);
 }
 
@@ -559,9 +532,10 @@ __noinline bool anybody_waits(u32 llc, u64 now)
  * Idle @cpu was woken for work that another CPU has taken, and stays idle, of which update_idle()
  * does not hear. It looks once more where somebody waits or is about to: he may have seen it busy.
  */
-static __always_inline void stay_idle(s32 cpu, struct cpu_ctx *cctx, u32 llc, u64 now)
+static __always_inline void stay_idle(s32 cpu, struct cpu_ctx *cctx, u32 llc, struct llc_ctx *llcx,
+				      u64 now)
 {
-	cctx->looks_again = !cctx->looks_again && anybody_waits(llc, now);
+	cctx->looks_again = !cctx->looks_again && anybody_waits(llc, llcx, now);
 	if (cctx->looks_again)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }

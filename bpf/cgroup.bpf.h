@@ -138,13 +138,17 @@ static __always_inline s64 recount(struct cgroup_ctx *cgc)
 	return weight - before;
 }
 
-/* Adds @weight to what is runnable in cgroup @id, and in its ancestors where that changes. */
-static __always_inline void count_in(u64 id, s64 weight)
+/*
+ * Adds @weight to what is runnable in cgroup @id, and in its ancestors where that changes. A global
+ * function: see search_overdue().
+ */
+__noinline int count_in(u64 id, s64 weight)
 {
 	u32 level;
 
 	bpf_for (level, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
-		struct cgroup_ctx *cgc = cgroup_ctx(id);
+		/* Every walk ends with the root, which has none. */
+		struct cgroup_ctx *cgc = id ? cgroup_ctx(id) : NULL;
 		s64 before;
 
 		if (!cgc)
@@ -155,6 +159,7 @@ static __always_inline void count_in(u64 id, s64 weight)
 		weight = recount(cgc);
 		id = cgc->parent;
 	}
+	return 0;
 }
 
 static __always_inline void count_sleeping(struct task_ctx *tctx)
@@ -176,18 +181,18 @@ static __always_inline u32 weight_of(const struct task_struct *p)
 
 /*
  * Notes the share of @tctx's task in competition with everybody: its weight times the shares of the
- * cgroups above it.
+ * cgroups above it. A global function: see search_overdue().
  */
-static __always_inline void renew_share(struct task_ctx *tctx, u64 now)
+__noinline int renew_share(struct task_ctx *tctx __arg_nonnull, u64 now)
 {
 	s64 weight = tctx->counted_weight;
 	u64 id = tctx->cpu_cgroup, share = weight * SHARE_OF_WEIGHT_1;
 	u32 level;
 
 	if (time_before(now, tctx->share_until_ns))
-		return;
+		return 0;
 	bpf_for (level, 0, GPUAWARE_MAX_CGROUP_DEPTH) {
-		struct cgroup_ctx *cgc = cgroup_ctx(id);
+		struct cgroup_ctx *cgc = id ? cgroup_ctx(id) : NULL;
 		s64 runnable;
 
 		if (!cgc)
@@ -200,6 +205,7 @@ static __always_inline void renew_share(struct task_ctx *tctx, u64 now)
 	}
 	tctx->share = share ?: 1;
 	tctx->share_until_ns = now + SHARE_VALID_NS;
+	return 0;
 }
 
 static __always_inline void count_runnable(struct task_struct *p, struct task_ctx *tctx, u64 now)
@@ -276,8 +282,11 @@ static __always_inline void return_prepaid(struct task_ctx *tctx, u64 now)
 	tctx->prepaid_ns = 0;
 }
 
-/* When all cgroups at and above @id have quota again; 0: they have some. */
-static __always_inline u64 quota_used_until(u64 id, u64 now)
+/*
+ * When all cgroups at and above @id have quota again; 0: they have some. A global function: see
+ * search_overdue().
+ */
+__noinline u64 quota_used_until(u64 id, u64 now)
 {
 	u64 until = 0;
 	u32 level;
@@ -334,12 +343,6 @@ static __always_inline void enqueue_capped(struct task_struct *p, struct task_ct
 	release_by(until, now);
 }
 
-/* The same for the timer, as a global function: see search_overdue(). */
-__noinline u64 quota_still_used_until(u64 id, u64 now)
-{
-	return quota_used_until(id, now);
-}
-
 /*
  * Moves tasks of @llc that have quota again to their background queues, by release time. Returns
  * when to look again; 0: none is left. A global function: see search_overdue(). It locks RCU
@@ -361,7 +364,7 @@ __noinline u64 release_due(u32 llc, u64 now)
 		if (!tctx)
 			continue;
 		if (due)
-			until = quota_still_used_until(tctx->cpu_cgroup, now);
+			until = quota_used_until(tctx->cpu_cgroup, now);
 		if (until && time_delta(now, tctx->waiting_since_ns) < PUT_OFF_MOST_NS) {
 			if (!next || time_before(until, next))
 				next = until;

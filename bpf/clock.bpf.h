@@ -126,9 +126,11 @@ static __always_inline void leave_clock(struct task_ctx *tctx)
 /*
  * @cctx's CPU runs @p, of @dsq, whose clock advances: when @p starts, and with each slice that it
  * gets after the first. Lost updates of the clock are tolerated: the next start makes up for them.
+ * A global function: see search_overdue().
  */
-static __always_inline void start_on_clock(struct task_struct *p, struct task_ctx *tctx,
-					   struct cpu_ctx *cctx, u64 dsq)
+__noinline int start_on_clock(struct task_struct *p __arg_trusted,
+			      struct task_ctx *tctx __arg_nonnull,
+			      struct cpu_ctx *cctx __arg_nonnull, u64 dsq)
 {
 	bool overdue = tctx->is_overdue;
 	u64 *clock = clock_of(dsq), vtime = enter_clock(p, tctx, dsq);
@@ -142,6 +144,7 @@ static __always_inline void start_on_clock(struct task_struct *p, struct task_ct
 	cctx->occupant = OCCUPANT_BACKGROUND;
 	if (clock && !overdue && time_after(vtime, *clock))
 		*clock = vtime;
+	return 0;
 }
 
 static __always_inline void charge_vtime(struct task_struct *p, u64 vtime)

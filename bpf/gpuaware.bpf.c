@@ -11,6 +11,7 @@
 #include <scx/common.bpf.h>
 
 #include "background.bpf.h"
+#include "kthread.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 
@@ -40,15 +41,19 @@ static __always_inline void count_pick(const struct task_ctx *tctx, const struct
 		stat_inc(GPUAWARE_STAT_LAUNCH_TO_PREFERRED);
 }
 
-/* Sets the class that @p is queued as: its own, or background where the guard throttles it. */
-static __always_inline void set_effective_class(struct task_struct *p, struct task_ctx *tctx,
-						u64 now)
+/*
+ * Sets the class that @p is queued as: its own, or background where the guard throttles it. A
+ * global function: see search_overdue().
+ */
+__noinline int set_effective_class(struct task_struct *p __arg_trusted,
+				   struct task_ctx *tctx __arg_nonnull, u64 now)
 {
 	u32 class = task_class(p, tctx);
 
 	if (!is_boosted(class) || guard_throttles(tctx, now))
 		class = GPUAWARE_CLASS_BACKGROUND;
 	tctx->run_as = class;
+	return 0;
 }
 
 /* Puts boosted task @p into the queue that the CPUs of @llc look at first. */
@@ -81,10 +86,10 @@ s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	if (!tctx)
 		return prev_cpu;
 	tctx->waker_sleeps = wake_flags & SCX_WAKE_SYNC;
+	set_effective_class(p, tctx, now);
 	/* enqueue() queues tasks whose cgroup has used up its quota. */
 	if (capped_until(tctx, now))
 		return prev_cpu;
-	set_effective_class(p, tctx, now);
 	tctx->visits_launcher = false;
 	if (is_waker(tctx)) {
 		pick = pick_waker_cpu(p, tctx, now);
@@ -171,20 +176,6 @@ static __always_inline void enqueue_throttled(struct task_struct *p, struct task
 	kick_idle_for(p);
 }
 
-/*
- * A per-CPU kthread is next on its CPU, and its work is short: RCU, softirqs, workqueues. It does
- * not preempt before the next tick: senders would else be interrupted by each softirq that they
- * cause.
- */
-static __always_inline void enqueue_percpu_kthread(struct task_struct *p, u64 enq_flags)
-{
-	struct cpu_ctx *cctx = cpu_ctx(scx_bpf_task_cpu(p));
-
-	if (cctx)
-		cctx->kthread_waiting = true;
-	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, tunables.lent_slice_ns, enq_flags);
-}
-
 void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct task_ctx *tctx = task_ctx(p);
@@ -199,7 +190,8 @@ void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 		enqueue_percpu_kthread(p, enq_flags);
 		return;
 	}
-	set_effective_class(p, tctx, now);
+	if (!__COMPAT_is_enq_cpu_selected(enq_flags))
+		set_effective_class(p, tctx, now);
 	drop_claim(p, tctx);
 	until = capped_until(tctx, now);
 	if (until) {
@@ -227,12 +219,11 @@ static __always_inline bool is_closed_to(const struct task_ctx *tctx, s32 cpu, s
  * Does @prev, which was running here and still could, keep the CPU? Gives it its next slice. A
  * global function: see search_overdue().
  */
-__noinline int prev_goes_on(struct task_struct *prev __arg_trusted, s32 cpu, u64 now)
+__noinline int prev_goes_on(struct task_struct *prev __arg_trusted,
+			    struct task_ctx *tctx __arg_nonnull, struct cpu_ctx *cctx __arg_nonnull,
+			    s32 cpu, u64 now)
 {
-	struct task_ctx *tctx = task_ctx(prev);
-	struct cpu_ctx *cctx = cpu_ctx(cpu);
-
-	if (!tctx || !cctx || capped_until(tctx, now))
+	if (capped_until(tctx, now))
 		return false;
 	if (is_short_kthread(prev, tctx, tctx->burst_ns + time_delta(now, tctx->run_start_ns))) {
 		scx_bpf_task_set_slice(prev, tunables.lent_slice_ns);
@@ -247,7 +238,7 @@ __noinline int prev_goes_on(struct task_struct *prev __arg_trusted, s32 cpu, u64
 		return true;
 	}
 	return !is_boosted(tctx->class) && (queues_at_cpu(prev) || !is_reserved(cpu, cctx, now)) &&
-	       keeps_running(prev, cpu, now);
+	       keeps_running(prev, tctx, cctx, cpu, now);
 }
 
 void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
@@ -261,6 +252,8 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 
 	if (!cctx || !llcx)
 		return;
+	/* The local DSQ is empty: one that waited may have gone elsewhere. */
+	cctx->kthread_waiting = false;
 	if (rt_task_is_runnable(cpu)) {
 		cctx->taken_ns = now;
 		pass_on(llc, llcx, now);
@@ -273,16 +266,17 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 		tctx = NULL;
 	/* Before a turn is given: what ran in this CPU's last one is told by that. */
 	if (tctx && cctx->occupant == OCCUPANT_BACKGROUND && !is_boosted(tctx->class))
-		charge_run_of(prev, cpu, now);
+		charge_background(prev, tctx, cctx, cpu, now);
 	sweep_overdue(cpu, cctx, now);
 	boosted = boosted_wait(llc, llcx, now);
 	if (dispatch_turn(cpu, llc, cctx, llcx, now) ||
-	    (boosted && (dispatch_overdue_handoff(cpu, llcx, now) || dispatch_released(llc, now))))
+	    (boosted &&
+	     (dispatch_overdue_handoff(cpu, cctx, llcx, now) || dispatch_released(llc, llcx, now))))
 		return;
 	/* A launcher yields to launchers only, of tenants that have had no more. */
 	if (tctx && tctx->run_as == GPUAWARE_CLASS_LAUNCH &&
 	    !(boosted && launcher_waits_for(cpu) && !goes_before_launchers(tctx, llc)) &&
-	    prev_goes_on(prev, cpu, now))
+	    prev_goes_on(prev, tctx, cctx, cpu, now))
 		return;
 	released = boosted && guard_releases(now) && dsq_waiting(throttled_dsq(llc));
 	if (released && throttled_go_first(llc) && scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
@@ -291,9 +285,10 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (released && scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
 		return;
-	if ((!tctx || tctx->run_as == GPUAWARE_CLASS_BACKGROUND) && pull_from_crowded(cpu, now))
+	if ((!tctx || tctx->run_as == GPUAWARE_CLASS_BACKGROUND) &&
+	    pull_from_crowded(cpu, cctx, now))
 		return;
-	if (tctx && prev_goes_on(prev, cpu, now))
+	if (tctx && prev_goes_on(prev, tctx, cctx, cpu, now))
 		return;
 	if (is_reserved(cpu, cctx, now)) {
 		/* This CPU may have been woken for work that it declines: wakes another one. */
@@ -308,15 +303,15 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 			scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0);
 		return;
 	}
-	if (dispatch_background(cpu, llc) || dispatch_from_others(llc, now))
+	if (dispatch_background(cpu, llc, cctx) || dispatch_from_others(llc, now))
 		return;
 	/* Throttled or not: nobody else wants the CPU. */
 	if (boosted && scx_bpf_dsq_move_to_local(throttled_dsq(llc), 0))
 		return;
 	if (tctx)
-		go_on_alone(prev, tctx, cpu, now);
+		go_on_alone(prev, tctx, cctx, cpu, now);
 	else if (!prev)
-		stay_idle(cpu, cctx, llc, now);
+		stay_idle(cpu, cctx, llc, llcx, now);
 }
 
 void BPF_STRUCT_OPS(gpuaware_runnable, struct task_struct *p, u64 enq_flags)
@@ -328,7 +323,9 @@ void BPF_STRUCT_OPS(gpuaware_runnable, struct task_struct *p, u64 enq_flags)
 	if (!tctx)
 		return;
 	count_runnable(p, tctx, now);
-	task_class(p, tctx);
+	/* select_cpu() has looked it up. */
+	if (!__COMPAT_is_enq_cpu_selected(enq_flags))
+		task_class(p, tctx);
 	count_demand(tctx);
 	/* Another affinity or cgroup takes it off its queue and puts it back: its wait goes on. */
 	if (!tctx->waiting_since_ns)
@@ -411,8 +408,11 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
-/* What @p ran since the last time counts for the guard and for the limits of its cgroups. */
-static __always_inline void charge_run(struct task_ctx *tctx, s32 cpu, u64 now)
+/*
+ * What @tctx's task ran since the last time counts for the guard and for the limits of its cgroups.
+ * A global function: see search_overdue().
+ */
+__noinline int charge_run(struct task_ctx *tctx __arg_nonnull, s32 cpu, u64 now)
 {
 	u64 ran_ns = time_delta(now, tctx->charged_ns);
 
@@ -420,6 +420,7 @@ static __always_inline void charge_run(struct task_ctx *tctx, s32 cpu, u64 now)
 	charge_limited_run(tctx, ran_ns, now);
 	if (is_boosted(tctx->class))
 		guard_charge(tctx, cpu, ran_ns, now);
+	return 0;
 }
 
 void BPF_STRUCT_OPS(gpuaware_tick, struct task_struct *p)
@@ -438,11 +439,13 @@ void BPF_STRUCT_OPS(gpuaware_tick, struct task_struct *p)
 	/* One that was marked while it runs and never sleeps. */
 	count_demand(tctx);
 	charge_run(tctx, cpu, now);
-	if (cctx->kthread_waiting && !tctx->slice_left_ns)
-		tctx->slice_left_ns = p->scx.slice ?: SLICE_OVER_NS;
-	if (cctx->kthread_waiting || capped_until(tctx, now) ||
-	    (is_boosted(tctx->run_as) && guard_stops(tctx, cpu, now)))
+	if (cctx->kthread_waiting) {
+		keep_slice(p, tctx);
 		scx_bpf_task_set_slice(p, 0);
+	} else if (capped_until(tctx, now) ||
+		   (is_boosted(tctx->run_as) && guard_stops(tctx, cpu, now))) {
+		scx_bpf_task_set_slice(p, 0);
+	}
 }
 
 void BPF_STRUCT_OPS(gpuaware_stopping, struct task_struct *p, bool runnable)
@@ -472,7 +475,7 @@ void BPF_STRUCT_OPS(gpuaware_stopping, struct task_struct *p, bool runnable)
 		count_run(tctx->class, is_preferred(cpu), ran_ns);
 		return;
 	}
-	charge_background(p, tctx, cctx, cpu, llc_of(cpu), now);
+	charge_background(p, tctx, cctx, cpu, now);
 }
 
 void BPF_STRUCT_OPS(gpuaware_quiescent, struct task_struct *p, u64 deq_flags)
@@ -655,19 +658,6 @@ int count_waiting(void *ctx)
 	bpf_for (i, 0, nr_cpu_ids)
 		found.background += scx_bpf_dsq_nr_queued(pinned_dsq(i));
 	waiting = found;
-	return 0;
-}
-
-/* Run by user space after it has written preferred_request. */
-SEC("syscall")
-int set_preferred(void *ctx)
-{
-	s32 cpu;
-
-	take_preferred();
-	/* What was closed may be open now, and somebody waits for it. */
-	bpf_for (cpu, 0, nr_cpu_ids)
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	return 0;
 }
 

@@ -118,29 +118,35 @@ static __always_inline bool declined_wait(u32 llc)
 	return dsq_waiting(background_dsq(llc)) || dsq_waiting(throttled_dsq(llc));
 }
 
-/* Ends the hold of @cpu, and lends the CPU to background that waits, in another LLC too. */
-static __always_inline void give_up_hold(s32 cpu, struct cpu_ctx *cctx, u64 now)
+/*
+ * Ends the hold of @cpu, and lends the CPU to background that waits, in another LLC too. A global
+ * function that locks RCU itself: see release_due().
+ */
+__noinline int give_up_hold(s32 cpu, struct cpu_ctx *cctx __arg_nonnull, u64 now)
 {
 	u32 llc = llc_of(cpu);
 
+	bpf_rcu_read_lock();
 	end_hold(cpu, cctx, now);
+	bpf_rcu_read_unlock();
 	if (declined_wait(llc) || others_queued(llc))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	return 0;
 }
 
 /*
  * Ends the holds that have expired, and lends their CPUs to background that waits. A global
- * function that locks RCU itself: see release_due().
+ * function: see search_overdue().
  */
 __noinline int end_expired_holds(u64 now)
 {
 	u64 next = 0;
-	s32 cpu;
+	u32 i;
 
 	/* First, so that a hold that begins on another CPU meanwhile is not lost. */
 	next_expiry_ns = 0;
-	bpf_rcu_read_lock();
-	bpf_for (cpu, 0, nr_cpu_ids) {
+	bpf_for (i, 0, preferred.nr) {
+		s32 cpu = preferred.cpus[cpu_index(i)];
 		struct cpu_ctx *cctx = cpu_ctx(cpu);
 		u64 until = cctx ? cctx->hold_until_ns : 0;
 
@@ -154,9 +160,23 @@ __noinline int end_expired_holds(u64 now)
 		give_up_hold(cpu, cctx, now);
 		stat_inc(GPUAWARE_STAT_HOLDS_EXPIRED);
 	}
-	bpf_rcu_read_unlock();
 	if (next && (!next_expiry_ns || time_before(next, next_expiry_ns)))
 		next_expiry_ns = next;
+	return 0;
+}
+
+/* Run by user space after it has written preferred_request. */
+SEC("syscall")
+int set_preferred(void *ctx)
+{
+	s32 cpu;
+
+	take_preferred();
+	/* Meanwhile a held CPU may not have been where its end was looked for. */
+	end_expired_holds(scx_bpf_now());
+	/* What was closed may be open now, and somebody waits for it. */
+	bpf_for (cpu, 0, nr_cpu_ids)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	return 0;
 }
 
@@ -217,7 +237,7 @@ __noinline int hold_core(s32 cpu, u64 until, bool preempts, u64 now)
 	s32 sibling = cpu_sibling[cpu_index(cpu)];
 	struct cpu_ctx *cctx;
 
-	if (sibling < 0 || !tunables.whole_core)
+	if (sibling < 0 || !tunables.whole_core || !is_preferred(sibling))
 		return 0;
 	cctx = cpu_ctx(sibling);
 	if (!cctx || cctx->occupant == OCCUPANT_LAUNCH)

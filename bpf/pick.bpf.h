@@ -176,18 +176,18 @@ __noinline bool is_good_for(s32 cpu, u32 gpu_node)
  * number | the penalty << 16; -1: none. With @not_recent, CPUs where a launcher is expected back
  * are left out. A global function: see search_overdue().
  */
-__noinline s32 best_preferred(struct task_struct *p __arg_trusted, bool not_recent, u64 now)
+__noinline s32 best_preferred(struct task_struct *p __arg_trusted,
+			      const struct task_ctx *tctx __arg_nonnull, bool not_recent, u64 now)
 {
 	const struct cpumask *allowed = p->cpus_ptr, *idle = scx_bpf_get_idle_cpumask();
-	struct task_ctx *tctx = task_ctx(p);
-	u32 class = tctx ? tctx->run_as : 0, gpu_node = tctx ? tctx->gpu_node : 0;
+	u32 class = tctx->run_as, gpu_node = tctx->gpu_node;
 	/* No CPU can have a smaller penalty. */
 	u32 enough = bpf_cpumask_intersects(idle, allowed) ? PENALTY_NONE : PENALTY_PREEMPTS;
 	u32 least = PENALTY_ALL + 1, i;
 	s32 best = -1;
 
 	bpf_for (i, 0, preferred.nr) {
-		s32 cpu = preferred.cpus[i & (GPUAWARE_MAX_CPUS - 1)];
+		s32 cpu = preferred.cpus[cpu_index(i)];
 		struct cpu_ctx *cctx = cpu_ctx(cpu);
 		u32 penalty = PENALTY_NONE;
 
@@ -232,7 +232,7 @@ static __always_inline bool try_preferred(struct task_struct *p, struct task_ctx
 	u32 i;
 
 	bpf_for (i, 0, 3) {
-		s32 best = best_preferred(p, false, now);
+		s32 best = best_preferred(p, tctx, false, now);
 
 		if (best < 0)
 			return false;
@@ -396,7 +396,7 @@ __noinline s32 better_launch_cpu(struct task_struct *p __arg_trusted, s32 cpu, u
 	if (good && !is_far(cpu, gpu_node))
 		return -1;
 	bpf_for (i, 0, preferred.nr) {
-		s32 other = preferred.cpus[i & (GPUAWARE_MAX_CPUS - 1)];
+		s32 other = preferred.cpus[cpu_index(i)];
 		struct cpu_ctx *cctx = cpu_ctx(other);
 
 		if (!cctx || other == cpu || !bpf_cpumask_test_cpu(other, p->cpus_ptr) ||
@@ -418,7 +418,7 @@ static __always_inline bool is_misplaced(struct task_struct *p, const struct tas
 }
 
 /* For the intersection of affinity masks. Users run with interrupts off: one a CPU is enough. */
-struct scratch {
+struct scratch_mask {
 	struct bpf_cpumask __kptr *mask;
 };
 
@@ -426,7 +426,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, struct scratch);
+	__type(value, struct scratch_mask);
 } scratches SEC(".maps");
 
 /* As pick_idle_in() on kernels before 6.16: anywhere, whole idle cores first. */
@@ -434,7 +434,7 @@ static __always_inline s32 pick_idle_anywhere(struct task_struct *p, s32 prev_cp
 					      const struct cpumask *allowed)
 {
 	struct bpf_cpumask *both;
-	struct scratch *scratch;
+	struct scratch_mask *scratch;
 	u32 zero = 0;
 
 	if (is_restricted(p)) {
@@ -475,14 +475,28 @@ static __always_inline s32 pick_idle_in(struct task_struct *p, s32 prev_cpu,
 	return cpu;
 }
 
+/* Is a CPU idle that @p may run on? */
+static __always_inline bool any_is_idle(struct task_struct *p)
+{
+	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
+	bool found = bpf_cpumask_intersects(idle, p->cpus_ptr);
+
+	scx_bpf_put_idle_cpumask(idle);
+	return found;
+}
+
 /*
  * The CPU for background @p: an idle CPU that is not preferred, else an idle preferred one that is
- * not held. A task confined to CPUs that are not lent takes an idle one of these.
+ * not held. A task confined to CPUs that are not lent takes an idle one of these. Where all are
+ * busy, one look saves the searches. A global function: see search_overdue().
  */
-static __always_inline s32 pick_background_cpu(struct task_struct *p, s32 prev_cpu)
+__noinline s32 pick_background_cpu(struct task_struct *p __arg_trusted, s32 prev_cpu)
 {
-	s32 cpu = pick_idle_in(p, prev_cpu, other_cpumask);
+	s32 cpu;
 
+	if (!any_is_idle(p))
+		return -1;
+	cpu = pick_idle_in(p, prev_cpu, other_cpumask);
 	if (cpu < 0)
 		cpu = pick_idle_in(p, prev_cpu, lendable_cpumask);
 	return cpu < 0 && is_confined(p) ? pick_idle(p->cpus_ptr) : cpu;
@@ -526,7 +540,7 @@ static __always_inline struct pick pick_handoff_cpu(struct task_struct *p, struc
 	}
 	if (is_good_for(prev_cpu, tctx->gpu_node) && try_cpu(prev_cpu, p, tctx, good, now, &pick))
 		return pick;
-	best = best_preferred(p, true, now);
+	best = best_preferred(p, tctx, true, now);
 	if (try_best(best, PENALTY_NONE, p, tctx, now, &pick) ||
 	    try_cpu(prev_cpu, p, tctx, PICK_NOT_IRQ_LOADED | PICK_NOT_RECENT | PICK_IDLE, now,
 		    &pick) ||
@@ -625,7 +639,7 @@ static s32 init_scratches(void)
 
 	bpf_for (i, 0, nr_cpu_ids) {
 		struct bpf_cpumask *mask;
-		struct scratch *scratch;
+		struct scratch_mask *scratch;
 		u32 zero = 0;
 
 		scratch = bpf_map_lookup_percpu_elem(&scratches, &zero, i);

@@ -47,7 +47,11 @@ static __always_inline void set_lendable(s32 cpu, bool lendable)
 static __always_inline void prefer(s32 cpu, bool on)
 {
 	struct bpf_cpumask *other = other_cpumask;
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
 
+	/* Who ends holds looks at preferred CPUs only. */
+	if (cctx)
+		cctx->hold_until_ns = 0;
 	if (other && on)
 		bpf_cpumask_clear_cpu(cpu, other);
 	else if (other)
@@ -82,7 +86,7 @@ static __always_inline bool is_requested(s32 cpu)
 	u32 i;
 
 	bpf_for (i, 0, preferred_request.nr) {
-		if (preferred_request.cpus[i & (GPUAWARE_MAX_CPUS - 1)] == cpu)
+		if (preferred_request.cpus[cpu_index(i)] == cpu)
 			return true;
 	}
 	return false;
@@ -116,7 +120,7 @@ static void take_preferred(void)
 	}
 	bpf_rcu_read_unlock();
 	bpf_for (i, 0, preferred_request.nr) {
-		u32 index = i & (GPUAWARE_MAX_CPUS - 1);
+		u32 index = cpu_index(i);
 
 		preferred.cpus[index] = preferred_request.cpus[index];
 	}

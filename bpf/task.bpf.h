@@ -247,17 +247,6 @@ static __always_inline bool is_percpu_kthread(const struct task_struct *p)
 	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
 }
 
-/*
- * A per-CPU kthread that has run for less than a slice since it woke up: most are done by then. One
- * that is not (encryption, checksums) competes with background. Softirqs are everybody's.
- */
-static __always_inline bool is_short_kthread(const struct task_struct *p,
-					     const struct task_ctx *tctx, u64 burst_ns)
-{
-	return is_percpu_kthread(p) &&
-	       (tctx->is_softirqd || burst_ns < tunables.background_slice_ns);
-}
-
 static __always_inline bool is_boosted(u32 class)
 {
 	return class == GPUAWARE_CLASS_LAUNCH || class == GPUAWARE_CLASS_HANDOFF;
@@ -286,12 +275,9 @@ static __always_inline u64 tenant_of(struct task_struct *p)
 }
 
 /* Looks @p's class up. A global function: see search_overdue(). */
-__noinline int look_class_up(struct task_struct *p __arg_trusted)
+__noinline int look_class_up(struct task_struct *p __arg_trusted,
+			     struct task_ctx *tctx __arg_nonnull)
 {
-	struct task_ctx *tctx = task_ctx(p);
-
-	if (!tctx)
-		return 0;
 	tctx->class = judge_task(p).class;
 	if (is_boosted(tctx->class)) {
 		tctx->tenant = tenant_of(p);
@@ -303,7 +289,7 @@ __noinline int look_class_up(struct task_struct *p __arg_trusted)
 static __always_inline u32 task_class(struct task_struct *p, struct task_ctx *tctx)
 {
 	if (renew_basis(p, &tctx->basis))
-		look_class_up(p);
+		look_class_up(p, tctx);
 	return tctx->class;
 }
 
@@ -343,18 +329,6 @@ static __always_inline u64 class_slice_ns(u32 class)
 		return tunables.launch_slice_ns;
 	return class == GPUAWARE_CLASS_HANDOFF ? tunables.handoff_slice_ns
 					       : tunables.background_slice_ns;
-}
-
-/* What is left of a slice that is over: 0 would be the kernel's default. See running(). */
-#define SLICE_OVER_NS 1
-
-/* What is left of the slice of boosted @tctx's task where a kthread takes its CPU; else a slice. */
-static __always_inline u64 slice_to_give(struct task_ctx *tctx)
-{
-	u64 left = tctx->slice_left_ns;
-
-	tctx->slice_left_ns = 0;
-	return left ?: class_slice_ns(tctx->run_as);
 }
 
 #endif /* __GPUAWARE_TASK_BPF_H */

@@ -134,7 +134,7 @@ fn idle_cpus_that_nobody_wakes() {
             (
                 "background.bpf.h",
                 "\tif (idle >= 0) {\n",
-                "\tif (idle >= 0 && (enq_flags & SCX_ENQ_WAKEUP)) {\n",
+                "\tif (idle >= 0 && preempts) {\n",
             ),
         ],
         "is idle while",
@@ -387,7 +387,7 @@ fn caches_that_stay_crowded() {
         .collect();
     let edit = (
         "gpuaware.bpf.c",
-        "pull_from_crowded(cpu, now))\n",
+        "pull_from_crowded(cpu, cctx, now))\n",
         "false)\n",
     );
     let most_over_least = |outcome: &Outcome| {

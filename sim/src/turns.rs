@@ -3,8 +3,8 @@
 
 use crate::mutants::{mutant, run_as};
 use crate::native::Scheduler;
-use crate::program::Program;
-use crate::scenario::TaskSpec;
+use crate::program::{Program, Sync};
+use crate::scenario::{Scenario, TaskSpec};
 use crate::setup::{Class, Policy};
 use crate::tests::{of, task};
 
@@ -109,19 +109,50 @@ fn the_minimum_share_is_what_the_policy_says() {
 /// without a dispatch() in between, which gives turns.
 #[test]
 fn turns_come_where_a_kernel_thread_cuts_slices_short() {
+    let whole = (
+        "kthread.bpf.h",
+        "return tctx->slice_left_ns ?: class_slice_ns(tctx->run_as);",
+        "return class_slice_ns(tctx->run_as);",
+    );
+    let yields = Program::Launcher {
+        launch_ns: 100_000,
+        gpu_ns: 1_000_000_000,
+        sync: Sync::Yield,
+    };
+    let share = |object: &[u8], scenario: &Scenario| {
+        let outcome = run_as(object, scenario);
+        outcome.tasks[1].cpu_ns as f64 / (MS * 1_000_000) as f64
+    };
+    let fault = mutant(&[whole]);
+    for (program, tick_ns, sleep_ns) in [
+        (Program::Loop, 4_000_000, 10_000_000),
+        (Program::Loop, 1_000_000, 2_000_000),
+        (yields, 4_000_000, 10_000_000),
+    ] {
+        let mut scenario = beside_a_kernel_thread(program, sleep_ns);
+        scenario.costs.tick_ns = tick_ns;
+        let theirs = share(Scheduler::Gpuaware.object(), &scenario);
+        assert!((0.04..0.07).contains(&theirs), "{program:?}: {theirs}");
+        let with_fault = share(&fault, &scenario);
+        assert!(with_fault < 0.01, "{program:?}: {with_fault}");
+    }
+}
+
+/// A launcher that never sleeps, a loop, and a kernel thread of their CPU that does little and often.
+fn beside_a_kernel_thread(launcher: Program, sleep_ns: u64) -> Scenario {
     let pinned = |task: TaskSpec| TaskSpec {
         cpus: Some(vec![0]),
         ..task
     };
     let softirqs = Program::Periodic {
         run_ns: 50_000,
-        sleep_ns: 10_000_000,
+        sleep_ns,
         runs: 0,
     };
     let tasks = vec![
         TaskSpec {
             class: Some(Class::Launch),
-            ..pinned(task("launcher", Program::Loop))
+            ..pinned(task("launcher", launcher))
         },
         pinned(task("loop", Program::Loop)),
         TaskSpec {
@@ -131,16 +162,5 @@ fn turns_come_where_a_kernel_thread_cuts_slices_short() {
     ];
     let mut scenario = of("1", Scheduler::Gpuaware, MS, tasks);
     scenario.policy.max_share = 1.0;
-    let edit = (
-        "task.bpf.h",
-        "return left ?: class_slice_ns(tctx->run_as);",
-        "return left && false ? left : class_slice_ns(tctx->run_as);",
-    );
-    let share = |object: &[u8]| {
-        let outcome = run_as(object, &scenario);
-        outcome.tasks[1].cpu_ns as f64 / (MS * 1_000_000) as f64
-    };
-    let (theirs, with_fault) = (share(Scheduler::Gpuaware.object()), share(&mutant(&[edit])));
-    assert!((0.04..0.07).contains(&theirs), "{theirs}");
-    assert!(with_fault < 0.01, "{with_fault}");
+    scenario
 }

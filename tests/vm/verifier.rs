@@ -17,8 +17,10 @@ use super::machine::Scheduler;
 const RECORDED: &str = include_str!("../data/verified-instructions.txt");
 /// The series that the record is of: another verifier prunes otherwise.
 const SERIES: &str = "6.18.";
-/// Times the recorded number.
-const JUMP: f64 = 1.25;
+/// Times the recorded number, for the scheduler's programs…
+const JUMP: f64 = 1.1;
+/// …and for others, whose numbers differ from load to load.
+const JUMP_OF_OTHERS: f64 = 1.25;
 /// Programs that are too small for a factor.
 const SMALL: u64 = 500;
 /// The verifier gives up at a million.
@@ -95,7 +97,9 @@ fn no_program_has_become_much_harder_to_verify() {
         for (name, count) in &found {
             let before = recorded.get(name.as_str());
             let before = before.unwrap_or_else(|| panic!("{name} is not recorded:\n{listing}"));
-            let most = ((*before).max(SMALL) as f64 * JUMP) as u64;
+            let is_ours = name.starts_with("gpuaware_");
+            let jump = if is_ours { JUMP } else { JUMP_OF_OTHERS };
+            let most = ((*before).max(SMALL) as f64 * jump) as u64;
             assert!(*count <= most, "{name}: {before} became {count}\n{listing}");
         }
         for name in recorded.keys() {

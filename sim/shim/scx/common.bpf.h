@@ -13,6 +13,7 @@
 #define __kptr
 #define __ksym
 #define __arg_trusted
+#define __arg_nonnull
 #define __weak		      __attribute__((weak))
 #define __noinline	      __attribute__((noinline))
 #define __always_inline	      inline __attribute__((always_inline))

@@ -150,6 +150,7 @@ static inline long bpf_kallsyms_lookup_name(const char *name, int size, int flag
 }
 
 #define __COMPAT_HAS_scx_bpf_select_cpu_and true
+#define __COMPAT_is_enq_cpu_selected(flags) (!!((flags) & SCX_ENQ_CPU_SELECTED))
 
 static inline s32 scx_bpf_select_cpu_and(struct task_struct *p, s32 prev_cpu, u64 wake_flags,
 					 const struct cpumask *allowed, u64 flags)
@@ -174,6 +175,7 @@ static inline const struct cpumask *scx_bpf_get_idle_smtmask(void)
 
 static inline void scx_bpf_put_idle_cpumask(const struct cpumask *mask)
 {
+	sim_point();
 }
 
 static inline const struct cpumask *scx_bpf_get_online_cpumask(void)
@@ -184,6 +186,7 @@ static inline const struct cpumask *scx_bpf_get_online_cpumask(void)
 
 static inline void scx_bpf_put_cpumask(const struct cpumask *mask)
 {
+	sim_point();
 }
 
 static inline struct task_struct *__COMPAT_scx_bpf_cpu_curr(s32 cpu)
