@@ -29,7 +29,7 @@ name_clang() {
 # newest PATTERN: the folder of target/ that was made last.
 newest() {
 	# shellcheck disable=SC2012,SC2086 # cargo names them; a pattern
-	ls -dt target/release/build/$1 2>/dev/null | head -n 1
+	{ ls -dt target/release/build/$1 2>/dev/null || true; } | head -n 1
 }
 
 # With what make build has unpacked: scx's headers, the kernel's types among them, and libbpf's.
@@ -62,7 +62,7 @@ install_compilers() {
 }
 
 fetch_libraries() {
-	[ ! -e "$sysroot/usr/include/libelf.h" ] || return 0
+	[ ! -e "$sysroot" ] || return 0
 	say "fetching libelf and zlib for arm64 into $sysroot"
 	mkdir -p "$cache/lists/partial" "$cache/packages/partial"
 	local apt=(apt-get -q -o APT::Architecture=arm64 -o APT::Architectures::=arm64 -o Dir::State::lists="$cache/lists"
@@ -70,10 +70,16 @@ fetch_libraries() {
 	"${apt[@]}" update
 	"${apt[@]}" install --download-only -y --no-install-recommends libelf-dev zlib1g-dev
 	# Of what these need, libc comes with the cross compiler.
-	local package
+	local package link
+	rm -rf "$sysroot.part"
 	for package in "$cache"/packages/{libelf,zlib1g,libzstd}*.deb; do
-		[ ! -e "$package" ] || dpkg-deb -x "$package" "$sysroot"
+		[ ! -e "$package" ] || dpkg-deb -x "$package" "$sysroot.part"
 	done
+	# Some begin at the root, which is elsewhere here.
+	find "$sysroot.part" -lname '/*' -print | while read -r link; do
+		ln -srf "$sysroot.part$(readlink "$link")" "$link"
+	done
+	mv "$sysroot.part" "$sysroot"
 	rm -rf "$cache/packages" "$cache/lists"
 }
 
@@ -85,7 +91,9 @@ compile() {
 	export CFLAGS_aarch64_unknown_linux_gnu=-I$sysroot/usr/include
 	export PKG_CONFIG_ALLOW_CROSS=1 PKG_CONFIG_SYSROOT_DIR=$sysroot
 	export PKG_CONFIG_LIBDIR=$sysroot/usr/lib/$triplet/pkgconfig
-	RUSTFLAGS="${RUSTFLAGS:-} -L native=$sysroot/usr/lib/$triplet" \
+	# The linker looks into the second for what the libraries need themselves.
+	local needed=$sysroot/usr/lib/$triplet:$sysroot/lib/$triplet
+	RUSTFLAGS="${RUSTFLAGS:-} -L native=$sysroot/usr/lib/$triplet -C link-arg=-Wl,-rpath-link,$needed" \
 		cargo build --release --target $target -p scx_gpuaware
 	file "target/$target/release/scx_gpuaware"
 }

@@ -239,15 +239,18 @@ mod tests {
 
     #[test]
     fn a_driver_is_found_where_loaders_do_not_look_and_named_for_what_it_is() {
-        for (place, remark) in PLACES.iter().zip([
+        let remarks: [&str; PLACES.len()] = [
             "(Nix)",
             "(WSL)",
             "(a snap's)",
             "libcuda",
+            "libcuda",
             "compat",
             "libcuda",
             "libcuda",
-        ]) {
+            "libcuda",
+        ];
+        for (place, remark) in PLACES.iter().zip(remarks) {
             let file = format!("{}/libcuda.so.1", &place[1..]);
             let root = host(&[
                 (CACHE, b"/usr/local/cuda/lib64/stubs/libcuda.so\0"),

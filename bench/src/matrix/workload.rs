@@ -264,6 +264,8 @@ mod tests {
     fn a_plan_carries_what_the_file_said() {
         for text in [
             "name = \"a\"\nprofile = \"qwen3\"\nsync = \"spin\"\ndriver = \"real\"\ntrace = \"all_launches\"\nwarmup_tokens = 9\nargs = [\"x\"]",
+            "name = \"i\"\nprofile = \"qwen3\"\ngpus = \"all\"",
+            "name = \"j\"\nprofile = \"qwen3\"\ngpus = 2",
             "name = \"b\"\nprogram = \"llm_server\"\nprofile = \"chat\"\nrequest_rate = 4\nmax_concurrency = 1\n\
              gpu_memory_utilization = 0.6\nslo_ttft_ms = 200",
             "name = \"c\"\nprogram = \"vllm\"\nmodel = \"m\"\nrequest_rate = 4\nclient = \"vllm_bench\"",
@@ -314,6 +316,15 @@ mod tests {
         assert!(
             error("graph = \"windflow\"\nsync = \"spin\"")
                 .starts_with("sync: expected keys of pipeline")
+        );
+        assert!(
+            error("graph = \"windflow\"\ngpus = \"all\"")
+                .starts_with("gpus: expected a number of emulated GPUs, got all")
+        );
+        let none = parse("name = \"a\"\nprofile = \"q\"\ngpus = 0").unwrap_err();
+        assert!(
+            none.contains("expected a number of GPUs, at least 1, or \"all\""),
+            "{none}"
         );
         assert!(
             error("graph = \"windflow\"\nconcurrent_kernels = 0")

@@ -254,6 +254,8 @@ fn kinds(neighbour: Neighbour) -> Result<Vec<&'static str>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
     use crate::matrix::{Recording, Trace};
     use crate::plan::samples;
@@ -311,6 +313,15 @@ mod tests {
         assert!(refused(Neighbour::Irq, "eevdf", GRAPHS).contains("neighbour irq"));
         let text = refused(Neighbour::None, "eevdf", "streams = 4\n");
         assert!(text.contains("qwen3.toml:1: streams"), "{text}");
+        let mut plan = samples::plan();
+        for workload in &mut plan.matrix.workloads {
+            if let Program::GpuLaunch(launch) = &mut workload.program {
+                launch.gpus = Gpus::Count(NonZeroU32::MAX);
+            }
+        }
+        let cell = of(&plan, Neighbour::None, "eevdf", GRAPHS);
+        let error = cell.map(|asked| asked.spec).unwrap_err();
+        assert!(error.to_string().contains("gpus = 4294967295"), "{error}");
     }
 
     /// The plan's qwen3 as a recording.

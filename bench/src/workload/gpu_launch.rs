@@ -44,11 +44,14 @@ pub(super) fn command(
     if let Some(sync) = workload.sync {
         line.extend(["--sync", sync.name()].map(OsString::from));
     }
-    line.extend(["--gpus", &workload.gpus.to_string()].map(OsString::from));
+    let gpus = (workload.gpus != Gpus::default()).then(|| workload.gpus.to_string());
+    if let Some(gpus) = &gpus {
+        line.extend(["--gpus", gpus].map(OsString::from));
+    }
     line.extend(workload.args.iter().map(OsString::from));
     let mut command = with_driver(&line, &lab, workload.driver)?;
-    if let Gpus::Count(count) = workload.gpus {
-        command.env("FAKECUDA_DEVICES", count.to_string());
+    if let (Gpus::Count(_), Some(count)) = (workload.gpus, gpus) {
+        command.env("FAKECUDA_DEVICES", count);
     }
     Ok(command)
 }

@@ -46,7 +46,8 @@ Gpu::Gpu(int ordinal, const std::string &sync) : ordinal(ordinal)
 	check("cuDeviceGetName", cuDeviceGetName(text, sizeof(text), device));
 	name = text;
 	check("cuDevicePrimaryCtxSetFlags", cuDevicePrimaryCtxSetFlags(device, sched_flag(sync)));
-	check("cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain(&context, device));
+	const std::string retain = "cuDevicePrimaryCtxRetain of GPU " + std::to_string(ordinal);
+	check(retain.c_str(), cuDevicePrimaryCtxRetain(&context, device));
 	check("cuCtxSetCurrent", cuCtxSetCurrent(context));
 	check("cuModuleLoadData", cuModuleLoadData(&module, busy_image));
 	check("cuModuleGetFunction", cuModuleGetFunction(&busy, module, "busy_ns"));

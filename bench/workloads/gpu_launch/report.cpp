@@ -100,7 +100,7 @@ std::string report_json(const Options &options, const Driver &driver,
 	out += ",\n  \"driver\": {\"device_name\": " + quoted(driver.gpus.front().name) +
 	       ", \"version\": " + std::to_string(driver.version) + "}";
 	out += ",\n  \"sync\": " + quoted(options.profile.sync);
-	out += ", \"gpus\": " + std::to_string(driver.gpus.size());
+	out += ", \"gpus\": " + std::to_string(std::min(driver.gpus.size(), threads.size()));
 	out += ", \"threads\": " + std::to_string(threads.size());
 	out += ", \"warmup_tokens\": " + std::to_string(options.warmup_tokens);
 	out += ",\n  \"tokens\": " + std::to_string(sum.tokens);

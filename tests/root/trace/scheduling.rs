@@ -230,18 +230,24 @@ fn a_forced_wait_is_split_into_sleep_and_waiting() {
     unless_disturbed(|| {
         let traced = trace("", "wait:100:10000");
         traced.assert_consistent();
+        assert_none_lost(&traced);
         let phase = traced.phase("wait");
         assert_eq!(traced.count(phase, Kind::Wakeup), phase.nvcsw);
         let ins = traced.within(phase).filter(|record| {
             record.event == Kind::SwitchIn && record.reason == Some(Reason::Blocked)
         });
-        let (asleep_ns, waited_ns) = ins.fold((0, 0), |(asleep, waited), record| {
-            let wait_ns = record.wait_ns.unwrap();
-            (
-                asleep + record.duration_ns.unwrap() - wait_ns,
-                waited + wait_ns,
-            )
-        });
+        let waits_ns: Vec<(u64, u64)> = ins
+            .map(|record| {
+                let wait_ns = record.wait_ns.unwrap();
+                (record.duration_ns.unwrap() - wait_ns, wait_ns)
+            })
+            .collect();
+        let shown = waits_ns.len() as u64;
+        assert!(shown + traced.end.missed >= phase.nvcsw, "{}", traced.log);
+        // What was not shown was as long as the others.
+        let all = |sum_ns: u64| sum_ns * phase.nvcsw / shown;
+        let asleep_ns = all(waits_ns.iter().map(|(asleep, _)| asleep).sum());
+        let waited_ns = all(waits_ns.iter().map(|(_, waited)| waited).sum());
         assert_close_but_for(asleep_ns, phase.asleep_ns, phase.steal_ns, "time asleep");
         assert_close_but_for(waited_ns, phase.waited_ns, phase.steal_ns, "time waiting");
     });
