@@ -277,8 +277,7 @@ static __always_inline bool pinned_goes_first(struct cpu_ctx *cctx)
 	return time_before_eq(cctx->pinned_share_ns, cctx->shared_share_ns);
 }
 
-/* Background task @prev has its CPU for another slice, which the kernel does not say to running().
- */
+/* Background task @prev gets another slice, which the kernel does not say to running(). */
 static __always_inline void run_on(struct task_struct *prev, struct task_ctx *tctx,
 				   struct cpu_ctx *cctx, s32 cpu)
 {
@@ -348,6 +347,7 @@ __noinline bool owes_cpus_turn(s32 cpu, struct cpu_ctx *cctx __arg_nonnull, u64 
 	bool pinned_wait = dsq_waiting(pinned_dsq(cpu)), overdue = cctx->owes_overdue;
 	bool pinned_runs =
 		cctx->occupant == OCCUPANT_BACKGROUND && cctx->runs_dsq == pinned_dsq(cpu);
+
 	if (time_before(now, cctx->pinned_due_ns) &&
 	    (!overdue || !pinned_runs || pinned_goes_first(cctx) || launcher_waits_for(cpu)))
 		return false;

@@ -38,7 +38,6 @@ compile_bpf() {
 	scx=$(newest 'scx_gpuaware-*/out/scx_utils-bpf_h')
 	libbpf=$(newest 'libbpf-sys-*/out/include')
 	if [ -z "$scx" ] || [ -z "$libbpf" ]; then die "headers not found: run make build"; fi
-	mkdir -p "$cache"
 	for source in bpf/*.bpf.c; do
 		"$BPF_CLANG" -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_arm64 -Wall -Werror \
 			-Wno-compare-distinct-pointer-types -Wno-missing-declarations \

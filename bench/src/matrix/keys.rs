@@ -349,8 +349,8 @@ impl TryFrom<Keys> for Workload {
 }
 
 /// The default stays unwritten.
-fn given(driver: Driver) -> Option<Driver> {
-    (driver != Driver::default()).then_some(driver)
+fn given<T: Default + PartialEq>(value: T) -> Option<T> {
+    (value != T::default()).then_some(value)
 }
 
 impl From<Workload> for Keys {
@@ -360,7 +360,7 @@ impl From<Workload> for Keys {
                 profile: Some(launch.profile),
                 driver: given(launch.driver),
                 sync: launch.sync,
-                gpus: (launch.gpus != Gpus::default()).then_some(launch.gpus),
+                gpus: given(launch.gpus),
                 args: launch.args,
                 warmup_tokens: Some(launch.warmup_tokens),
                 ..Self::default()
