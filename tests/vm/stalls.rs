@@ -91,16 +91,21 @@ fn stalls_count_together_within_the_time_of_a_wait() {
     assert_eq!(most_within_a_span(&[]), Duration::ZERO);
 }
 
-fn follow(cpu: usize, watch: &Watch) {
-    let mut here = CpuSet::new();
-    here.set(cpu).expect("a CPU number");
-    sched_setaffinity(Pid::from_raw(0), &here).expect("affinity");
+/// Makes the calling thread a real-time one.
+pub fn become_fifo() {
     // SAFETY: sched_param is plain data for which zero is valid.
     let mut param: libc::sched_param = unsafe { std::mem::zeroed() };
     param.sched_priority = 1;
     // SAFETY: `param` is valid for the call, which is about the calling thread.
     let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
     Errno::result(set).expect("SCHED_FIFO");
+}
+
+fn follow(cpu: usize, watch: &Watch) {
+    let mut here = CpuSet::new();
+    here.set(cpu).expect("a CPU number");
+    sched_setaffinity(Pid::from_raw(0), &here).expect("affinity");
+    become_fifo();
     while !watch.stop.load(Ordering::Relaxed) {
         let asleep = Instant::now();
         std::thread::sleep(PAUSE);
