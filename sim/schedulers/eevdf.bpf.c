@@ -13,17 +13,31 @@
 #define TICK_NS		  4000000LL /* at 250 Hz: lag is bound by no less */
 #define MIGRATION_COST_NS 500000LL
 #define BUSY_FACTOR	  16
-#define NR_LEVELS	  3 /* cache, node, machine */
+#define MOST_FAILED	  8
+/* Loads are averages that a time of 32 ms halves (PELT): what a millisecond of it leaves. */
+#define LOAD_PERIOD_NS 1000000LL
+#define LOAD_KEPT      1002 /* of 1024 */
+#define LOAD_MEMORY_NS 500000000LL
+#define LOAD_UNIT      1024 /* of a weight of 1 */
+#define NR_LEVELS      3    /* cache, node, machine */
 
 const volatile u32 nr_cpu_ids = 1;
 const volatile u32 cpu_llc[SIM_MAX_CPUS];
 const volatile u32 cpu_node[SIM_MAX_CPUS];
 
+/* How much somebody wants to run: weight * LOAD_UNIT, if always. */
+struct load {
+	s64 avg;
+	u64 at_ns;
+};
+
 struct entity {
+	struct load load_avg;
 	s64 vruntime;
 	s64 deadline;
 	s64 vlag;
-	u64 exec_start; /* up to when its time is counted */
+	s64 rel_deadline; /* what is left of the slice of one that moves; 0: none */
+	u64 exec_start;	  /* up to when its time is counted */
 	u64 stopped_ns;
 	s32 cpu;     /* whose clock vruntime is of */
 	bool queued; /* in that CPU's queue */
@@ -34,14 +48,18 @@ struct entity {
 
 /* A CPU's queue; who runs is not in it. */
 struct fair_rq {
-	s64 zero; /* near the average vruntime */
-	s64 sum;  /* of weight * (vruntime - zero) */
+	struct load load_avg; /* of all that were here last, of those that sleep too */
+	u32 failed;	      /* balances, one after another */
+	s64 zero;	      /* near the average vruntime */
+	s64 sum;	      /* of weight * (vruntime - zero) */
 	s64 load;
 	u32 nr;
 	struct task_struct *curr;
 	s64 avg_idle;
 	u64 idle_since;
 	u64 next_balance;
+	bool balances; /* the tick has found that it is time */
+	bool resched;  /* and who runs may have to make way: TIF_NEED_RESCHED */
 	bool nohz_kicked;
 };
 
@@ -106,6 +124,39 @@ static s64 rq_load(const struct fair_rq *rq)
 	return rq->load + (rq->curr ? rq->curr->scx.weight : 0);
 }
 
+/* Up to now it was @weight that wanted to run. */
+static void update_load(struct load *load, s64 weight, u64 now)
+{
+	s64 ns = time_delta(now, load->at_ns), weighed = weight * LOAD_UNIT;
+
+	load->at_ns = now;
+	if (ns >= LOAD_MEMORY_NS)
+		load->avg = weighed;
+	for (; ns >= LOAD_PERIOD_NS && ns < LOAD_MEMORY_NS; ns -= LOAD_PERIOD_NS)
+		load->avg = weighed + (load->avg - weighed) * LOAD_KEPT / 1024;
+	if (ns < LOAD_PERIOD_NS)
+		load->avg +=
+			(weighed - load->avg) * (1024 - LOAD_KEPT) / 1024 * ns / LOAD_PERIOD_NS;
+}
+
+/* cpu_load() */
+static s64 cpu_load(s32 cpu)
+{
+	update_load(&rqs[cpu].load_avg, rq_load(&rqs[cpu]), scx_bpf_now());
+	return rqs[cpu].load_avg.avg;
+}
+
+/* Its load is one of those of @cpu from now on. */
+static void move_load(struct entity *se, s32 cpu)
+{
+	if (!se->is_new) {
+		cpu_load(se->cpu);
+		rqs[se->cpu].load_avg.avg -= se->load_avg.avg;
+	}
+	cpu_load(cpu);
+	rqs[cpu].load_avg.avg += se->load_avg.avg;
+}
+
 static void update_curr(struct fair_rq *rq, struct task_struct *p, u64 now)
 {
 	struct entity *se = entity(p);
@@ -133,22 +184,22 @@ static void keep_lag(struct fair_rq *rq, struct entity *se, const struct task_st
 	se->placed = false;
 }
 
+/* The same of one that moves: its slice goes with it. */
+static void keep_place(struct fair_rq *rq, struct entity *se, const struct task_struct *p)
+{
+	keep_lag(rq, se, p);
+	se->rel_deadline = se->deadline - se->vruntime;
+}
+
 /*
- * Who sleeps with negative lag stays on its queue until it would have been chosen: what it wakes up
- * with is what is left by then.
+ * Who sleeps with negative lag stays on its queue until it would have been chosen. Is it there
+ * still? Then it wakes up on that CPU, in its old place: with its old deadline.
  */
-static s64 lag_after_sleep(const struct entity *se, const struct task_struct *p)
+static bool is_delayed(const struct entity *se)
 {
 	const struct fair_rq *rq = &rqs[se->cpu];
-	s64 lag, load = rq_load(rq);
 
-	if (se->vlag >= 0)
-		return se->vlag;
-	if (!load)
-		return 0;
-	/* Where it stands: as place() will have it, who counts what it adds to the average. */
-	lag = (avg_vruntime(rq) - se->vruntime) * load / (load + (s64)p->scx.weight);
-	return lag > 0 ? 0 : lag > se->vlag ? lag : se->vlag;
+	return !se->placed && se->vlag < 0 && rq_load(rq) && avg_vruntime(rq) < se->vruntime;
 }
 
 static void place(s32 cpu, struct entity *se, struct task_struct *p, s64 lag)
@@ -162,7 +213,11 @@ static void place(s32 cpu, struct entity *se, struct task_struct *p, s64 lag)
 	else
 		lag = 0;
 	se->vruntime = rq->zero - lag;
-	se->deadline = se->vruntime + (se->is_new ? slice / 2 : slice);
+	if (!se->rel_deadline)
+		se->rel_deadline = se->is_new ? slice / 2 : slice;
+	se->deadline = se->vruntime + se->rel_deadline;
+	se->rel_deadline = 0;
+	move_load(se, cpu);
 	se->is_new = false;
 	se->placed = true;
 	se->cpu = cpu;
@@ -172,6 +227,7 @@ static void account_queued(struct task_struct *p, struct entity *se)
 {
 	struct fair_rq *rq = &rqs[se->cpu];
 
+	cpu_load(se->cpu);
 	rq->sum += (s64)p->scx.weight * (se->vruntime - rq->zero);
 	rq->load += p->scx.weight;
 	rq->nr++;
@@ -184,6 +240,7 @@ static void account_dequeued(struct task_struct *p, struct entity *se)
 
 	if (!se->queued)
 		return;
+	cpu_load(se->cpu);
 	rq->sum -= (s64)p->scx.weight * (se->vruntime - rq->zero);
 	rq->load -= p->scx.weight;
 	rq->nr--;
@@ -229,9 +286,10 @@ static bool is_idle(s32 cpu)
 }
 
 /* wake_affine(): near the waker or where it ran. */
-static s32 affine_cpu(const struct task_struct *p, s32 this, s32 prev, u64 wake_flags)
+static s32 affine_cpu(struct task_struct *p, s32 this, s32 prev, u64 wake_flags)
 {
 	const struct fair_rq *own = &rqs[this];
+	s64 load;
 
 	if (this == prev || !bpf_cpumask_test_cpu(this, p->cpus_ptr))
 		return prev;
@@ -241,7 +299,8 @@ static s32 affine_cpu(const struct task_struct *p, s32 this, s32 prev, u64 wake_
 		return this;
 	if (is_idle(prev))
 		return prev;
-	return rq_load(own) + (s64)p->scx.weight < rq_load(&rqs[prev]) ? this : prev;
+	load = entity(p)->load_avg.avg;
+	return (cpu_load(this) + load) * 100 < (cpu_load(prev) - load) * 108 ? this : prev;
 }
 
 /* select_idle_sibling(): an idle CPU of the cache of @target, whole cores first. */
@@ -281,6 +340,8 @@ s32 BPF_STRUCT_OPS(eevdf_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 
 	if (wake_flags & SCX_WAKE_FORK)
 		return idlest_cpu(p, prev_cpu);
+	if (entity(p)->cpu == prev_cpu && is_delayed(entity(p)))
+		return prev_cpu;
 	target = affine_cpu(p, this, prev_cpu, wake_flags);
 	if (!bpf_cpumask_test_cpu(target, p->cpus_ptr))
 		return idlest_cpu(p, target);
@@ -290,22 +351,32 @@ s32 BPF_STRUCT_OPS(eevdf_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct entity *se = entity(p);
+	bool wakes = enq_flags & SCX_ENQ_WAKEUP;
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct fair_rq *rq = &rqs[cpu];
+	struct task_struct *first;
 
 	account_dequeued(p, se);
+	update_load(&se->load_avg, wakes ? 0 : p->scx.weight, scx_bpf_now());
 	if (se->placed && se->cpu != cpu)
-		keep_lag(&rqs[se->cpu], se, p);
+		keep_place(&rqs[se->cpu], se, p);
 	if (rq->curr)
 		update_curr(rq, rq->curr, scx_bpf_now());
-	if (!se->placed)
-		place(cpu, se, p, (enq_flags & SCX_ENQ_WAKEUP) ? lag_after_sleep(se, p) : se->vlag);
+	if (wakes && se->cpu == cpu && is_delayed(se))
+		se->placed = true;
+	/* It did not wait for more than its due: it was taken off its queue without lag. */
+	else if (!se->placed)
+		place(cpu, se, p, wakes && se->vlag < 0 ? 0 : se->vlag);
 	account_queued(p, se);
+	first = pick_waiting(cpu);
 	scx_bpf_dsq_insert_vtime(p, cpu, SCX_SLICE_INF, se->deadline, enq_flags);
-	/* wakeup_preempt() */
-	if ((enq_flags & SCX_ENQ_WAKEUP) && rq->curr && se->vruntime <= avg_vruntime(rq) &&
-	    !goes_on(rq, rq->curr, p))
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	/* wakeup_preempt(): it is the one that would be chosen. */
+	if (wakes && rq->curr && se->vruntime <= avg_vruntime(rq) &&
+	    (!first || se->deadline < entity(first)->deadline) && !goes_on(rq, rq->curr, p)) {
+		rq->resched = true;
+		scx_bpf_kick_cpu(cpu, cpu == (s32)bpf_get_smp_processor_id() ? SCX_KICK_PREEMPT
+									     : SIM_KICK_LAZY);
+	}
 }
 
 static bool is_at_level(s32 cpu, s32 other, u32 level)
@@ -322,33 +393,43 @@ static s32 busiest_cpu(s32 cpu, u32 level)
 
 	bpf_for (other, 0, nr_cpu_ids) {
 		if (other != cpu && rqs[other].nr && is_at_level(cpu, other, level) &&
-		    (busiest < 0 || rq_load(&rqs[other]) > rq_load(&rqs[busiest])))
+		    (busiest < 0 || cpu_load(other) > cpu_load(busiest)))
 			busiest = other;
 	}
 	return busiest;
 }
 
-/* Would the loads of both be nearer to each other with @p on @cpu? By more than a sixth. */
-static bool balances(s32 cpu, s32 from, const struct task_struct *p)
+/*
+ * Loads differ by more than a sixth, and would no more the other way round with @p on @cpu: if
+ * nobody was found that is light enough, the next time one that is twice as heavy is.
+ */
+static bool balances(s32 cpu, s32 from, struct task_struct *p)
 {
-	s64 here = rq_load(&rqs[cpu]), there = rq_load(&rqs[from]);
+	s64 here = cpu_load(cpu), there = cpu_load(from);
 
-	return !here || (there * 100 > here * 117 && here + (s64)p->scx.weight < there);
+	if (!rq_load(&rqs[cpu]))
+		return true;
+	update_load(&entity(p)->load_avg, p->scx.weight, scx_bpf_now());
+	return there * 100 > here * 117 &&
+	       entity(p)->load_avg.avg >> rqs[cpu].failed <= (there - here) / 2;
 }
 
 /* Moves a task that waits on @from to @cpu, where it runs next or waits. */
 static bool pull_from(s32 cpu, s32 from, bool to_run, u64 now)
 {
-	struct task_struct *p;
+	struct task_struct *p, *next = pick_waiting(from);
 
+	/* Balancing comes after the tick of all CPUs, which are about to switch. */
+	if (to_run || (rqs[from].curr && goes_on(&rqs[from], rqs[from].curr, next)))
+		next = NULL;
 	bpf_for_each (scx_dsq, p, from, 0) {
 		struct entity *se = entity(p);
 
-		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || !balances(cpu, from, p) ||
-		    time_before(now, se->stopped_ns + MIGRATION_COST_NS))
+		if (p == next || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr) ||
+		    !balances(cpu, from, p) || time_before(now, se->stopped_ns + MIGRATION_COST_NS))
 			continue;
 		account_dequeued(p, se);
-		keep_lag(&rqs[from], se, p);
+		keep_place(&rqs[from], se, p);
 		place(cpu, se, p, se->vlag);
 		if (to_run)
 			return scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL, 0);
@@ -361,14 +442,23 @@ static bool pull_from(s32 cpu, s32 from, bool to_run, u64 now)
 
 static bool balance(s32 cpu, bool to_run, u64 now)
 {
+	struct fair_rq *rq = &rqs[cpu];
+	bool fails = false;
 	u32 level;
 
 	bpf_for (level, 0, NR_LEVELS) {
 		s32 from = busiest_cpu(cpu, level);
 
-		if (from >= 0 && pull_from(cpu, from, to_run, now))
+		if (from < 0)
+			continue;
+		if (pull_from(cpu, from, to_run, now)) {
+			rq->failed = 0;
 			return true;
+		}
+		fails |= cpu_load(from) * 100 > cpu_load(cpu) * 117;
 	}
+	if (fails && !to_run && rq->failed < MOST_FAILED)
+		rq->failed++;
 	return false;
 }
 
@@ -378,18 +468,16 @@ void BPF_STRUCT_OPS(eevdf_dispatch, s32 cpu, struct task_struct *prev)
 	u64 now = scx_bpf_now();
 	struct task_struct *p, *best;
 	bool on_queue = prev && (prev->scx.flags & SCX_TASK_QUEUED);
+	bool only_balances = on_queue && rq->balances && !rq->resched;
 
 	if (on_queue) {
 		update_curr(rq, prev, now);
-		if (time_after_eq(now, rq->next_balance)) {
-			/* Domains of busy CPUs are looked at the more seldom the larger they are.
-			 */
-			rq->next_balance = now + BUSY_FACTOR * 1000000ULL * llc_sizes[cpu_llc[cpu]];
+		if (rq->balances)
 			balance(cpu, false, now);
-		}
 	}
+	rq->balances = rq->resched = false;
 	best = pick_waiting(cpu);
-	if (on_queue && goes_on(rq, prev, best)) {
+	if (only_balances || (on_queue && goes_on(rq, prev, best))) {
 		scx_bpf_task_set_slice(prev, SCX_SLICE_INF);
 		return;
 	}
@@ -416,6 +504,7 @@ void BPF_STRUCT_OPS(eevdf_running, struct task_struct *p)
 		place(cpu, se, p, 0);
 	se->exec_start = scx_bpf_now();
 	se->is_protected = true;
+	cpu_load(cpu);
 	rqs[cpu].curr = p;
 }
 
@@ -427,9 +516,12 @@ void BPF_STRUCT_OPS(eevdf_stopping, struct task_struct *p, bool runnable)
 
 	update_curr(rq, p, now);
 	se->stopped_ns = now;
-	if (!runnable)
+	if (!runnable) {
 		keep_lag(rq, se, p);
+		update_load(&se->load_avg, p->scx.weight, now);
+	}
 	rebase(rq);
+	cpu_load(se->cpu);
 	rq->curr = NULL;
 }
 
@@ -441,7 +533,7 @@ void BPF_STRUCT_OPS(eevdf_quiescent, struct task_struct *p, u64 deq_flags)
 	if (!se->queued)
 		return;
 	account_dequeued(p, se);
-	keep_lag(&rqs[se->cpu], se, p);
+	keep_place(&rqs[se->cpu], se, p);
 }
 
 /* Somebody waits here and a CPU is idle: that one looks whom it can take (nohz balancing). */
@@ -467,14 +559,21 @@ void BPF_STRUCT_OPS(eevdf_tick, struct task_struct *p)
 	u64 now = scx_bpf_now();
 
 	update_curr(rq, p, now);
-	/* Balancing is dispatch's. */
-	if (time_after_eq(now, rq->next_balance))
+	/* Tasks are moved by dispatch, which is next. */
+	if (time_after_eq(now, rq->next_balance)) {
+		/* Domains of busy CPUs are looked at the more seldom the larger they are. */
+		rq->next_balance = now + BUSY_FACTOR * 1000000ULL * llc_sizes[cpu_llc[cpu]];
+		rq->balances = true;
 		scx_bpf_task_set_slice(p, 0);
+	}
 	if (!rq->nr)
 		return;
 	kick_idle_balancer(cpu);
-	if (!goes_on(rq, p, pick_waiting(cpu)))
+	/* Who is protected goes on, whatever its lag. */
+	if (!entity(p)->is_protected) {
+		rq->resched = true;
 		scx_bpf_task_set_slice(p, 0);
+	}
 }
 
 bool BPF_STRUCT_OPS(eevdf_yield, struct task_struct *from, struct task_struct *to)
@@ -484,6 +583,7 @@ bool BPF_STRUCT_OPS(eevdf_yield, struct task_struct *from, struct task_struct *t
 	update_curr(&rqs[scx_bpf_task_cpu(from)], from, scx_bpf_now());
 	se->deadline += scaled(base_slice_ns(), from);
 	se->is_protected = false;
+	rqs[scx_bpf_task_cpu(from)].resched = true;
 	scx_bpf_task_set_slice(from, 0);
 	return false;
 }
@@ -509,6 +609,9 @@ s32 BPF_STRUCT_OPS(eevdf_init_task, struct task_struct *p, struct scx_init_task_
 		bpf_task_storage_get(&entities, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
 	se->is_new = true;
+	/* As if it had always run. */
+	se->load_avg.avg = p->scx.weight * LOAD_UNIT;
+	se->load_avg.at_ns = scx_bpf_now();
 	return 0;
 }
 

@@ -35,6 +35,8 @@ pub const DEQ_SLEEP: u64 = 1;
 
 pub const KICK_IDLE: u64 = 1;
 pub const KICK_PREEMPT: u64 = 2;
+/// The simulator's own, for its reference: nobody is interrupted for it.
+pub const KICK_LAZY: u64 = 1 << 16;
 
 pub const WAKE_FORK: u64 = 4;
 pub const WAKE_TTWU: u64 = 8;

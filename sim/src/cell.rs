@@ -8,13 +8,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::callbacks::LAB_NS;
+use crate::hackbench::Passing;
 use crate::machine::Machine;
 use crate::native::Scheduler;
+use crate::overhead::Costs;
 use crate::program::{Program, Tokens};
 use crate::scenario::{Scenario, TaskSpec, add_kthreads};
 use crate::setup::{Class, Policy};
 use crate::simulation::{Outcome, TaskOutcome};
-use crate::state::Costs;
 
 /// What runs where, under which scheduler.
 #[derive(Debug, Clone, Deserialize)]
@@ -97,11 +98,13 @@ enum Kind {
 // CPU time of what neighbours do, as on the lab's emulated CPUs: with these a machine of two gets as much done as the
 // lab's, and switches about as often.
 const BOGO_OP_NS: u64 = 15_000_000;
-/// A block of 128 KiB, for whoever sends it and for whoever receives it.
-const BLOCK_NS: u64 = 600_000;
-const BLOCK_BITS: f64 = 128.0 * 1024.0 * 8.0;
+/// What iperf3 reads at once, 32 KiB: what it takes to send, and to receive. A write is four of these there. Alone in the
+/// lab it sends 2.2 Gbit/s; who sends has a CPU, who receives 71 % of one.
+const SEND_NS: u64 = 118_000;
+const RECEIVE_NS: u64 = 84_000;
+const BLOCK_BITS: f64 = 32.0 * 1024.0 * 8.0;
 /// Blocks that fit into the buffers of its ten connections, all of which have one thread on each side (iperf 3.12).
-const BLOCKS_AHEAD: u64 = 160;
+const BLOCKS_AHEAD: u64 = 640;
 /// A write is done at once, in memory: a job never sleeps. That was recorded in the lab, as was how often fio itself
 /// looks at them: tests/data/profiles/fio.json.
 const WRITE_NS: u64 = 55_000;
@@ -111,11 +114,15 @@ const FIO_LOOK: Program = Program::Periodic {
     sleep_ns: 10_135_000,
     runs: 0,
 };
-/// Of hackbench's messages, so many are one of the model's.
+/// Of hackbench's messages, so many are one of the model's, for whoever sends them and for whoever receives them.
 const MESSAGES: u64 = 26;
-const MESSAGES_NS: u64 = 182_000;
-const HACKBENCH_PAIRS: usize = 20;
-const HACKBENCH_AHEAD: u64 = 1;
+const MESSAGES_NS: u64 = 114_000;
+const HACKBENCH_PAIRS: u64 = 20;
+/// Of the model's: what a turn has, what a socket holds, and how long threads are being made. In the lab a turn takes 176
+/// ms and the next one begins 10 ms later; of its threads none to 40 want to run, each number about as often.
+const HACKBENCH_TURN: u64 = 40_000 / MESSAGES;
+const HACKBENCH_AHEAD: u64 = 10;
+const HACKBENCH_START_NS: u64 = 10_000_000;
 
 impl Kind {
     fn name(self) -> &'static str {
@@ -134,13 +141,11 @@ impl Kind {
                 tasks.extend((0..workers).map(|_| TaskSpec::new(name, Program::Loop)));
             }
             Self::Fio => {
-                tasks.extend((0..FIO_JOBS).map(|_| TaskSpec::new(name, Program::Loop)));
+                tasks.extend((0..FIO_JOBS).map(|_| TaskSpec::new(name, Program::Calls(WRITE_NS))));
                 tasks.push(TaskSpec::new(name, FIO_LOOK));
             }
-            Self::Iperf3 => add_streams(tasks, name, 1, BLOCK_NS, BLOCKS_AHEAD),
-            Self::Hackbench => {
-                add_streams(tasks, name, HACKBENCH_PAIRS, MESSAGES_NS, HACKBENCH_AHEAD);
-            }
+            Self::Iperf3 => add_stream(tasks, name),
+            Self::Hackbench => add_hackbench(tasks, name),
         }
     }
 
@@ -149,8 +154,10 @@ impl Kind {
         match self {
             Self::StressNg => (work_ns / BOGO_OP_NS as f64, "bogo-ops/s"),
             Self::Fio => (work_ns / WRITE_NS as f64, "IOPS"),
-            // Half of the time is the receivers'.
-            Self::Iperf3 => (work_ns / (2 * BLOCK_NS) as f64 * BLOCK_BITS, "bits/s"),
+            Self::Iperf3 => {
+                let both_ns = (SEND_NS + RECEIVE_NS) as f64;
+                (work_ns / both_ns * BLOCK_BITS, "bits/s")
+            }
             Self::Hackbench => {
                 let both_ns = (2 * MESSAGES_NS) as f64;
                 (work_ns / both_ns * MESSAGES as f64, "messages/s")
@@ -159,23 +166,42 @@ impl Kind {
     }
 }
 
-/// Threads that send to one that receives, each.
-fn add_streams(
-    tasks: &mut Vec<TaskSpec>,
-    name: &'static str,
-    count: usize,
-    work_ns: u64,
-    ahead: u64,
-) {
-    for _ in 0..count {
+/// A thread that sends and one that receives.
+fn add_stream(tasks: &mut Vec<TaskSpec>, name: &'static str) {
+    let first = tasks.len();
+    let sides = [(first + 1, SEND_NS, BLOCKS_AHEAD), (first, RECEIVE_NS, 0)];
+    for (partner, work_ns, ahead) in sides {
+        let program = Program::Pair {
+            partner,
+            work_ns,
+            ahead,
+        };
+        tasks.push(TaskSpec::new(name, program));
+    }
+}
+
+/// Pairs of threads, and the one that makes them: the first pair has a twentieth of what the mean has, the last one twice
+/// as much as that.
+fn add_hackbench(tasks: &mut Vec<TaskSpec>, name: &'static str) {
+    let (main, first) = (tasks.len(), tasks.len() + 1);
+    let turns = Program::Turns {
+        first,
+        count: 2 * HACKBENCH_PAIRS,
+        work_ns: HACKBENCH_START_NS,
+    };
+    // What it does is no message.
+    tasks.push(TaskSpec::new("sh", turns));
+    for pair in 0..HACKBENCH_PAIRS {
         let first = tasks.len();
-        for (partner, ahead) in [(first + 1, ahead), (first, 0)] {
-            let program = Program::Pair {
+        for (partner, ahead) in [(first + 1, HACKBENCH_AHEAD), (first, 0)] {
+            let passing = Passing {
                 partner,
-                work_ns,
+                main,
+                work_ns: MESSAGES_NS,
+                messages: HACKBENCH_TURN * (2 * pair + 1) / HACKBENCH_PAIRS / HACKBENCH_PAIRS,
                 ahead,
             };
-            tasks.push(TaskSpec::new(name, program));
+            tasks.push(TaskSpec::new(name, Program::Passing(passing)));
         }
     }
 }
@@ -222,12 +248,24 @@ impl CellSpec {
             self.hz,
             self.seconds
         );
-        let mut tasks = vec![TaskSpec {
-            class: Some(Class::Launch),
+        let tokens = Program::Tokens {
+            tokens: self.launcher.tokens,
+            handler: 1,
+        };
+        let of_launcher = |name, program, class| TaskSpec {
+            class,
             cpus: self.launcher.cpus.clone(),
             weight: weight(self.launcher.nice),
-            ..TaskSpec::new("launcher", Program::Tokens(self.launcher.tokens))
-        }];
+            ..TaskSpec::new(name, program)
+        };
+        let handler = Program::EventHandler { launcher: 0 };
+        let mut tasks = vec![
+            of_launcher("launcher", tokens, Some(Class::Launch)),
+            TaskSpec {
+                leader: Some(0),
+                ..of_launcher("cuda-EvtHandlr", handler, None)
+            },
+        ];
         let workers = match self.neighbours.workers {
             0 => nr_cpus,
             workers => workers,
@@ -235,7 +273,7 @@ impl CellSpec {
         for kind in &self.neighbours.kinds {
             kind.add(&mut tasks, workers);
         }
-        for neighbour in tasks.iter_mut().skip(1) {
+        for neighbour in tasks.iter_mut().skip(2) {
             neighbour.cpus.clone_from(&self.neighbours.cpus);
         }
         add_kthreads(&mut tasks, nr_cpus);

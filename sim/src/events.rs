@@ -13,6 +13,8 @@ pub enum Event {
     Start(TaskId),
     /// The task's own timer wakes it, in an interrupt on the CPU where it went to sleep.
     Wake(TaskId),
+    /// A timer that another task has started wakes the task, in an interrupt on the CPU.
+    Signal(TaskId, usize),
     /// Nobody has woken the task, which awaits that, since it was on a CPU so many times.
     GivesUp(TaskId, u64),
     /// What the task has to do on the CPU is done, unless another one runs there by now (the number).
@@ -49,6 +51,7 @@ impl Event {
             Self::Start(task) => [1, task as u64, 0],
             Self::Wake(task) => [2, task as u64, 0],
             Self::GivesUp(task, switches) => [17, task as u64, switches],
+            Self::Signal(task, by) => [18, task as u64, by as u64],
             Self::Done(cpu, run) => [3, cpu as u64, run],
             Self::Resched(cpu) => [4, cpu as u64, 0],
             Self::Kick { cpu, flags, .. } => [5, cpu as u64, flags],

@@ -18,6 +18,7 @@ impl Kernel {
                 let by = self.tasks[task].cpu();
                 self.wake(task, by, 0);
             }
+            Event::Signal(task, by) => self.wake(task, by, 0),
             Event::GivesUp(task, switches) => {
                 let is_same = self.tasks[task].switches == switches;
                 if is_same && std::mem::take(&mut self.awaits[task]) {
@@ -59,6 +60,15 @@ impl Kernel {
                     self.events.push(now_ns + ns, Event::Wake(task));
                     return self.sleep(cpu, Place::Sleeping);
                 }
+                Op::Arm { task: other, ns } => {
+                    self.events.push(now_ns + ns, Event::Signal(other, cpu));
+                }
+                Op::Call => {
+                    self.leave_kernel(cpu);
+                    if self.cpus[cpu].curr != Some(task) {
+                        return;
+                    }
+                }
                 Op::Wait if self.tasks[task].tokens > 0 => {
                     self.tasks[task].tokens -= 1;
                 }
@@ -70,6 +80,10 @@ impl Kernel {
                     // It goes on when it has the lock.
                     if self.is_late(cpu) {
                         return self.work(cpu, spent_ns);
+                    }
+                    self.leave_kernel(cpu);
+                    if self.cpus[cpu].curr != Some(task) {
+                        return;
                     }
                 }
                 Op::WakeOne { first, count, from } => {

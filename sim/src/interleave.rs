@@ -46,6 +46,7 @@ fn cpu_of(
         }
         Event::Kick { cpu, .. }
         | Event::Tick(cpu)
+        | Event::Signal(_, cpu)
         | Event::AboveEnds(cpu)
         | Event::InterruptEnds(cpu) => Some(cpu),
         Event::Change(_) | Event::Above(_) | Event::Interrupt(_) | Event::Audit => None,

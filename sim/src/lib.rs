@@ -16,6 +16,7 @@ pub mod cookies;
 pub mod costs;
 pub mod dsq;
 pub mod events;
+pub mod hackbench;
 pub mod happen;
 pub mod higher;
 pub mod history;
@@ -28,6 +29,7 @@ pub mod memory;
 pub mod meter;
 pub mod native;
 pub mod nested;
+pub mod overhead;
 pub mod profiled;
 pub mod program;
 pub mod random;
@@ -50,6 +52,8 @@ pub mod weights;
 mod more_mutants;
 #[cfg(test)]
 mod mutants;
+#[cfg(test)]
+mod reference;
 #[cfg(test)]
 mod seeds;
 #[cfg(test)]

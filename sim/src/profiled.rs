@@ -16,11 +16,11 @@ use crate::higher::{Above, Higher};
 use crate::interrupts::Interrupts;
 use crate::machine::{Machine, MachineCpu};
 use crate::native::Scheduler;
+use crate::overhead::Costs;
 use crate::program::Program;
 use crate::recorded::{Recorded, Wakes};
 use crate::scenario::{Scenario, TaskSpec};
 use crate::setup::{Class, Policy};
-use crate::state::Costs;
 
 /// The name of tasks that are neighbours of those that launch and hand over.
 pub const OTHER: &str = "background";

@@ -7,6 +7,7 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
 use crate::dsq::TaskId;
+use crate::hackbench::{Passer, Passing, begin_turns};
 use crate::recorded::{Player, Recorded, Step};
 use crate::timeline::{Next, Timeline};
 pub use crate::timeline::{Sync, Tokens};
@@ -20,6 +21,13 @@ pub enum Op {
     Sleep(u64),
     /// Sleeps until somebody wakes it.
     Wait,
+    /// Starts a timer, whose interrupt will wake another task.
+    Arm {
+        task: TaskId,
+        ns: u64,
+    },
+    /// A system call that is over at once.
+    Call,
     /// Wakes another task, and says whether it will sleep at once itself.
     Wake {
         task: TaskId,
@@ -42,6 +50,8 @@ pub enum Op {
 pub enum Program {
     /// Never sleeps.
     Loop,
+    /// The same with a system call whenever it has worked for so long.
+    Calls(u64),
     /// Runs and sleeps in turn, for `runs` rounds; 0: for ever.
     Periodic {
         run_ns: u64,
@@ -54,20 +64,37 @@ pub enum Program {
         gpu_ns: u64,
         sync: Sync,
     },
-    /// The same with a timeline of the GPU, which works while the task launches.
-    Tokens(Tokens),
+    /// The same with a timeline of the GPU, which works while the task launches. One that blocks is woken by its driver's
+    /// thread, a [`Program::EventHandler`].
+    Tokens {
+        tokens: Tokens,
+        handler: TaskId,
+    },
+    /// Wakes that launcher after the interrupt of its GPU.
+    EventHandler {
+        launcher: TaskId,
+    },
     /// Waits for its partner, works and wakes it; `ahead` times without waiting.
     Pair {
         partner: TaskId,
         work_ns: u64,
         ahead: u64,
     },
+    /// Makes threads of [`Program::Passing`] for a turn, and for the next one when all are done.
+    Turns {
+        first: TaskId,
+        count: u64,
+        work_ns: u64,
+    },
+    Passing(Passing),
     /// What the scenario has recorded under that number.
     Recorded(usize),
 }
 
 /// How long a turn of a loop of sched_yield() takes.
 const YIELD_NS: u64 = 20_000;
+/// What an event handler does for each interrupt.
+const HANDLER_NS: u64 = 20_000;
 /// A piece of what a program that never sleeps does.
 const PIECE_NS: u64 = 50_000_000;
 
@@ -78,7 +105,9 @@ pub struct Progress {
     rng: Pcg64Mcg,
     step: u64,
     until_ns: u64,
+    is_armed: bool,
     timeline: Timeline,
+    passer: Passer,
     player: Option<Player>,
     /// Rounds, tokens or messages so far.
     pub done: u64,
@@ -93,7 +122,9 @@ impl Progress {
             rng,
             step: 0,
             until_ns: 0,
+            is_armed: false,
             timeline: Timeline::default(),
+            passer: Passer::default(),
             player: None,
             done: 0,
             ends_ns: Vec::new(),
@@ -120,6 +151,8 @@ impl Progress {
         self.step += 1;
         match self.program {
             Program::Loop => Op::Run(PIECE_NS),
+            Program::Calls(_) if self.step.is_multiple_of(2) => Op::Call,
+            Program::Calls(work_ns) => Op::Run(work_ns),
             Program::Periodic {
                 run_ns,
                 sleep_ns,
@@ -135,7 +168,17 @@ impl Progress {
                 work_ns,
                 ahead,
             } => self.pair(partner, work_ns, ahead),
-            Program::Tokens(tokens) => self.tokens(tokens, now_ns),
+            Program::Tokens { tokens, handler } => self.tokens(tokens, handler, now_ns),
+            Program::EventHandler { launcher } => self.event_handler(launcher),
+            Program::Turns {
+                first,
+                count,
+                work_ns,
+            } => begin_turns(self.step, first, count, work_ns),
+            Program::Passing(passing) => match self.passer.next(passing) {
+                Op::Run(ns) => Op::Run(self.about(ns)),
+                op => op,
+            },
             Program::Recorded(_) => self.play(),
         }
     }
@@ -215,7 +258,21 @@ impl Progress {
         }
     }
 
-    fn tokens(&mut self, tokens: Tokens, now_ns: u64) -> Op {
+    fn event_handler(&mut self, launcher: TaskId) -> Op {
+        match self.step % 3 {
+            1 => Op::Wait,
+            2 => Op::Run(self.about(HANDLER_NS)),
+            _ => Op::Wake {
+                task: launcher,
+                sync: false,
+            },
+        }
+    }
+
+    fn tokens(&mut self, tokens: Tokens, handler: TaskId, now_ns: u64) -> Op {
+        if std::mem::take(&mut self.is_armed) {
+            return Op::Wait;
+        }
         match self.timeline.next(tokens, now_ns) {
             Next::Work(ns) => Op::Run(self.about(ns)),
             Next::End(ns) => {
@@ -224,7 +281,13 @@ impl Progress {
                 Op::Run(self.about(ns))
             }
             Next::Until(until_ns) => match tokens.sync {
-                Sync::Block => Op::Sleep(until_ns - now_ns),
+                Sync::Block => {
+                    self.is_armed = true;
+                    Op::Arm {
+                        task: handler,
+                        ns: until_ns - now_ns,
+                    }
+                }
                 Sync::Spin => Op::Run(until_ns - now_ns),
                 Sync::Yield if self.step.is_multiple_of(2) => Op::Yield,
                 Sync::Yield => Op::Run(YIELD_NS),

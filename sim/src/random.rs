@@ -12,10 +12,10 @@ use crate::interrupts::Interrupts;
 use crate::machine::Machine;
 use crate::native::Scheduler;
 use crate::nested::Interleaving;
+use crate::overhead::Costs;
 use crate::program::{Program, Sync};
 use crate::scenario::{Scenario, TaskSpec, add_kthreads, add_pairs};
 use crate::setup::{Class, Policy};
-use crate::state::Costs;
 
 /// Tell what is drawn of real-time tasks, changes, interleaving and core scheduling from what is drawn of the others.
 const REAL_TIME: u64 = 0x7274;

@@ -12,10 +12,10 @@ use crate::machine::Machine;
 use crate::meter::Group;
 use crate::native::Scheduler;
 use crate::nested::Interleaving;
+use crate::overhead::Costs;
 use crate::program::{Program, Sync};
 use crate::recorded::Recorded;
 use crate::setup::{Class, Policy};
-use crate::state::Costs;
 
 /// The PID of a scenario's first task.
 pub const FIRST_PID: i32 = 1000;

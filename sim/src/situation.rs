@@ -12,10 +12,11 @@ use crate::dsq::TaskId;
 use crate::higher::{Above, Higher};
 use crate::machine::Machine;
 use crate::native::Scheduler;
+use crate::overhead::Costs;
 use crate::program::Program;
 use crate::scenario::{Scenario, TaskSpec, add_kthreads};
 use crate::setup::Class;
-use crate::state::{Costs, START_NS};
+use crate::state::START_NS;
 
 /// Tasks on a machine, under scx_gpuaware with the policy's defaults.
 #[derive(Debug, Clone, Deserialize)]

@@ -240,6 +240,7 @@ impl Kernel {
         }
         self.settle(cpu);
         self.cpus[cpu].resched_at = None;
+        self.cpus[cpu].resched_lazily = false;
         if let Some(above) = self.cpus[cpu].above_waits.take() {
             return self.give_way(above);
         }
@@ -391,8 +392,22 @@ impl Kernel {
         self.update_curr(cpu);
         let body = self.body(curr);
         call!(self, cpu, Context::Locked, tick(body));
+        if self.cpus[cpu].resched_lazily {
+            self.tasks[curr].body.slice.set(0);
+        }
         if self.tasks[curr].body.slice.get() == 0 {
             self.resched(cpu, cpu);
+        }
+    }
+
+    /// Who runs on `cpu` leaves the kernel, to which it has turned.
+    pub fn leave_kernel(&mut self, cpu: usize) {
+        let Some(curr) = self.cpus[cpu].curr else {
+            return;
+        };
+        if self.cpus[cpu].resched_lazily {
+            self.tasks[curr].body.slice.set(0);
+            self.schedule(cpu);
         }
     }
 

@@ -5,7 +5,8 @@ use std::ffi::c_void;
 use std::mem::transmute;
 
 use crate::abi::{
-    ENQ_CPU_SELECTED, ENQ_WAKEUP, InitTaskArgs, KICK_IDLE, KICK_PREEMPT, WAKE_FORK, WAKE_TTWU,
+    ENQ_CPU_SELECTED, ENQ_WAKEUP, InitTaskArgs, KICK_IDLE, KICK_LAZY, KICK_PREEMPT, WAKE_FORK,
+    WAKE_TTWU,
 };
 use crate::dsq::TaskId;
 use crate::history::SchedEvent;
@@ -132,6 +133,10 @@ impl Kernel {
         let curr = self.cpus[cpu].curr;
         match curr {
             Some(_) if flags & KICK_IDLE != 0 => return,
+            Some(_) if flags & KICK_LAZY != 0 => {
+                self.cpus[cpu].resched_lazily = true;
+                return;
+            }
             Some(curr) if flags & KICK_PREEMPT != 0 => self.tasks[curr].body.slice.set(0),
             _ => {}
         }

@@ -62,7 +62,7 @@ pub fn write<Cell: DeserializeOwned>(
 }
 
 /// Takes away a pipeline's own figures by thread, the numbers of its requests, which are read only where arrivals change on
-/// the way, and what a client's seconds have below ten microseconds: most of a server's archive.
+/// the way, and what a client's seconds and a launcher's tokens have below ten microseconds: most of an archive.
 fn trim(workload: &mut Value) {
     let pipeline = serde_json::from_value::<Pipeline>(workload.clone());
     if let (Ok(pipeline), Some(map)) = (pipeline, workload.as_object_mut()) {
@@ -73,18 +73,24 @@ fn trim(workload: &mut Value) {
     }
     for key in ["ttfts", "tpots", "e2els", "itls"] {
         if let Some(values) = workload.pointer_mut(&format!("/client/{key}")) {
-            round_seconds(values);
+            each_number(values, &|seconds| (seconds * 1e5).round() / 1e5);
         }
+    }
+    if let Some(values) = workload.get_mut("token_us") {
+        // A hundredth of the shortest that are rounded.
+        let rounded = |us: f64| (us / 10.0).round() * 10.0;
+        each_number(values, &|us| if us < 1000.0 { us } else { rounded(us) });
     }
 }
 
-fn round_seconds(values: &mut Value) {
+fn each_number(values: &mut Value, rounded: &impl Fn(f64) -> f64) {
     match values {
-        Value::Array(values) => values.iter_mut().for_each(round_seconds),
-        Value::Number(number) => {
-            let seconds = number.as_f64().unwrap_or_default();
-            *values = ((seconds * 1e5).round() / 1e5).into();
+        Value::Array(values) => {
+            for value in values {
+                each_number(value, rounded);
+            }
         }
+        Value::Number(number) => *values = rounded(number.as_f64().unwrap_or_default()).into(),
         _ => {}
     }
 }
@@ -114,8 +120,9 @@ mod tests {
     fn a_run_is_read_from_its_archive_as_from_its_files() {
         let dir = tempfile::tempdir().unwrap();
         let run = RunDir::create(dir.path()).unwrap();
+        // Tokens of less than a millisecond stay as they are.
         for round in 1..=3 {
-            let cell = samples::cell(round, "eevdf", Neighbour::Heavy, 100.0 / 3.0);
+            let cell = samples::cell(round, "eevdf", Neighbour::Heavy, 3333.3);
             run.write_cell(&cell).unwrap();
         }
         let before = serde_json::to_string(&run.cells().unwrap()).unwrap();
@@ -184,11 +191,17 @@ mod tests {
     }
 
     #[test]
-    fn seconds_of_a_client_are_kept_to_ten_microseconds() {
+    fn times_are_kept_to_ten_microseconds() {
         let mut workload = serde_json::json!({"client": {"ttfts": [0.012_345_678], "itls": [[0.000_006, 1.5]], "other": 0.123_456_78}});
         trim(&mut workload);
         let expected = serde_json::json!({"client": {"ttfts": [0.01235], "itls": [[1e-5, 1.5]], "other": 0.123_456_78}});
         assert_eq!(workload, expected);
+        let mut launcher =
+            serde_json::json!({"token_us": [4053.0, 2947.7, 999.4], "seconds": 0.123_456_78});
+        trim(&mut launcher);
+        let expected =
+            serde_json::json!({"token_us": [4050.0, 2950.0, 999.4], "seconds": 0.123_456_78});
+        assert_eq!(launcher, expected);
     }
 
     #[test]

@@ -125,6 +125,7 @@ enum scx_kick_flags {
 	SCX_KICK_IDLE = 1 << 0,
 	SCX_KICK_PREEMPT = 1 << 1,
 	SCX_KICK_WAIT = 1 << 2,
+	SIM_KICK_LAZY = 1 << 16, /* of the reference: no interrupt */
 };
 
 enum scx_wake_flags {
