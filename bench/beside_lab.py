@@ -4,9 +4,9 @@
 
     gpuaware-bench run noisy-neighbour --on sim --seed 1 --arms nice,isolcpus,gpuaware \
         --neighbours cpu,network,disk,hackbench,heavy -o DIR
-    gpuaware-bench report bench/runs/2026-11-25-noisy-neighbour
+    gpuaware-bench report bench/runs/2026-11-29-noisy-neighbour
     gpuaware-bench report bench/runs/2026-11-27-peers
-    bench/beside_lab.py DIR bench/runs/2026-11-25-noisy-neighbour bench/runs/2026-11-27-peers
+    bench/beside_lab.py DIR bench/runs/2026-11-29-noisy-neighbour bench/runs/2026-11-27-peers
 """
 
 import json

@@ -158,6 +158,11 @@ pub struct RunOptions {
     #[arg(long, value_name = "NAME", conflicts_with = "resume")]
     pub machine: Option<String>,
 
+    /// With --on sim: callbacks cost what their own code takes on a CPU that is not emulated [default: what they take in
+    /// the lab].
+    #[arg(long, conflicts_with = "resume")]
+    pub native: bool,
+
     /// With --on host: what fio writes to, a file or a block device; WHAT IS IN IT IS LOST [default: a file in the
     /// output folder, of the matrix's disk_mib, removed at the end].
     #[arg(long, value_name = "PATH")]

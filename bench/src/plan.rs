@@ -58,6 +58,9 @@ pub struct Plan {
     /// The machine that is simulated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
+    /// Its callbacks cost what they take on a CPU that is not emulated.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub native: bool,
     pub blocks: Vec<Block>,
 }
 
@@ -282,6 +285,7 @@ profile = "eager"
             command_line: "gpuaware-bench run sample".to_owned(),
             on: Where::Lab,
             machine: None,
+            native: false,
             blocks: blocks(&matrix(), &arms(), 7),
         }
     }

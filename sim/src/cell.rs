@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::callbacks::LAB_NS;
+use crate::callbacks::{LAB_NS, NATIVE_NS};
 use crate::hackbench::Passing;
 use crate::machine::Machine;
 use crate::native::Scheduler;
@@ -28,6 +28,9 @@ pub struct CellSpec {
     pub seconds: f64,
     pub seed: u64,
     pub preferred: Vec<usize>,
+    /// Callbacks cost what they take on a CPU that is not emulated.
+    #[serde(default)]
+    native: bool,
     /// What an arm changes of the policy's defaults.
     #[serde(default)]
     policy: PolicySpec,
@@ -286,7 +289,7 @@ impl CellSpec {
             policy: self.policy.over(policy),
             costs: Costs {
                 tick_ns: (1_000_000_000 / self.hz).max(1),
-                callback_ns: LAB_NS,
+                callback_ns: if self.native { NATIVE_NS } else { LAB_NS },
                 ..Costs::default()
             },
             tasks,

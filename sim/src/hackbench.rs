@@ -3,7 +3,7 @@
 //! that fewer and fewer are left, and the next turn begins when the last one is done.
 
 use crate::dsq::TaskId;
-use crate::program::Op;
+use crate::op::Op;
 
 /// One of two threads of which one sends to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use crate::abi::WAKE_SYNC;
 use crate::events::Event;
-use crate::program::Op;
+use crate::op::Op;
 use crate::state::{Kernel, Place};
 
 impl Kernel {

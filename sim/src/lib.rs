@@ -29,6 +29,7 @@ pub mod memory;
 pub mod meter;
 pub mod native;
 pub mod nested;
+pub mod op;
 pub mod overhead;
 pub mod profiled;
 pub mod program;

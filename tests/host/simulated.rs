@@ -86,6 +86,13 @@ fn a_simulated_matrix_has_the_records_and_the_report_of_any_run() {
         report.contains("Simulated, not measured, on the machine 4x2 (4 CPUs, 2 caches)"),
         "{report}"
     );
+    let native = folder.path().join("native");
+    let (code, log) = run(matrix, &native, &["--machine", "4x2", "--native"]);
+    assert_eq!(code, 0, "{log}");
+    let rate = |of: &Path| measurement(of, "gpuaware", "cpu")["neighbours"][0]["rate"].as_f64();
+    assert!(rate(&native) > rate(&first), "callbacks take less");
+    let report = fs::read_to_string(native.join("report.md")).unwrap();
+    assert!(report.contains("callbacks as on a CPU that is not emulated"));
     for arm in ["eevdf", "gpuaware"] {
         assert_eq!(
             measurement(&first, arm, "cpu"),
@@ -123,6 +130,14 @@ fn what_cannot_be_simulated_is_refused_before_the_first_cell() {
                 || fs::read_dir(output.join("cells")).unwrap().count() == 0
         );
     }
+    let mut in_lab = Command::new(repository().join("target/release/gpuaware-bench"));
+    in_lab.args(["run", "demo", "--native", "-o"]).arg(&output);
+    let (code, log) = end_of(in_lab);
+    assert_eq!(
+        (code, log.contains("--native: expected with --on sim")),
+        (2, true),
+        "{log}"
+    );
 }
 
 /// A host of two CPUs with a launcher beside busy loops, as it was recorded.

@@ -29,8 +29,13 @@ pub fn setting(report: &Report) -> String {
     .collect();
     let simulated = match &report.plan.machine {
         Some(machine) => format!(
-            "Simulated, not measured, on the machine {machine} ({}): ",
-            guest("machine")
+            "Simulated, not measured, on the machine {machine} ({}){}: ",
+            guest("machine"),
+            if report.plan.native {
+                ", callbacks as on a CPU that is not emulated"
+            } else {
+                ""
+            }
         ),
         None => String::new(),
     };

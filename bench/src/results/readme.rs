@@ -285,7 +285,8 @@ fn verdict(report: &Report, found: &Dominated) -> String {
         [] => "nobody is shown to dominate it".to_owned(),
         some => format!("somebody is shown to dominate it in {}", by(some)),
     };
-    let by_value = if found.by_value.is_empty() || found.by_value == found.shown {
+    // What values alone say is of interest where nothing is shown.
+    let by_value = if found.by_value.is_empty() || !found.shown.is_empty() {
         String::new()
     } else {
         format!(

@@ -78,6 +78,7 @@ pub fn settle(options: &RunOptions) -> Result<Plan> {
         command_line: command_line(std::env::args_os().skip(1)),
         on: options.on,
         machine,
+        native: options.native,
         blocks,
     };
     if plan.on == Where::Sim {
@@ -99,6 +100,9 @@ fn machine(options: &RunOptions, matrix: &mut Matrix) -> Result<Option<String>, 
             _ if options.machine.is_some() => {
                 usage("--machine: expected with --on sim: others have machines of their own".into())
             }
+            _ if options.native => usage(
+                "--native: expected with --on sim: elsewhere callbacks cost what they cost".into(),
+            ),
             Some(cpus) => usage(format!(
                 "--cpus: expected at most {LAB_CPUS} outside --on sim, got {cpus}"
             )),

@@ -17,7 +17,7 @@ use crate::record::neighbour::{Kind, Neighbour};
 
 /// Of Debian's kernels, as in the lab.
 pub const HZ: u64 = 250;
-// CPU time in quiet cells of the lab (bench/runs/2026-11-25-noisy-neighbour): of a launch by the emulated driver, and of a
+// CPU time in quiet cells of the lab (bench/runs/2026-11-29-noisy-neighbour): of a launch by the emulated driver, and of a
 // thread that sleeps until the GPU is done, once a token. What a framework burns before a launch takes longer than the
 // profile says: it looks at the clock.
 const LAUNCH_NS: u64 = 2_900;
@@ -127,6 +127,7 @@ pub fn cell(plan: &Plan, key: &CellKey, site: &Site, target: &Path) -> Result<As
             let file = format!("lab/profiles/{}.toml", launch.profile);
             let profile: Profile = datafile::read(&target.join(file))?;
             let own = json!({
+                "native": plan.native,
                 "launcher": {
                     "tokens": profile.tokens(launch.sync),
                     "cpus": how.launcher_cpus,
