@@ -158,8 +158,8 @@ pub struct RunOptions {
     #[arg(long, value_name = "NAME", conflicts_with = "resume")]
     pub machine: Option<String>,
 
-    /// With --on sim: callbacks cost what their own code takes on a CPU that is not emulated [default: what they take in
-    /// the lab].
+    /// With --on sim: callbacks cost what their own code takes on a CPU that is not emulated, as they always do for a
+    /// recording [default: what they take in the lab].
     #[arg(long, conflicts_with = "resume")]
     pub native: bool,
 

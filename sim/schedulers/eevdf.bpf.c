@@ -36,6 +36,7 @@ struct entity {
 	s64 vruntime;
 	s64 deadline;
 	s64 vlag;
+	u64 idle_turns;	  /* of its CPU, when it went to sleep */
 	s64 rel_deadline; /* what is left of the slice of one that moves; 0: none */
 	u64 exec_start;	  /* up to when its time is counted */
 	u64 stopped_ns;
@@ -58,8 +59,9 @@ struct fair_rq {
 	s64 avg_idle;
 	u64 idle_since;
 	u64 next_balance;
-	bool balances; /* the tick has found that it is time */
-	bool resched;  /* and who runs may have to make way: TIF_NEED_RESCHED */
+	u64 idle_turns;	  /* how often it went idle */
+	bool balance_due; /* the tick has found that it is time */
+	bool resched;	  /* and who runs may have to make way: TIF_NEED_RESCHED */
 	bool nohz_kicked;
 };
 
@@ -192,14 +194,16 @@ static void keep_place(struct fair_rq *rq, struct entity *se, const struct task_
 }
 
 /*
- * Who sleeps with negative lag stays on its queue until it would have been chosen. Is it there
- * still? Then it wakes up on that CPU, in its old place: with its old deadline.
+ * Who sleeps with negative lag stays on its queue until it would have been chosen, at the latest
+ * when its CPU has nobody else. Is it there still? Then it wakes up on that CPU, in its old place:
+ * with its old deadline.
  */
 static bool is_delayed(const struct entity *se)
 {
 	const struct fair_rq *rq = &rqs[se->cpu];
 
-	return !se->placed && se->vlag < 0 && rq_load(rq) && avg_vruntime(rq) < se->vruntime;
+	return !se->placed && se->vlag < 0 && se->idle_turns == rq->idle_turns && rq_load(rq) &&
+	       avg_vruntime(rq) < se->vruntime;
 }
 
 static void place(s32 cpu, struct entity *se, struct task_struct *p, s64 lag)
@@ -289,7 +293,7 @@ static bool is_idle(s32 cpu)
 static s32 affine_cpu(struct task_struct *p, s32 this, s32 prev, u64 wake_flags)
 {
 	const struct fair_rq *own = &rqs[this];
-	s64 load;
+	s64 load, here;
 
 	if (this == prev || !bpf_cpumask_test_cpu(this, p->cpus_ptr))
 		return prev;
@@ -299,8 +303,16 @@ static s32 affine_cpu(struct task_struct *p, s32 this, s32 prev, u64 wake_flags)
 		return this;
 	if (is_idle(prev))
 		return prev;
+	here = cpu_load(this);
+	/* The waker sleeps next. */
+	if ((wake_flags & SCX_WAKE_SYNC) && own->curr) {
+		load = entity(own->curr)->load_avg.avg;
+		if (load > here)
+			return this;
+		here -= load;
+	}
 	load = entity(p)->load_avg.avg;
-	return (cpu_load(this) + load) * 100 < (cpu_load(prev) - load) * 108 ? this : prev;
+	return (here + load) * 100 < (cpu_load(prev) - load) * 108 ? this : prev;
 }
 
 /* select_idle_sibling(): an idle CPU of the cache of @target, whole cores first. */
@@ -348,11 +360,20 @@ s32 BPF_STRUCT_OPS(eevdf_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 	return idle_sibling(p, target, prev_cpu);
 }
 
+/* resched_curr_lazy(): the CPU of a waker looks when that returns from the kernel. */
+static void resched_curr(s32 cpu)
+{
+	bool is_own = cpu == (s32)bpf_get_smp_processor_id();
+
+	rqs[cpu].resched = true;
+	scx_bpf_kick_cpu(cpu, is_own ? SCX_KICK_PREEMPT : SIM_KICK_LAZY);
+}
+
 void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct entity *se = entity(p);
-	bool wakes = enq_flags & SCX_ENQ_WAKEUP;
-	s32 cpu = scx_bpf_task_cpu(p);
+	bool wakes = enq_flags & SCX_ENQ_WAKEUP, delayed;
+	s32 cpu = scx_bpf_task_cpu(p), this = bpf_get_smp_processor_id();
 	struct fair_rq *rq = &rqs[cpu];
 	struct task_struct *first;
 
@@ -360,9 +381,13 @@ void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
 	update_load(&se->load_avg, wakes ? 0 : p->scx.weight, scx_bpf_now());
 	if (se->placed && se->cpu != cpu)
 		keep_place(&rqs[se->cpu], se, p);
-	if (rq->curr)
+	if (rq->curr) {
 		update_curr(rq, rq->curr, scx_bpf_now());
-	if (wakes && se->cpu == cpu && is_delayed(se))
+		if (rq->nr && !entity(rq->curr)->is_protected)
+			resched_curr(cpu);
+	}
+	delayed = wakes && se->cpu == cpu && is_delayed(se);
+	if (delayed)
 		se->placed = true;
 	/* It did not wait for more than its due: it was taken off its queue without lag. */
 	else if (!se->placed)
@@ -371,12 +396,16 @@ void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
 	first = pick_waiting(cpu);
 	scx_bpf_dsq_insert_vtime(p, cpu, SCX_SLICE_INF, se->deadline, enq_flags);
 	/* wakeup_preempt(): it is the one that would be chosen. */
-	if (wakes && rq->curr && se->vruntime <= avg_vruntime(rq) &&
-	    (!first || se->deadline < entity(first)->deadline) && !goes_on(rq, rq->curr, p)) {
+	if (!wakes || !rq->curr || se->vruntime > avg_vruntime(rq) ||
+	    (first && se->deadline >= entity(first)->deadline) || goes_on(rq, rq->curr, p))
+		return;
+	/* To another cache a wakeup goes by an interrupt, from which that CPU returns. */
+	if (!delayed && cpu_llc[this] != cpu_llc[cpu]) {
 		rq->resched = true;
-		scx_bpf_kick_cpu(cpu, cpu == (s32)bpf_get_smp_processor_id() ? SCX_KICK_PREEMPT
-									     : SIM_KICK_LAZY);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		return;
 	}
+	resched_curr(cpu);
 }
 
 static bool is_at_level(s32 cpu, s32 other, u32 level)
@@ -400,16 +429,16 @@ static s32 busiest_cpu(s32 cpu, u32 level)
 }
 
 /*
- * Loads differ by more than a sixth, and would no more the other way round with @p on @cpu: if
- * nobody was found that is light enough, the next time one that is twice as heavy is.
+ * Loads differ by more than a sixth, and @cpu would not become the heavier one with @p. After each
+ * failure a task may be twice as heavy.
  */
 static bool balances(s32 cpu, s32 from, struct task_struct *p)
 {
 	s64 here = cpu_load(cpu), there = cpu_load(from);
 
+	update_load(&entity(p)->load_avg, p->scx.weight, scx_bpf_now());
 	if (!rq_load(&rqs[cpu]))
 		return true;
-	update_load(&entity(p)->load_avg, p->scx.weight, scx_bpf_now());
 	return there * 100 > here * 117 &&
 	       entity(p)->load_avg.avg >> rqs[cpu].failed <= (there - here) / 2;
 }
@@ -468,14 +497,14 @@ void BPF_STRUCT_OPS(eevdf_dispatch, s32 cpu, struct task_struct *prev)
 	u64 now = scx_bpf_now();
 	struct task_struct *p, *best;
 	bool on_queue = prev && (prev->scx.flags & SCX_TASK_QUEUED);
-	bool only_balances = on_queue && rq->balances && !rq->resched;
+	bool only_balances = on_queue && rq->balance_due && !rq->resched;
 
 	if (on_queue) {
 		update_curr(rq, prev, now);
-		if (rq->balances)
+		if (rq->balance_due)
 			balance(cpu, false, now);
 	}
-	rq->balances = rq->resched = false;
+	rq->balance_due = rq->resched = false;
 	best = pick_waiting(cpu);
 	if (only_balances || (on_queue && goes_on(rq, prev, best))) {
 		scx_bpf_task_set_slice(prev, SCX_SLICE_INF);
@@ -518,6 +547,7 @@ void BPF_STRUCT_OPS(eevdf_stopping, struct task_struct *p, bool runnable)
 	se->stopped_ns = now;
 	if (!runnable) {
 		keep_lag(rq, se, p);
+		se->idle_turns = rq->idle_turns;
 		update_load(&se->load_avg, p->scx.weight, now);
 	}
 	rebase(rq);
@@ -563,7 +593,7 @@ void BPF_STRUCT_OPS(eevdf_tick, struct task_struct *p)
 	if (time_after_eq(now, rq->next_balance)) {
 		/* Domains of busy CPUs are looked at the more seldom the larger they are. */
 		rq->next_balance = now + BUSY_FACTOR * 1000000ULL * llc_sizes[cpu_llc[cpu]];
-		rq->balances = true;
+		rq->balance_due = true;
 		scx_bpf_task_set_slice(p, 0);
 	}
 	if (!rq->nr)
@@ -596,6 +626,7 @@ void BPF_STRUCT_OPS(eevdf_update_idle, s32 cpu, bool idle)
 
 	if (idle) {
 		rq->idle_since = now;
+		rq->idle_turns++;
 		return;
 	}
 	rq->avg_idle += ((s64)time_delta(now, rq->idle_since) - rq->avg_idle) / 8;

@@ -183,8 +183,8 @@ fn add_stream(tasks: &mut Vec<TaskSpec>, name: &'static str) {
     }
 }
 
-/// Pairs of threads, and the one that makes them: the first pair has a twentieth of what the mean has, the last one twice
-/// as much as that.
+/// Pairs of threads, and the one that makes them: the first pair has a twentieth of the mean's messages, the last one
+/// nearly twice the mean's.
 fn add_hackbench(tasks: &mut Vec<TaskSpec>, name: &'static str) {
     let (main, first) = (tasks.len(), tasks.len() + 1);
     let turns = Program::Turns {

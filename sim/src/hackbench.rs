@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_begins_when_all_threads_are_done() {
+    fn who_begins_turns_wakes_all_and_waits_for_all() {
         let ops: Vec<Op> = (1..=6).map(|step| begin_turns(step, 4, 2, 70)).collect();
         let turn = [
             Op::Run(70),

@@ -17,13 +17,18 @@ impl Kernel {
             Event::Wake(task) => {
                 let by = self.tasks[task].cpu();
                 self.wake(task, by, 0);
+                self.leave_kernel(by);
             }
-            Event::Signal(task, by) => self.wake(task, by, 0),
+            Event::Signal(task, by) => {
+                self.wake(task, by, 0);
+                self.leave_kernel(by);
+            }
             Event::GivesUp(task, switches) => {
                 let is_same = self.tasks[task].switches == switches;
                 if is_same && std::mem::take(&mut self.awaits[task]) {
                     let by = self.tasks[task].cpu();
                     self.wake(task, by, 0);
+                    self.leave_kernel(by);
                 }
             }
             Event::Done(cpu, runs) => {
@@ -39,7 +44,10 @@ impl Kernel {
             }
             Event::Kick { cpu, flags, .. } => self.kicked(cpu, flags),
             Event::Tick(cpu) => self.tick(cpu),
-            Event::InterruptEnds(cpu) => self.interrupt_ends(cpu),
+            Event::InterruptEnds(cpu) => {
+                self.interrupt_ends(cpu);
+                self.leave_kernel(cpu);
+            }
             Event::AboveEnds(cpu) => self.above_ends(cpu),
             Event::Timer(timer, starts) => self.timer(timer, starts),
             Event::Change(_) | Event::Above(_) | Event::Interrupt(_) | Event::Audit => {}
@@ -95,6 +103,10 @@ impl Kernel {
                         spent_ns += self.costs.wake_ns;
                         if self.is_late(cpu) {
                             return self.work(cpu, spent_ns);
+                        }
+                        self.leave_kernel(cpu);
+                        if self.cpus[cpu].curr != Some(task) {
+                            return;
                         }
                     }
                 }

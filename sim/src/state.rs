@@ -134,7 +134,7 @@ pub struct Cpu {
     /// Counts who ran: an event of an earlier one is void.
     pub runs: u64,
     pub resched_at: Option<u64>,
-    /// It looks for the next task when who runs enters the kernel, at the next tick at the latest: TIF_NEED_RESCHED_LAZY.
+    /// It looks for the next task when who runs returns from the kernel, at a tick at the latest: TIF_NEED_RESCHED_LAZY.
     pub resched_lazily: bool,
     pub ticks: bool,
     pub idle_since_ns: u64,

@@ -400,7 +400,7 @@ impl Kernel {
         }
     }
 
-    /// Who runs on `cpu` leaves the kernel, to which it has turned.
+    /// Who runs on `cpu` returns from the kernel, to which it or an interrupt has turned.
     pub fn leave_kernel(&mut self, cpu: usize) {
         let Some(curr) = self.cpus[cpu].curr else {
             return;

@@ -77,7 +77,7 @@ fn trim(workload: &mut Value) {
         }
     }
     if let Some(values) = workload.get_mut("token_us") {
-        // A hundredth of the shortest that are rounded.
+        // Ten microseconds are 1 % of such a token at most.
         let rounded = |us: f64| (us / 10.0).round() * 10.0;
         each_number(values, &|us| if us < 1000.0 { us } else { rounded(us) });
     }

@@ -40,6 +40,11 @@ impl On {
             Self::Sim => Where::Sim,
         }
     }
+
+    /// Whether callbacks cost what they cost on a CPU that is not emulated.
+    pub fn is_native(self) -> bool {
+        self != Self::Lab
+    }
 }
 
 /// What users of an OpenAI endpoint wait for.

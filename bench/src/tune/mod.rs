@@ -316,6 +316,7 @@ fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
         folders: &options.folders,
         target: &asked.target,
         budget: &budget,
+        on: options.on,
     };
     let (mut candidates, worse) = before.sift(candidates, &own, &dir)?;
     dropped.extend(worse);

@@ -23,8 +23,8 @@ use crate::record::neighbour::Neighbour;
 use crate::simulator::{self, Machine};
 use crate::{interrupt, report, run};
 
-/// The score of what is dropped: some 20 % less of one thing. Shares of clean in the simulator are within 17 points of
-/// the lab's (docs/simulator.md), those of scx_gpuaware within 9.
+/// The score of what is dropped: some 20 % less of one thing. Shares of clean in the simulator are within 21 points of
+/// the lab's (docs/simulator.md), those of scx_gpuaware within 4.
 const MUCH_WORSE: f64 = -0.2;
 const MAX_ROUNDS: u32 = 3;
 
@@ -41,6 +41,8 @@ pub struct Presift<'a> {
     pub folders: &'a Folders,
     pub target: &'a std::path::Path,
     pub budget: &'a Budget,
+    /// Where is tuned for.
+    pub on: On,
 }
 
 impl Presift<'_> {
@@ -151,6 +153,7 @@ impl Presift<'_> {
         let folders = self.folders.with_arms(dir.arms());
         run::main(&RunOptions {
             machine: Some(shape.to_owned()),
+            native: self.on.is_native(),
             ..RunOptions::of_file(&file, folder.clone(), Where::Sim, folders)
         })?;
         interrupt::check()?;
@@ -217,6 +220,7 @@ mod tests {
             folders: &folders,
             target: std::path::Path::new("/nowhere"),
             budget: &Budget::begin(std::time::Duration::ZERO),
+            on: On::Lab,
         };
         let (simulated, machine) = presift.simulated("2x1").unwrap();
         assert_eq!(machine, file.display().to_string());

@@ -231,6 +231,7 @@ impl Tuning<'_> {
             let on = self.state.on.cells();
             RunOptions {
                 machine: self.state.machine.clone(),
+                native: self.state.on == On::Sim,
                 ..RunOptions::of_file(&matrix, folder.to_owned(), on, folders)
             }
         };
