@@ -36,9 +36,10 @@ struct entity {
 	s64 vruntime;
 	s64 deadline;
 	s64 vlag;
-	u64 idle_turns;	  /* of its CPU, when it went to sleep */
-	s64 rel_deadline; /* what is left of the slice of one that moves; 0: none */
-	u64 exec_start;	  /* up to when its time is counted */
+	struct entity *next_delayed;
+	s64 delayed_weight; /* with which it counts while it sleeps; 0: it does not */
+	s64 rel_deadline;   /* what is left of the slice of one that moves; 0: none */
+	u64 exec_start;	    /* up to when its time is counted */
 	u64 stopped_ns;
 	s32 cpu;     /* whose clock vruntime is of */
 	bool queued; /* in that CPU's queue */
@@ -59,7 +60,8 @@ struct fair_rq {
 	s64 avg_idle;
 	u64 idle_since;
 	u64 next_balance;
-	u64 idle_turns;	  /* how often it went idle */
+	struct entity *delayed; /* who sleeps and still counts */
+	s64 delayed_sum, delayed_load;
 	bool balance_due; /* the tick has found that it is time */
 	bool resched;	  /* and who runs may have to make way: TIF_NEED_RESCHED */
 	bool nohz_kicked;
@@ -101,7 +103,7 @@ static s64 scaled(s64 ns, const struct task_struct *p)
 /* The weighted average of vruntimes, of who runs too: where everybody would be if it were ideal. */
 static s64 avg_vruntime(const struct fair_rq *rq)
 {
-	s64 sum = rq->sum, load = rq->load;
+	s64 sum = rq->sum + rq->delayed_sum, load = rq->load + rq->delayed_load;
 
 	if (rq->curr) {
 		sum += (s64)rq->curr->scx.weight * (entity(rq->curr)->vruntime - rq->zero);
@@ -119,6 +121,7 @@ static void rebase(struct fair_rq *rq)
 
 	rq->zero += delta;
 	rq->sum -= delta * rq->load;
+	rq->delayed_sum -= delta * rq->delayed_load;
 }
 
 static s64 rq_load(const struct fair_rq *rq)
@@ -194,22 +197,50 @@ static void keep_place(struct fair_rq *rq, struct entity *se, const struct task_
 }
 
 /*
- * Who sleeps with negative lag stays on its queue until it would have been chosen, at the latest
- * when its CPU has nobody else. Is it there still? Then it wakes up on that CPU, in its old place:
- * with its old deadline.
+ * Who sleeps with negative lag stays on its queue, and counts there, until it would have been
+ * chosen, at the latest until its CPU has nobody else. Who wakes before is in its old place, with
+ * its old deadline.
  */
-static bool is_delayed(const struct entity *se)
+static void delay(struct fair_rq *rq, struct entity *se, s64 weight)
 {
-	const struct fair_rq *rq = &rqs[se->cpu];
+	se->delayed_weight = weight;
+	se->next_delayed = rq->delayed;
+	rq->delayed = se;
+	rq->delayed_load += weight;
+	rq->delayed_sum += weight * (se->vruntime - rq->zero);
+}
 
-	return !se->placed && se->vlag < 0 && se->idle_turns == rq->idle_turns && rq_load(rq) &&
-	       avg_vruntime(rq) < se->vruntime;
+static void end_delay(struct entity *se)
+{
+	struct fair_rq *rq = &rqs[se->cpu];
+	struct entity **at = &rq->delayed;
+
+	if (!se->delayed_weight)
+		return;
+	while (*at != se)
+		at = &(*at)->next_delayed;
+	*at = se->next_delayed;
+	rq->delayed_load -= se->delayed_weight;
+	rq->delayed_sum -= se->delayed_weight * (se->vruntime - rq->zero);
+	se->delayed_weight = 0;
+}
+
+/* Those that would be chosen now are gone: their lag is over. With @all, nobody else is there. */
+static void end_delays(struct fair_rq *rq, bool all)
+{
+	struct entity *se, *next;
+
+	for (se = rq->delayed; se; se = next) {
+		next = se->next_delayed;
+		if (all || se->vruntime <= avg_vruntime(rq))
+			end_delay(se);
+	}
 }
 
 static void place(s32 cpu, struct entity *se, struct task_struct *p, s64 lag)
 {
 	struct fair_rq *rq = &rqs[cpu];
-	s64 load = rq_load(rq), slice = scaled(base_slice_ns(), p);
+	s64 load = rq_load(rq) + rq->delayed_load, slice = scaled(base_slice_ns(), p);
 
 	rebase(rq);
 	if (load)
@@ -352,7 +383,7 @@ s32 BPF_STRUCT_OPS(eevdf_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 
 	if (wake_flags & SCX_WAKE_FORK)
 		return idlest_cpu(p, prev_cpu);
-	if (entity(p)->cpu == prev_cpu && is_delayed(entity(p)))
+	if (entity(p)->cpu == prev_cpu && entity(p)->delayed_weight)
 		return prev_cpu;
 	target = affine_cpu(p, this, prev_cpu, wake_flags);
 	if (!bpf_cpumask_test_cpu(target, p->cpus_ptr))
@@ -360,13 +391,11 @@ s32 BPF_STRUCT_OPS(eevdf_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wa
 	return idle_sibling(p, target, prev_cpu);
 }
 
-/* resched_curr_lazy(): the CPU of a waker looks when that returns from the kernel. */
-static void resched_curr(s32 cpu)
+/* resched_curr_lazy(): at once where the CPU is about to return from the kernel. */
+static void resched_curr(s32 cpu, bool at_once)
 {
-	bool is_own = cpu == (s32)bpf_get_smp_processor_id();
-
 	rqs[cpu].resched = true;
-	scx_bpf_kick_cpu(cpu, is_own ? SCX_KICK_PREEMPT : SIM_KICK_LAZY);
+	scx_bpf_kick_cpu(cpu, at_once ? SCX_KICK_PREEMPT : SIM_KICK_LAZY);
 }
 
 void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
@@ -384,9 +413,10 @@ void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
 	if (rq->curr) {
 		update_curr(rq, rq->curr, scx_bpf_now());
 		if (rq->nr && !entity(rq->curr)->is_protected)
-			resched_curr(cpu);
+			resched_curr(cpu, cpu == this);
 	}
-	delayed = wakes && se->cpu == cpu && is_delayed(se);
+	delayed = se->cpu == cpu && se->delayed_weight;
+	end_delay(se);
 	if (delayed)
 		se->placed = true;
 	/* It did not wait for more than its due: it was taken off its queue without lag. */
@@ -399,13 +429,8 @@ void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
 	if (!wakes || !rq->curr || se->vruntime > avg_vruntime(rq) ||
 	    (first && se->deadline >= entity(first)->deadline) || goes_on(rq, rq->curr, p))
 		return;
-	/* To another cache a wakeup goes by an interrupt, from which that CPU returns. */
-	if (!delayed && cpu_llc[this] != cpu_llc[cpu]) {
-		rq->resched = true;
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-		return;
-	}
-	resched_curr(cpu);
+	/* As its waker's CPU is; or by the interrupt by which a wakeup goes to another cache. */
+	resched_curr(cpu, cpu == this || (!delayed && cpu_llc[this] != cpu_llc[cpu]));
 }
 
 static bool is_at_level(s32 cpu, s32 other, u32 level)
@@ -505,6 +530,7 @@ void BPF_STRUCT_OPS(eevdf_dispatch, s32 cpu, struct task_struct *prev)
 			balance(cpu, false, now);
 	}
 	rq->balance_due = rq->resched = false;
+	end_delays(rq, false);
 	best = pick_waiting(cpu);
 	if (only_balances || (on_queue && goes_on(rq, prev, best))) {
 		scx_bpf_task_set_slice(prev, SCX_SLICE_INF);
@@ -547,12 +573,13 @@ void BPF_STRUCT_OPS(eevdf_stopping, struct task_struct *p, bool runnable)
 	se->stopped_ns = now;
 	if (!runnable) {
 		keep_lag(rq, se, p);
-		se->idle_turns = rq->idle_turns;
 		update_load(&se->load_avg, p->scx.weight, now);
 	}
 	rebase(rq);
 	cpu_load(se->cpu);
 	rq->curr = NULL;
+	if (!runnable && se->vlag < 0)
+		delay(rq, se, p->scx.weight);
 }
 
 /* A task that waits is taken out: its affinity changes. */
@@ -626,7 +653,7 @@ void BPF_STRUCT_OPS(eevdf_update_idle, s32 cpu, bool idle)
 
 	if (idle) {
 		rq->idle_since = now;
-		rq->idle_turns++;
+		end_delays(rq, true);
 		return;
 	}
 	rq->avg_idle += ((s64)time_delta(now, rq->idle_since) - rq->avg_idle) / 8;

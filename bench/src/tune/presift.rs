@@ -23,7 +23,7 @@ use crate::record::neighbour::Neighbour;
 use crate::simulator::{self, Machine};
 use crate::{interrupt, report, run};
 
-/// The score of what is dropped: some 20 % less of one thing. Shares of clean in the simulator are within 21 points of
+/// The score of what is dropped: some 20 % less of one thing. Shares of clean in the simulator are within 24 points of
 /// the lab's (docs/simulator.md), those of scx_gpuaware within 4.
 const MUCH_WORSE: f64 = -0.2;
 const MAX_ROUNDS: u32 = 3;
