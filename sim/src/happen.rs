@@ -14,21 +14,12 @@ impl Kernel {
                 let by = task % self.cpus.len();
                 self.start(task, by);
             }
-            Event::Wake(task) => {
-                let by = self.tasks[task].cpu();
-                self.wake(task, by, 0);
-                self.leave_kernel(by);
-            }
-            Event::Signal(task, by) => {
-                self.wake(task, by, 0);
-                self.leave_kernel(by);
-            }
+            Event::Wake(task) => self.wake_in_interrupt(task, self.tasks[task].cpu()),
+            Event::Signal(task, by) => self.wake_in_interrupt(task, by),
             Event::GivesUp(task, switches) => {
                 let is_same = self.tasks[task].switches == switches;
                 if is_same && std::mem::take(&mut self.awaits[task]) {
-                    let by = self.tasks[task].cpu();
-                    self.wake(task, by, 0);
-                    self.leave_kernel(by);
+                    self.wake_in_interrupt(task, self.tasks[task].cpu());
                 }
             }
             Event::Done(cpu, runs) => {
@@ -54,6 +45,12 @@ impl Kernel {
         }
     }
 
+    /// A timer's interrupt on CPU `by` wakes `task`.
+    fn wake_in_interrupt(&mut self, task: usize, by: usize) {
+        self.wake(task, by, 0);
+        self.leave_kernel(by);
+    }
+
     /// Who runs on `cpu` is done with its work: its program goes on.
     fn advance(&mut self, cpu: usize) {
         let Some(task) = self.cpus[cpu].curr else {
@@ -72,8 +69,7 @@ impl Kernel {
                     self.events.push(now_ns + ns, Event::Signal(other, cpu));
                 }
                 Op::Call => {
-                    self.leave_kernel(cpu);
-                    if self.cpus[cpu].curr != Some(task) {
+                    if !self.leave_kernel(cpu) {
                         return;
                     }
                 }
@@ -89,8 +85,7 @@ impl Kernel {
                     if self.is_late(cpu) {
                         return self.work(cpu, spent_ns);
                     }
-                    self.leave_kernel(cpu);
-                    if self.cpus[cpu].curr != Some(task) {
+                    if !self.leave_kernel(cpu) {
                         return;
                     }
                 }
@@ -104,8 +99,7 @@ impl Kernel {
                         if self.is_late(cpu) {
                             return self.work(cpu, spent_ns);
                         }
-                        self.leave_kernel(cpu);
-                        if self.cpus[cpu].curr != Some(task) {
+                        if !self.leave_kernel(cpu) {
                             return;
                         }
                     }

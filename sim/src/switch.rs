@@ -400,15 +400,14 @@ impl Kernel {
         }
     }
 
-    /// Who runs on `cpu` returns from the kernel, to which it or an interrupt has turned.
-    pub fn leave_kernel(&mut self, cpu: usize) {
-        let Some(curr) = self.cpus[cpu].curr else {
-            return;
-        };
-        if self.cpus[cpu].resched_lazily {
+    /// Who runs on `cpu` returns from the kernel, to which it or an interrupt has turned. Does it go on?
+    pub fn leave_kernel(&mut self, cpu: usize) -> bool {
+        let curr = self.cpus[cpu].curr;
+        if let Some(curr) = curr.filter(|_| self.cpus[cpu].resched_lazily) {
             self.tasks[curr].body.slice.set(0);
             self.schedule(cpu);
         }
+        self.cpus[cpu].curr == curr
     }
 
     /// Who runs on `cpu` calls sched_yield().

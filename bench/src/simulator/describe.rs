@@ -17,9 +17,10 @@ use crate::record::neighbour::{Kind, Neighbour};
 
 /// Of Debian's kernels, as in the lab.
 pub const HZ: u64 = 250;
-// CPU time in quiet cells of the lab (bench/runs/2026-11-29-noisy-neighbour): of a launch by the emulated driver, and of a
-// thread that sleeps until the GPU is done, once a token. What a framework burns before a launch takes longer than the
-// profile says: it looks at the clock.
+// CPU time of a launch by the emulated driver, and of a thread that sleeps until the GPU is done, once a token: in quiet
+// cells of the lab on 25 November, when no thread of the driver woke the launcher. In the kept run of noisy-neighbour
+// tokens take 6 % (eager) and 11 % (qwen3) less. What a framework burns before a launch takes longer than the profile
+// says: it looks at the clock.
 const LAUNCH_NS: u64 = 2_900;
 const WAIT_NS: u64 = 45_000;
 const OVERSHOOT_NS: u64 = 1_800;
