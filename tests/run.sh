@@ -46,8 +46,8 @@ together() {
 # What judges no time.
 with_package=(vm::package:: vm::cgroups::cgroups_that_sleep vm::lifecycle::loads vm::lifecycle::of_two
 	vm::lifecycle::second vm::reload::a_reload_forgets)
-untimed=(vm::doctor:: vm::irq:: vm::killed:: vm::metrics::sightings vm::observed:: vm::policy::
-	vm::top:: vm::trace:: vm::verifier::)
+untimed=(vm::bench::a_ vm::doctor:: vm::irq:: vm::killed:: vm::metrics::sightings vm::observed::
+	vm::policy:: vm::top:: vm::trace:: vm::verifier::)
 timed_ones=(vm::)
 for other in vm::large:: "${with_package[@]}" "${untimed[@]}"; do timed_ones+=(--skip "$other"); done
 # What calculates and reads, and maps no libcuda that the probes of tier `root` would meet.
@@ -55,9 +55,12 @@ calculating=(host::analyze:: host::compare:: host::documents:: host::imports:: h
 	host::rules_of_the_house:: host::simulated:: host::topology::)
 # What says who had a CPU when, to the microsecond, or measures cells of the bench: on a quiet machine.
 exact=(root::trace:: root::traced_cell::)
-others_of_host=(--skip root:: --skip host::tune::) others_of_root=(root::)
+whenever=(root::trace::ends:: root::trace::profile:: root::trace::targets::)
+others_of_host=(--skip root:: --skip host::tune::)
 for one in "${calculating[@]}"; do others_of_host+=(--skip "$one"); done
+others_of_root=(root::)
 for one in "${exact[@]}"; do others_of_root+=(--skip "$one"); done
+for one in "${whenever[@]}"; do exact+=(--skip "$one"); done
 
 # A shell has what it starts with & ignore SIGINT, which tests send.
 here="env --default-signal=INT,QUIT RUSTC_BOOTSTRAP=1"
@@ -69,27 +72,26 @@ guest_with_package() { lab "--kernel $kernel --cpus 2 --timeout 900" "${with_pac
 
 guest_untimed() { lab "--kernel $kernel --cpus 2 --timeout 900" "${untimed[@]}"; }
 
-# Tests of tier `root` take turns, and wait for much of their time. The others have of the CPUs what these leave.
-root_tests() { timed "$here" --test integration -- --test-threads=1 "${others_of_root[@]}"; }
+# What waits for much of its time: for windows to be over, for guests to boot. Tests of tier `root` take turns.
+waiting() {
+	timed "$here" --test integration -- --test-threads=1 "${others_of_root[@]}"
+	timed "$here" --test integration -- --test-threads=1 "${whenever[@]}"
+	timed "$here" --test integration -- --test-threads=6 host::tune::
+	timed "bash $PWD/tests/units.sh others" "${units[@]}" --tests --
+	timed "$here" --test integration -- --test-threads=3 "${others_of_host[@]}"
+}
 
-beside_root() {
+# It has of the CPUs what the others leave.
+beside() {
 	chrt --idle --pid 0 $BASHPID
 	timed "$here" --test integration -- "${calculating[@]}"
 	timed "bash $PWD/tests/units.sh calculating" "${units[@]}" --tests --
 	for kernel in "${kernels[@]}"; do together guest_untimed guest_with_package; done
 }
 
-other_units() { timed "bash $PWD/tests/units.sh others" "${units[@]}" --tests --; }
-
-# They wait for windows to be over.
-tunings() { timed "$here" --test integration -- --test-threads=6 host::tune::; }
-
 rm -f "$GPUAWARE_TIMES"
-together root_tests beside_root
+together waiting beside
 timed "$here" --test integration -- --test-threads=1 "${exact[@]}"
-together other_units tunings
-# Three at a time: they wait for half of theirs.
-timed "$here" --test integration -- --test-threads=3 "${others_of_host[@]}"
 for kernel in "${kernels[@]}"; do
 	lab "--kernel $kernel --cpus 2 --timeout $limit" "${timed_ones[@]}"
 	lab "--kernel $kernel --cpus 8 --smt --numa 2 --gpu-node 0 --timeout 900" vm::large::
