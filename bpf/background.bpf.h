@@ -175,6 +175,15 @@ static __always_inline void enqueue_at_cpu(struct task_struct *p, struct task_ct
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
+/* Does the waker of @p, which waits in a shared queue, leave its CPU soon, and to @p at that? */
+static __always_inline bool waker_makes_way(struct task_struct *p, struct task_ctx *tctx, u64 now)
+{
+	s32 cpu = bpf_get_smp_processor_id();
+	struct cpu_ctx *cctx = tctx->waker_sleeps ? cpu_ctx(cpu) : NULL;
+
+	return cctx && bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && !is_reserved(cpu, cctx, now);
+}
+
 static __always_inline void enqueue_background(struct task_struct *p, struct task_ctx *tctx,
 					       u64 enq_flags, u64 now)
 {
@@ -200,9 +209,8 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 	watch_holds(now);
 	if (llcx)
 		note_arriving(llcx, now);
-	/* A waker that is about to sleep leaves its CPU soon. */
 	find_cpu(p, dsq, vtime_after(tctx, vtime),
-		 (enq_flags & SCX_ENQ_WAKEUP) && !tctx->waker_sleeps, now);
+		 (enq_flags & SCX_ENQ_WAKEUP) && !waker_makes_way(p, tctx, now), now);
 }
 
 /* Was time @at in a turn of background on this CPU? One comparison, for the verifier's sake. */
@@ -308,16 +316,19 @@ __noinline int keeps_running(struct task_struct *prev __arg_trusted,
 	return true;
 }
 
-/* Nobody else wants the CPU of @prev, or those who do may not run there: throttled or not. */
+/*
+ * Nobody else wants the CPU of @prev, or those who do may not run there: throttled or not. Who is
+ * to run as another class than so far gets no slice: enqueue() finds it a place.
+ */
 static __always_inline void go_on_alone(struct task_struct *prev, struct task_ctx *tctx,
 					struct cpu_ctx *cctx, s32 cpu, u64 now)
 {
-	if (capped_until(tctx, now))
+	if (capped_until(tctx, now) || tctx->run_as != GPUAWARE_CLASS_BACKGROUND)
 		return;
-	if (is_boosted(tctx->class))
-		scx_bpf_task_set_slice(prev, tunables.handoff_slice_ns);
-	else if (tctx->run_as == GPUAWARE_CLASS_BACKGROUND)
+	if (!is_boosted(tctx->class))
 		run_on(prev, tctx, cctx, cpu);
+	else if (guard_throttles(tctx, now))
+		scx_bpf_task_set_slice(prev, tunables.handoff_slice_ns);
 }
 
 /*

@@ -8,9 +8,9 @@ use crate::tests::{held, run};
 fn random_scenarios_hold() {
     // The last ones had a task starve, a CPU sleep beside work, a throttled task starve beside a spinning launcher,
     // twice a CPU whose hold was over sleep beside work of another cache, an overdue task stand behind the lag of a light
-    // one, and two throttled launchers wait for background.
+    // one, two throttled launchers wait for background, and a throttled loop keep its CPU from who was woken on another.
     let failed = [
-        50, 3335, 100_390, 102_926, 105_152, 206_197, 208_603, 227_743,
+        50, 3335, 100_390, 102_926, 105_152, 206_197, 208_603, 227_743, 11_107_631,
     ];
     for seed in (0..20).chain(failed) {
         held(&Scenario::random(seed));
@@ -56,6 +56,8 @@ fn random_scenarios_with_core_scheduling_hold() {
         held(&Scenario::random(seed).with_cookies());
         held(&Scenario::random(seed).with_changes().with_cookies());
     }
+    // A loop waited for a second beside two that wake each other.
+    held(&Scenario::random(3_001_080).with_cookies());
 }
 
 #[test]
@@ -98,4 +100,9 @@ fn random_scenarios_with_interrupts_hold() {
         held(&scenario);
     }
     assert!(devices > 15, "{devices}");
+    // A throttled task kept its CPU from who was woken on one that is not lent, and one that was a launcher no longer held
+    // the other thread of its core.
+    for seed in [10_234_016, 11_127_909] {
+        held(&Scenario::random(seed).with_changes().with_interrupts());
+    }
 }
