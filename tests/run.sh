@@ -14,11 +14,12 @@ limit=2400
 [ -z "${GPUAWARE_FULL:-}" ] || limit=7200
 
 # timed PROGRAM WORDS...: with WORDS for cargo and libtest, whose test binaries PROGRAM starts. libtest tells the time of
-# each test if it is of a nightly toolchain, or if this variable is set.
+# each test if it is of a nightly toolchain, or if RUSTC_BOOTSTRAP is set. A shell has what it starts with & ignore
+# SIGINT, which tests send, and Ctrl-C.
 timed() {
 	local program=$1
 	shift
-	env "$runner=$program" cargo test --release --workspace "$@" -Z unstable-options --report-time |
+	env --default-signal=INT,QUIT "$runner=$program" cargo test --release --workspace "$@" -Z unstable-options --report-time |
 		tee -a "$GPUAWARE_TIMES"
 }
 
@@ -30,13 +31,15 @@ lab() {
 		--test integration -- --ignored --test-threads=1 "$@"
 }
 
-# together ONE OTHER: two functions at the same time. What OTHER prints comes when both are done.
+# together ONE OTHER: two functions at the same time. What OTHER prints comes when both are done. Both with &: left of ||
+# a function would go on after a command that fails.
 together() {
 	local log=target/test-$2.log times=target/test-times-$2.log failed=
 	rm -f "$times"
 	GPUAWARE_TIMES=$times "$2" >"$log" 2>&1 &
 	local other=$!
-	"$1" || failed=1
+	"$1" &
+	wait $! || failed=1
 	wait $other || failed=1
 	cat "$log"
 	cat "$times" >>"$GPUAWARE_TIMES"
@@ -56,14 +59,15 @@ calculating=(host::analyze:: host::compare:: host::documents:: host::imports:: h
 # What says who had a CPU when, to the microsecond, or measures cells of the bench: on a quiet machine.
 exact=(root::trace:: root::traced_cell::)
 whenever=(root::trace::ends:: root::trace::profile:: root::trace::targets::)
+# Ten windows in a row; guests that boot, as root, but without a probe.
+long_waits=(host::tune:: root::crash::)
 others_of_host=(--skip root:: --skip host::tune::)
 for one in "${calculating[@]}"; do others_of_host+=(--skip "$one"); done
-others_of_root=(root::)
+others_of_root=(root:: --skip root::crash::)
 for one in "${exact[@]}"; do others_of_root+=(--skip "$one"); done
 for one in "${whenever[@]}"; do exact+=(--skip "$one"); done
 
-# A shell has what it starts with & ignore SIGINT, which tests send.
-here="env --default-signal=INT,QUIT RUSTC_BOOTSTRAP=1"
+here="env RUSTC_BOOTSTRAP=1"
 # The scheduler's library is compiled once more for unit tests, quickly.
 units=(--config 'profile.release.package.scx_gpuaware.opt-level=0' --exclude gpuaware-tests)
 kernels=("${@:-6.18}")
@@ -72,12 +76,15 @@ guest_with_package() { lab "--kernel $kernel --cpus 2 --timeout 900" "${with_pac
 
 guest_untimed() { lab "--kernel $kernel --cpus 2 --timeout 900" "${untimed[@]}"; }
 
-# What waits for much of its time: for windows to be over, for guests to boot. Tests of tier `root` take turns.
+other_units() { timed "bash $PWD/tests/units.sh others" "${units[@]}" --tests --; }
+
+long_waits() { timed "$here" --test integration -- --test-threads=7 "${long_waits[@]}"; }
+
+# What waits for much of its time. Tests of tier `root` take turns.
 waiting() {
 	timed "$here" --test integration -- --test-threads=1 "${others_of_root[@]}"
 	timed "$here" --test integration -- --test-threads=1 "${whenever[@]}"
-	timed "$here" --test integration -- --test-threads=6 host::tune::
-	timed "bash $PWD/tests/units.sh others" "${units[@]}" --tests --
+	together other_units long_waits
 	timed "$here" --test integration -- --test-threads=3 "${others_of_host[@]}"
 }
 

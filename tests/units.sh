@@ -10,5 +10,4 @@ gpuaware_sim-* | gpuaware_stats-* | gpuaware_trace-*) kind=calculating ;;
 esac
 [ "$kind" = "$1" ] || exit 0
 shift
-# As in run.sh: one that was started with & has its children ignore SIGINT, which tests send.
-exec env --default-signal=INT,QUIT RUSTC_BOOTSTRAP=1 "$@"
+RUSTC_BOOTSTRAP=1 exec "$@"

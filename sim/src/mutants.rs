@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::cgroups::CgroupSpec;
 use crate::changes::Change;
-use crate::native::{Scheduler, compile_gpuaware};
+use crate::native::{Scheduler, compile_quickly};
 use crate::nested::Interleaving;
 use crate::program::Program;
 use crate::scenario::{Scenario, TaskSpec};
@@ -30,7 +30,7 @@ pub(crate) fn mutant(edits: &[Edit]) -> Vec<u8> {
         assert_eq!(source.matches(from).count(), 1, "{file}: {from}");
         std::fs::write(&path, source.replace(from, to)).unwrap();
     }
-    compile_gpuaware(folder.path(), false).unwrap()
+    compile_quickly(folder.path()).unwrap()
 }
 
 pub(crate) fn run_as(object: &[u8], scenario: &Scenario) -> Outcome {

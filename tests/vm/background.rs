@@ -13,7 +13,7 @@ use super::shared::beside_the_scheduler;
 /// CPU time per second of `background` on the preferred CPU, where `nr_launchers` spin.
 fn shares_beside(nr_launchers: usize, nr_background: usize) -> Vec<f64> {
     // Hundreds of slices, or tens of those that background has.
-    let window = Duration::from_secs(length::of(5, 10));
+    let window = Duration::from_secs(length::of(4, 10));
     let on_preferred = |count: usize| -> Vec<_> {
         let processes = busy_loops(count);
         for process in &processes {
@@ -97,7 +97,7 @@ fn weights_share_the_cpu() {
         assert!(renice.expect("renice").success());
         std::thread::sleep(Duration::from_secs(1));
         let before: Vec<_> = tasks.iter().map(Process::cpu_time).collect();
-        std::thread::sleep(Duration::from_secs(length::of(4, 8)));
+        std::thread::sleep(Duration::from_secs(length::of(3, 8)));
         let ran: Vec<f64> = tasks
             .iter()
             .zip(before)

@@ -13,7 +13,7 @@ use super::shared::beside_the_scheduler;
 
 /// Shares are settled within a second, and CPU time is counted in nanoseconds.
 fn window() -> Duration {
-    Duration::from_secs(length::of(4, 10))
+    Duration::from_secs(length::of(3, 10))
 }
 
 fn total(processes: &[Process]) -> f64 {

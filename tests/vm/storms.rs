@@ -12,7 +12,7 @@ use super::stalls::Stalls;
 
 /// How long one lasts.
 fn storm_time() -> Duration {
-    Duration::from_secs(length::of(4, 10))
+    Duration::from_secs(length::of(3, 10))
 }
 
 /// Lets `storm` pass over a busy machine with a launcher on it.
