@@ -175,13 +175,18 @@ static __always_inline void enqueue_at_cpu(struct task_struct *p, struct task_ct
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
-/* Does the waker of @p, which waits in a shared queue, leave its CPU soon, and to @p at that? */
-static __always_inline bool waker_makes_way(struct task_struct *p, struct task_ctx *tctx, u64 now)
+/*
+ * Does the waker of @p, which waits in the shared queue of @llc, leave its CPU soon, and to that
+ * queue? A launcher's is held when it sleeps.
+ */
+static __always_inline bool waker_makes_way(struct task_struct *p, struct task_ctx *tctx, u32 llc,
+					    u64 now)
 {
 	s32 cpu = bpf_get_smp_processor_id();
 	struct cpu_ctx *cctx = tctx->waker_sleeps ? cpu_ctx(cpu) : NULL;
 
-	return cctx && bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && !is_reserved(cpu, cctx, now);
+	return cctx && llc_of(cpu) == llc && bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
+	       cctx->occupant != OCCUPANT_LAUNCH && !is_reserved(cpu, cctx, now);
 }
 
 static __always_inline void enqueue_background(struct task_struct *p, struct task_ctx *tctx,
@@ -210,7 +215,7 @@ static __always_inline void enqueue_background(struct task_struct *p, struct tas
 	if (llcx)
 		note_arriving(llcx, now);
 	find_cpu(p, dsq, vtime_after(tctx, vtime),
-		 (enq_flags & SCX_ENQ_WAKEUP) && !waker_makes_way(p, tctx, now), now);
+		 (enq_flags & SCX_ENQ_WAKEUP) && !waker_makes_way(p, tctx, llc, now), now);
 }
 
 /* Was time @at in a turn of background on this CPU? One comparison, for the verifier's sake. */
@@ -317,18 +322,18 @@ __noinline int keeps_running(struct task_struct *prev __arg_trusted,
 }
 
 /*
- * Nobody else wants the CPU of @prev, or those who do may not run there: throttled or not. Who is
- * to run as another class than so far gets no slice: enqueue() finds it a place.
+ * Nobody else wants the CPU of @prev, or those who do may not run there: throttled or not. Who has
+ * another class now than the boosted one that it runs as gets no slice: enqueue() finds it a place.
  */
 static __always_inline void go_on_alone(struct task_struct *prev, struct task_ctx *tctx,
 					struct cpu_ctx *cctx, s32 cpu, u64 now)
 {
-	if (capped_until(tctx, now) || tctx->run_as != GPUAWARE_CLASS_BACKGROUND)
+	if (capped_until(tctx, now) || (is_boosted(tctx->run_as) && tctx->class != tctx->run_as))
 		return;
-	if (!is_boosted(tctx->class))
-		run_on(prev, tctx, cctx, cpu);
-	else if (guard_throttles(tctx, now))
+	if (is_boosted(tctx->class))
 		scx_bpf_task_set_slice(prev, tunables.handoff_slice_ns);
+	else if (tctx->run_as == GPUAWARE_CLASS_BACKGROUND)
+		run_on(prev, tctx, cctx, cpu);
 }
 
 /*

@@ -531,14 +531,15 @@ void BPF_STRUCT_OPS(gpuaware_update_idle, s32 cpu, bool idle)
 	u64 now = scx_bpf_now();
 	u32 llc = llc_of(cpu);
 	struct llc_ctx *llcx = llc_ctx(llc);
-	bool boosted, closed;
+	bool boosted, held, closed;
 
 	if (!cctx)
 		return;
 	note_idle(cctx, now);
 	boosted = boosted_wait(llc, llcx, now);
-	closed = is_reserved(cpu, cctx, now);
-	if ((boosted && (!closed || launcher_waits_for(cpu) || dsq_waiting(handoff_dsq(llc)))) ||
+	held = is_held(cctx, now);
+	closed = held || is_never_lent(cpu);
+	if ((boosted && (!held || launcher_waits_for(cpu) || dsq_waiting(handoff_dsq(llc)))) ||
 	    dsq_waiting(pinned_dsq(cpu)) || (!closed && work_waits(llc, llcx, now)))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }

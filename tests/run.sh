@@ -58,7 +58,7 @@ calculating=(host::analyze:: host::compare:: host::documents:: host::imports:: h
 	host::rules_of_the_house:: host::simulated:: host::topology::)
 # What says who had a CPU when, to the microsecond, or measures cells of the bench: on a quiet machine.
 exact=(root::trace:: root::traced_cell::)
-whenever=(root::trace::ends:: root::trace::profile:: root::trace::targets::)
+whenever=(root::trace::ends:: root::trace::profile::a_ root::trace::targets::)
 # Ten windows in a row; guests that boot, as root, but without a probe.
 long_waits=(host::tune:: root::crash::)
 others_of_host=(--skip root:: --skip host::tune::)

@@ -58,8 +58,7 @@ impl Kernel {
 
     fn drive_off(&mut self, cpu: usize, prev: TaskId, class: Higher, above: &Rc<TaskStruct>) {
         if self.tasks[prev].is_queued() {
-            let body = self.body(prev);
-            call!(self, cpu, Context::Locked, stopping(body, true));
+            self.stop(cpu, prev, true);
             self.remember(cpu, prev, SchedEvent::Preempted);
             let task = &mut self.tasks[prev];
             task.place = Place::Moving;

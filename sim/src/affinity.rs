@@ -92,19 +92,18 @@ impl Kernel {
     fn change_current(&mut self, cpu: usize, task: TaskId, how: impl FnOnce(&mut Task)) {
         self.settle(cpu);
         self.update_curr(cpu);
-        let body = self.body(task);
-        call!(self, cpu, Context::Locked, stopping(body, false));
+        self.stop(cpu, task, false);
         self.take_off(task, cpu);
         how(&mut self.tasks[task]);
         self.put_back(task, cpu);
         self.tasks[task].place = Place::Running(cpu);
+        let body = self.body(task);
         call!(self, cpu, Context::Locked, running(body));
     }
 
     /// The stopper, which is of a class above, drives it off.
     fn drive_from(&mut self, cpu: usize, task: TaskId, cpus: &[usize]) {
-        let body = self.body(task);
-        call!(self, cpu, Context::Locked, stopping(body, true));
+        self.stop(cpu, task, true);
         self.remember(cpu, task, SchedEvent::Preempted);
         let entry = &mut self.tasks[task];
         entry.waits_since_ns = self.now_ns;

@@ -83,11 +83,9 @@ impl Promises {
     fn core_left_ns(&self, kernel: &Kernel, cpu: usize) -> u64 {
         let core = &kernel.machine.cpus[cpu].core;
         let launchers = self.launchers.iter().filter(|_| self.whole_core);
-        let last = launchers.filter_map(|&launcher| kernel.tasks[launcher].last_cpu);
-        let left = last.filter(|last| core.contains(last));
-        left.map(|last| kernel.cpus[last].idle_since_ns)
-            .max()
-            .unwrap_or(0)
+        let tasks = launchers.map(|&launcher| &kernel.tasks[launcher]);
+        let left = tasks.filter(|task| task.last_cpu.is_some_and(|last| core.contains(&last)));
+        left.map(|task| task.left_ns).max().unwrap_or(0)
     }
 
     /// Was `task` put into `dsq` before other CPUs were opened?

@@ -62,8 +62,9 @@ fn random_scenarios_with_core_scheduling_hold() {
 
 #[test]
 fn random_scenarios_with_threads_hold() {
-    // In the last one a throttled launcher kept a CPU that it had found idle when background woke.
-    for seed in (0..15).chain([4039]) {
+    // In the last ones a throttled launcher kept a CPU that it had found idle when background woke, and a launcher left a
+    // core that was never idle.
+    for seed in (0..15).chain([4039, 12_165_983]) {
         held(&Scenario::random(seed).with_threads());
         held(&Scenario::random(seed).with_changes().with_threads());
     }

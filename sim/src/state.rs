@@ -60,6 +60,8 @@ pub struct Task {
     pub gpu_node: Option<usize>,
     /// Where it ran last.
     pub last_cpu: Option<usize>,
+    /// When it stopped running there.
+    pub left_ns: u64,
     pub cpu_ns: u64,
     /// Of that, on the node of its GPU.
     pub near_ns: u64,
@@ -90,6 +92,7 @@ impl Task {
             is_boosted: false,
             gpu_node: None,
             last_cpu: None,
+            left_ns: 0,
             cpu_ns: 0,
             near_ns: 0,
             work_done_ns: 0,

@@ -295,12 +295,18 @@ impl Kernel {
         self.plan_done(cpu);
     }
 
+    /// `task` stops running on `cpu`.
+    pub fn stop(&mut self, cpu: usize, task: TaskId, runnable: bool) {
+        let body = self.body(task);
+        call!(self, cpu, Context::Locked, stopping(body, runnable));
+        self.tasks[task].left_ns = self.now_ns;
+    }
+
     fn put_prev(&mut self, cpu: usize, prev: TaskId, next: Option<TaskId>) {
         if !self.tasks[prev].is_queued() {
             return;
         }
-        let body = self.body(prev);
-        call!(self, cpu, Context::Locked, stopping(body, true));
+        self.stop(cpu, prev, true);
         self.remember(cpu, prev, SchedEvent::Preempted);
         let task = &mut self.tasks[prev];
         task.place = Place::Moving;
@@ -370,8 +376,8 @@ impl Kernel {
         self.update_curr(cpu);
         // Who wakes it from now on waits until it sleeps.
         self.tasks[curr].place = Place::Moving;
+        self.stop(cpu, curr, false);
         let body = self.body(curr);
-        call!(self, cpu, Context::Locked, stopping(body, false));
         call!(self, cpu, Context::Locked, quiescent(body, DEQ_SLEEP));
         let event = match place {
             Place::Dead => SchedEvent::Exited,
