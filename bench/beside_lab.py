@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Sets shares of clean of a simulated run beside those of kept runs: the table in docs/simulator.md.
 
-    gpuaware-bench run noisy-neighbour --on sim --seed 1 --arms nice,taskset-nice,isolcpus,gpuaware \
+    gpuaware-bench run noisy-neighbour --on sim --seed 1 --arms cfs,nice,taskset-nice,isolcpus,gpuaware \
         --neighbours cpu,network,disk,hackbench,heavy -o DIR
     gpuaware-bench report bench/runs/2026-11-29-noisy-neighbour
     gpuaware-bench report bench/runs/2026-11-27-peers

@@ -81,6 +81,7 @@ fn main() {
         ("gpuaware", "gpuaware-metered", METERED),
         ("fifo", "fifo", &[]),
         ("eevdf", "eevdf", &[]),
+        ("cfs", "cfs", &[]),
     ] {
         let object = out.join(format!("{variant}.so"));
         let source = format!("schedulers/{scheduler}.bpf.c");

@@ -91,9 +91,9 @@ waiting() {
 # It has of the CPUs what the others leave.
 beside() {
 	chrt --idle --pid 0 $BASHPID
+	for kernel in "${kernels[@]}"; do together guest_untimed guest_with_package; done
 	timed "$here" --test integration -- "${calculating[@]}"
 	timed "bash $PWD/tests/units.sh calculating" "${units[@]}" --tests --
-	for kernel in "${kernels[@]}"; do together guest_untimed guest_with_package; done
 }
 
 rm -f "$GPUAWARE_TIMES"

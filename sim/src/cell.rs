@@ -43,6 +43,7 @@ pub struct CellSpec {
 pub enum CellScheduler {
     Gpuaware,
     Eevdf,
+    Cfs,
     Fifo,
 }
 
@@ -51,6 +52,7 @@ impl From<CellScheduler> for Scheduler {
         match of_cell {
             CellScheduler::Gpuaware => Self::Gpuaware,
             CellScheduler::Eevdf => Self::Eevdf,
+            CellScheduler::Cfs => Self::Cfs,
             CellScheduler::Fifo => Self::Fifo,
         }
     }
@@ -387,7 +389,7 @@ pub(crate) fn measurement(
     let ops = match scheduler {
         CellScheduler::Gpuaware => Some("gpuaware"),
         CellScheduler::Fifo => Some("simple"),
-        CellScheduler::Eevdf => None,
+        CellScheduler::Eevdf | CellScheduler::Cfs => None,
     };
     json!({
         "workload": workload,

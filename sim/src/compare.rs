@@ -32,13 +32,14 @@ pub struct Row {
 }
 
 /// With launchers bound to their GPUs' nodes by hand?
-const ARMS: [(Scheduler, bool); 7] = [
+const ARMS: [(Scheduler, bool); 8] = [
     (Scheduler::Isolated, false),
     (Scheduler::Gpuaware, false),
     (Scheduler::Gpuaware, true),
     (Scheduler::Eevdf, false),
     (Scheduler::Eevdf, true),
     (Scheduler::Nice, false),
+    (Scheduler::Cfs, false),
     (Scheduler::Fifo, false),
 ];
 

@@ -27,6 +27,8 @@ pub enum Scheduler {
     Fifo,
     /// The kernel's own, without tuning
     Eevdf,
+    /// The kernel's own before Linux 6.6, without tuning
+    Cfs,
     /// EEVDF, launchers with nice -10
     Nice,
     /// EEVDF, each launcher pinned to a core of its own, which nobody else uses
@@ -48,6 +50,7 @@ impl Scheduler {
             Self::Eevdf | Self::Nice | Self::Isolated => {
                 include_bytes!(concat!(env!("OUT_DIR"), "/eevdf.so"))
             }
+            Self::Cfs => include_bytes!(concat!(env!("OUT_DIR"), "/cfs.so")),
             Self::Peer => &[],
         }
     }

@@ -171,7 +171,11 @@ impl Scenario {
         match self.scheduler {
             Scheduler::Nice => self.weigh_launchers(NICE_MINUS_10),
             Scheduler::Isolated => self.isolate_launchers(),
-            Scheduler::Gpuaware | Scheduler::Fifo | Scheduler::Eevdf | Scheduler::Peer => {}
+            Scheduler::Gpuaware
+            | Scheduler::Fifo
+            | Scheduler::Eevdf
+            | Scheduler::Cfs
+            | Scheduler::Peer => {}
         }
         self
     }

@@ -107,8 +107,8 @@ impl Simulation {
                 setup::configure(&native, &scenario.machine, &scenario.policy)?;
             }
             Scheduler::Fifo | Scheduler::Peer => {}
-            Scheduler::Eevdf | Scheduler::Nice | Scheduler::Isolated => {
-                setup::configure_eevdf(&native, &scenario.machine)?;
+            Scheduler::Eevdf | Scheduler::Nice | Scheduler::Isolated | Scheduler::Cfs => {
+                setup::configure_fair(&native, &scenario.machine)?;
             }
         }
         // SAFETY: a variable of the scheduler, of the type that its layout was compared with.

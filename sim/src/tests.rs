@@ -140,7 +140,7 @@ fn background_keeps_off_the_core_of_a_launcher_as_far_as_the_budget_goes() {
 
 #[test]
 fn weights_share_a_cpu() {
-    for scheduler in [Scheduler::Gpuaware, Scheduler::Eevdf] {
+    for scheduler in [Scheduler::Gpuaware, Scheduler::Eevdf, Scheduler::Cfs] {
         let mut heavy = task("loop", Program::Loop);
         heavy.weight = 300;
         let tasks = vec![task("loop", Program::Loop), heavy];

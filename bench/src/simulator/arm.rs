@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::arm::{Arm, Scheduler};
 use crate::cpus;
+use crate::need::Need;
 
 /// What an arm means for a cell.
 #[derive(Debug, Default, PartialEq)]
@@ -29,11 +30,16 @@ pub fn how(arm: &Arm, nr_cpus: usize) -> Result<How, Refusal> {
         how.scheduler = scheduler_of(scheduler)?;
         how.policy = policy_of(arm, scheduler)?;
     }
+    // Of a kernel before 6.6 the scheduler is what counts.
+    let is_cfs = arm.needs.contains(&Need::Cfs) && arm.scheduler.is_none();
+    if is_cfs {
+        how.scheduler = "cfs";
+    }
     how.prefix(&arm.workload.prefix)?;
     how.isolate(arm, nr_cpus)?;
     let (workload, neighbours) = (&arm.workload, &arm.neighbours);
     let missing = [
-        (arm.boot.kernel.is_some(), "a kernel of its own"),
+        (arm.boot.kernel.is_some() && !is_cfs, "a kernel of its own"),
         (!workload.threads.is_empty(), "settings of single threads"),
         (workload.weight.is_some(), "the weight of a cgroup"),
         (neighbours.weight.is_some(), "the weight of a cgroup"),
@@ -226,6 +232,8 @@ mod tests {
         let both = how(&arm(both), 4).unwrap();
         assert_eq!((both.launcher_cpus, both.nice), (Some(vec![2, 3]), -10));
         assert_eq!(both.neighbour_cpus, None);
+        let cfs = "needs = [\"cfs\"]\n[boot]\nown_boot = true\nkernel = \"6.1\"";
+        assert_eq!(how(&arm(cfs), 4).unwrap().scheduler, "cfs");
         let boot = "[boot]\nargs = [\"isolcpus=managed_irq,domain,2-3\", \"nohz_full=2-3\"]";
         let boot = how(&arm(boot), 4).unwrap();
         assert_eq!(boot.neighbour_cpus, Some(vec![0, 1]));
