@@ -531,16 +531,16 @@ void BPF_STRUCT_OPS(gpuaware_update_idle, s32 cpu, bool idle)
 	u64 now = scx_bpf_now();
 	u32 llc = llc_of(cpu);
 	struct llc_ctx *llcx = llc_ctx(llc);
-	bool boosted, held, closed;
+	bool boosted;
 
 	if (!cctx)
 		return;
 	note_idle(cctx, now);
 	boosted = boosted_wait(llc, llcx, now);
-	held = is_held(cctx, now);
-	closed = held || is_never_lent(cpu);
-	if ((boosted && (!held || launcher_waits_for(cpu) || dsq_waiting(handoff_dsq(llc)))) ||
-	    dsq_waiting(pinned_dsq(cpu)) || (!closed && work_waits(llc, llcx, now)))
+	if ((boosted &&
+	     (!is_held(cctx, now) || launcher_waits_for(cpu) || dsq_waiting(handoff_dsq(llc)))) ||
+	    dsq_waiting(pinned_dsq(cpu)) ||
+	    (!is_reserved(cpu, cctx, now) && work_waits(llc, llcx, now)))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 

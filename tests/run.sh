@@ -19,7 +19,8 @@ limit=2400
 timed() {
 	local program=$1
 	shift
-	env --default-signal=INT,QUIT "$runner=$program" cargo test --release --workspace "$@" -Z unstable-options --report-time |
+	env --default-signal=INT,QUIT "$runner=$program" \
+		cargo test --release --workspace "$@" -Z unstable-options --report-time |
 		tee -a "$GPUAWARE_TIMES"
 }
 
@@ -58,6 +59,7 @@ calculating=(host::analyze:: host::compare:: host::documents:: host::imports:: h
 	host::rules_of_the_house:: host::simulated:: host::topology::)
 # What says who had a CPU when, to the microsecond, or measures cells of the bench: on a quiet machine.
 exact=(root::trace:: root::traced_cell::)
+# Of these, what judges no time.
 whenever=(root::trace::ends:: root::trace::profile::a_ root::trace::targets::)
 # Ten windows in a row; guests that boot, as root, but without a probe.
 long_waits=(host::tune:: root::crash::)
@@ -78,22 +80,22 @@ guest_untimed() { lab "--kernel $kernel --cpus 2 --timeout 900" "${untimed[@]}";
 
 other_units() { timed "bash $PWD/tests/units.sh others" "${units[@]}" --tests --; }
 
-long_waits() { timed "$here" --test integration -- --test-threads=7 "${long_waits[@]}"; }
+tunings_and_crashes() { timed "$here" --test integration -- --test-threads=7 "${long_waits[@]}"; }
 
 # What waits for much of its time. Tests of tier `root` take turns.
 waiting() {
 	timed "$here" --test integration -- --test-threads=1 "${others_of_root[@]}"
 	timed "$here" --test integration -- --test-threads=1 "${whenever[@]}"
-	together other_units long_waits
+	together other_units tunings_and_crashes
 	timed "$here" --test integration -- --test-threads=3 "${others_of_host[@]}"
 }
 
 # It has of the CPUs what the others leave.
 beside() {
 	chrt --idle --pid 0 $BASHPID
-	for kernel in "${kernels[@]}"; do together guest_untimed guest_with_package; done
 	timed "$here" --test integration -- "${calculating[@]}"
 	timed "bash $PWD/tests/units.sh calculating" "${units[@]}" --tests --
+	for kernel in "${kernels[@]}"; do together guest_untimed guest_with_package; done
 }
 
 rm -f "$GPUAWARE_TIMES"

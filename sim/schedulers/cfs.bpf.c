@@ -141,16 +141,10 @@ void BPF_STRUCT_OPS(cfs_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct fair_rq *rq = &rqs[cpu];
 	u64 now = scx_bpf_now();
-	bool on_queue = prev && (prev->scx.flags & SCX_TASK_QUEUED);
-	bool only_balances = on_queue && rq->balance_due && !rq->resched;
 
-	if (on_queue) {
-		update_curr(cpu, prev, now);
-		if (rq->balance_due)
-			balance(cpu, false, now);
-	}
-	rq->balance_due = rq->resched = false;
-	if (only_balances || (on_queue && goes_on(rq, prev, pick_waiting(cpu))))
+	if (prev && !(prev->scx.flags & SCX_TASK_QUEUED))
+		prev = NULL;
+	if (only_balances(cpu, prev, now) || (prev && goes_on(rq, prev, pick_waiting(cpu))))
 		scx_bpf_task_set_slice(prev, SCX_SLICE_INF);
 	else
 		run_next(cpu, NULL, now);

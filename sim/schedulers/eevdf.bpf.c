@@ -40,7 +40,7 @@ static void rebase(struct fair_rq *rq)
 	rq->delayed_sum -= delta * rq->delayed_load;
 }
 
-static void update_curr(struct fair_rq *rq, struct task_struct *p, u64 now)
+static void update_curr(s32 cpu, struct task_struct *p, u64 now)
 {
 	struct entity *se = entity(p);
 
@@ -203,7 +203,7 @@ void BPF_STRUCT_OPS(eevdf_enqueue, struct task_struct *p, u64 enq_flags)
 	if (se->placed && se->cpu != cpu)
 		keep_place(&rqs[se->cpu], se, p);
 	if (rq->curr) {
-		update_curr(rq, rq->curr, scx_bpf_now());
+		update_curr(cpu, rq->curr, scx_bpf_now());
 		if (rq->nr && !entity(rq->curr)->is_protected)
 			resched_curr(cpu, cpu == this);
 	}
@@ -230,18 +230,14 @@ void BPF_STRUCT_OPS(eevdf_dispatch, s32 cpu, struct task_struct *prev)
 	struct fair_rq *rq = &rqs[cpu];
 	u64 now = scx_bpf_now();
 	struct task_struct *best;
-	bool on_queue = prev && (prev->scx.flags & SCX_TASK_QUEUED);
-	bool only_balances = on_queue && rq->balance_due && !rq->resched;
+	bool balances_only;
 
-	if (on_queue) {
-		update_curr(rq, prev, now);
-		if (rq->balance_due)
-			balance(cpu, false, now);
-	}
-	rq->balance_due = rq->resched = false;
+	if (prev && !(prev->scx.flags & SCX_TASK_QUEUED))
+		prev = NULL;
+	balances_only = only_balances(cpu, prev, now);
 	end_delays(rq, false);
 	best = pick_waiting(cpu);
-	if (only_balances || (on_queue && goes_on(rq, prev, best))) {
+	if (balances_only || (prev && goes_on(rq, prev, best))) {
 		scx_bpf_task_set_slice(prev, SCX_SLICE_INF);
 		return;
 	}
@@ -266,10 +262,11 @@ void BPF_STRUCT_OPS(eevdf_running, struct task_struct *p)
 void BPF_STRUCT_OPS(eevdf_stopping, struct task_struct *p, bool runnable)
 {
 	struct entity *se = entity(p);
-	struct fair_rq *rq = &rqs[scx_bpf_task_cpu(p)];
+	s32 cpu = scx_bpf_task_cpu(p);
+	struct fair_rq *rq = &rqs[cpu];
 	u64 now = scx_bpf_now();
 
-	update_curr(rq, p, now);
+	update_curr(cpu, p, now);
 	se->stopped_ns = now;
 	if (!runnable) {
 		keep_lag(rq, se, p);
@@ -299,7 +296,7 @@ void BPF_STRUCT_OPS(eevdf_tick, struct task_struct *p)
 	struct fair_rq *rq = &rqs[cpu];
 	u64 now = scx_bpf_now();
 
-	update_curr(rq, p, now);
+	update_curr(cpu, p, now);
 	balance_at_tick(cpu, p, now);
 	/* Who is protected goes on, whatever its lag. */
 	if (rq->nr && !entity(p)->is_protected) {
@@ -311,11 +308,12 @@ void BPF_STRUCT_OPS(eevdf_tick, struct task_struct *p)
 bool BPF_STRUCT_OPS(eevdf_yield, struct task_struct *from, struct task_struct *to)
 {
 	struct entity *se = entity(from);
+	s32 cpu = scx_bpf_task_cpu(from);
 
-	update_curr(&rqs[scx_bpf_task_cpu(from)], from, scx_bpf_now());
+	update_curr(cpu, from, scx_bpf_now());
 	se->deadline += scaled(base_slice_ns(), from);
 	se->is_protected = false;
-	rqs[scx_bpf_task_cpu(from)].resched = true;
+	rqs[cpu].resched = true;
 	scx_bpf_task_set_slice(from, 0);
 	return false;
 }

@@ -34,40 +34,44 @@ struct load {
 struct entity {
 	struct load load_avg;
 	s64 vruntime;
-	s64 deadline;
-	s64 vlag;
-	struct entity *next_delayed;
-	s64 delayed_weight; /* with which it counts while it sleeps; 0: it does not */
-	s64 rel_deadline;   /* what is left of the slice of one that moves; 0: none */
-	s64 ran_ns;	    /* since it was chosen */
-	u64 exec_start;	    /* up to when its time is counted */
+	u64 exec_start; /* up to when its time is counted */
 	u64 stopped_ns;
 	s32 cpu;     /* whose clock vruntime is of */
 	bool queued; /* in that CPU's queue */
-	bool placed; /* has a vruntime there */
-	bool is_protected;
 	bool is_new;
+	/* CFS's. */
+	s64 ran_ns; /* since it was chosen */
+	/* EEVDF's. */
+	s64 deadline;
+	s64 vlag;
+	s64 rel_deadline;   /* what is left of the slice of one that moves; 0: none */
+	s64 delayed_weight; /* with which it counts while it sleeps; 0: it does not */
+	struct entity *next_delayed;
+	bool placed; /* has a vruntime on that CPU */
+	bool is_protected;
 };
 
 /* A CPU's queue; who runs is not in it. */
 struct fair_rq {
 	struct load load_avg; /* of all that were here last, of those that sleep too */
 	u32 failed;	      /* balances, one after another */
-	s64 zero;	      /* near the average vruntime */
-	s64 min_vruntime;     /* CFS's clock */
-	s64 sum;	      /* of weight * (vruntime - zero) */
 	s64 load;
 	u32 nr;
 	struct task_struct *curr;
 	s64 avg_idle;
 	u64 idle_since;
 	u64 next_balance;
-	struct entity *delayed; /* who sleeps and still counts */
-	s64 delayed_sum, delayed_load;
 	bool balance_due; /* the tick has found that it is time */
 	bool resched;	  /* and who runs may have to make way: TIF_NEED_RESCHED */
 	bool nohz_kicked;
+	/* CFS's. */
+	s64 min_vruntime;
 	bool yields; /* who runs */
+	/* EEVDF's. */
+	s64 zero;		/* near the average vruntime */
+	s64 sum;		/* of weight * (vruntime - zero) */
+	struct entity *delayed; /* who sleeps and still counts */
+	s64 delayed_sum, delayed_load;
 };
 
 struct {
@@ -87,6 +91,8 @@ static struct entity *entity(struct task_struct *p)
 	return bpf_task_storage_get(&entities, p, NULL, 0);
 }
 
+/* Counts what @p, which runs on @cpu, has run until @now. */
+static void update_curr(s32 cpu, struct task_struct *p, u64 now);
 /* Of those who wait in @cpu's queue, the one that is next. */
 static struct task_struct *pick_waiting(s32 cpu);
 /* Does @p, which runs, go on though @other waits? */
@@ -333,6 +339,24 @@ static bool balance(s32 cpu, bool to_run, u64 now)
 	if (fails && !to_run && rq->failed < MOST_FAILED)
 		rq->failed++;
 	return false;
+}
+
+/*
+ * ops.dispatch() begins: tasks are moved if it is time. Is that all that @prev, which could go on,
+ * was stopped for?
+ */
+static bool only_balances(s32 cpu, struct task_struct *prev, u64 now)
+{
+	struct fair_rq *rq = &rqs[cpu];
+	bool due = rq->balance_due, resched = rq->resched;
+
+	if (prev) {
+		update_curr(cpu, prev, now);
+		if (due)
+			balance(cpu, false, now);
+	}
+	rq->balance_due = rq->resched = false;
+	return prev && due && !resched;
 }
 
 /*

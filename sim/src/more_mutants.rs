@@ -344,3 +344,30 @@ fn work_that_another_cache_queues_while_a_cpu_goes_idle() {
     );
     waits_beside_an_idle_cpu(short_tasks_beside(loops_on_cpu_0(), 1_000_000, 16), edit);
 }
+
+/// A launcher that may run on one CPU only, which is not lent, waited there for a sweep beside nobody: the guard had
+/// throttled it for somebody else who has gone to sleep.
+#[test]
+fn throttled_launchers_beside_an_idle_cpu_that_is_not_lent() {
+    let edit = (
+        "gpuaware.bpf.c",
+        "(!is_held(cctx, now) || launcher_waits_for(cpu)",
+        "(!is_reserved(cpu, cctx, now) || launcher_waits_for(cpu)",
+    );
+    let sleeps = Program::Periodic {
+        run_ns: 5_000_000,
+        sleep_ns: 20_000_000,
+        runs: 0,
+    };
+    let mut tasks = vec![launcher(Program::Loop), task("io", sleeps)];
+    for task in &mut tasks {
+        task.cpus = Some(vec![1]);
+    }
+    let mut scenario = of("2", Scheduler::Gpuaware, 2000, tasks);
+    scenario.policy.preferred = vec![1];
+    scenario.policy.lend = false;
+    scenario.policy.max_share = 0.1;
+    let had = |outcome: &Outcome| outcome.tasks[0].cpu_ns as f64 / 2e9;
+    let [had, with_fault] = both(&scenario, edit, had);
+    assert!(had > 0.7 && with_fault < 0.6, "{had} and {with_fault}");
+}

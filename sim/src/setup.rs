@@ -158,7 +158,7 @@ fn tunables(policy: &Policy, nr_cpus: usize) -> Tunables {
     }
 }
 
-/// Tells EEVDF of the machine.
+/// Tells EEVDF or CFS of the machine.
 pub fn configure_fair(native: &Native, machine: &Machine) -> Result<()> {
     let of = |of: &dyn Fn(&MachineCpu) -> usize| -> Vec<u32> {
         machine.cpus.iter().map(|cpu| of(cpu) as u32).collect()
