@@ -144,7 +144,7 @@ struct trace_counters {
 	u64 yielded_ns;
 	u64 asleep_ns;
 	u64 wakeup_wait_ns; /* runnable after a wakeup, or after its start */
-	u64 unknown_ns;	    /* off since before tracing began */
+	u64 unknown_ns;	    /* off since before tracing began, or a switch was not shown */
 	u64 preempted;
 	u64 yielded;
 	u64 blocked;

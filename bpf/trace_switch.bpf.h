@@ -91,6 +91,18 @@ static __always_inline void count_off(struct trace_counters *c, u32 reason)
 		c->blocked++;
 }
 
+/*
+ * The thread was on its CPU for a part of the time since its last switch, and off it for the other.
+ * That is so where tracing began while it was being switched. Later than that the kernel did not
+ * show a switch: see docs/tracing.md.
+ */
+static __always_inline void unseen_switch(struct trace_thread_record *r, u64 now)
+{
+	r->counters.unknown_ns += now - r->since_ns;
+	if (r->since_ns != r->start_ns)
+		missed(TRACE_MISS_UNSEEN_SWITCH);
+}
+
 static __always_inline void switch_out(struct trace_thread *thread, struct task_struct *prev,
 				       struct task_struct *next, u32 reason, u32 prev_state,
 				       u64 now)
@@ -99,16 +111,12 @@ static __always_inline void switch_out(struct trace_thread *thread, struct task_
 	struct trace_record *event;
 	u64 ran_ns = 0;
 
-	/*
-	 * Off its CPU already: tracing of a running thread began while it was being switched. Later
-	 * than that the kernel did not show the switch to it: see docs/tracing.md.
-	 */
-	if (r->reason != TRACE_ON_CPU && r->since_ns != r->start_ns)
-		missed(TRACE_MISS_UNSEEN_SWITCH);
 	if (r->reason == TRACE_ON_CPU) {
 		ran_ns = now - r->since_ns;
 		r->counters.on_cpu_ns += ran_ns;
 		observe(&r->counters, TRACE_HIST_ON_CPU, ran_ns);
+	} else {
+		unseen_switch(r, now);
 	}
 	r->reason = reason;
 	r->since_ns = now;
@@ -203,8 +211,8 @@ static __always_inline void switch_in(struct trace_thread *thread, struct task_s
 	if (r->reason != TRACE_ON_CPU) {
 		off_ns = now - r->since_ns;
 		wait_ns = account_off(thread, off_ns, now);
-	} else if (r->since_ns != r->start_ns) {
-		missed(TRACE_MISS_UNSEEN_SWITCH);
+	} else {
+		unseen_switch(r, now);
 	}
 	event = new_event(TRACE_SWITCH_IN);
 	if (event) {

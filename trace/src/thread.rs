@@ -44,7 +44,7 @@ counters! {
     asleep_ns,
     /// Time off between its wakeup, or its start, and running.
     wakeup_wait_ns,
-    /// Time off that began before tracing did.
+    /// Time off that began before tracing did, and time around a switch that the kernel did not show.
     unknown_ns,
     /// Switches away though it could have run.
     preempted,

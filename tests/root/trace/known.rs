@@ -84,13 +84,16 @@ impl Traced {
         matching.count() as u64
     }
 
-    /// Time off the CPU for this reason.
+    /// Time off the CPU for this reason. Of a switch back that the kernel did not show the time is the mean of the others.
     pub fn off_ns(&self, phase: &Phase, reason: Reason) -> u64 {
-        let records = self.within(phase);
-        records
-            .filter(|record| record.event == Kind::SwitchIn && record.reason == Some(reason))
-            .filter_map(|record| record.duration_ns)
-            .sum()
+        let back = self
+            .within(phase)
+            .filter(|record| record.event == Kind::SwitchIn && record.reason == Some(reason));
+        let shown: Vec<u64> = back.filter_map(|record| record.duration_ns).collect();
+        let (away, back) = (self.switches(phase, reason), shown.len() as u64);
+        let missed = self.end.missed;
+        assert!(away.abs_diff(back) <= missed, "{away} {back} {missed}");
+        shown.iter().sum::<u64>() * away / back.max(1)
     }
 
     /// `counted = records + lost` for every kind, and every record is in its place.
