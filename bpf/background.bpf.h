@@ -151,8 +151,7 @@ __noinline int find_cpu(struct task_struct *p __arg_trusted, u64 dsq, u64 after,
 	if (!preempts)
 		return 0;
 	bpf_for (i, 0, nr_cpu_ids < PREEMPT_SCAN_CPUS ? nr_cpu_ids : PREEMPT_SCAN_CPUS) {
-		if (llc_of(cpu) == llc && bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
-		    try_preempt(cpu, dsq, after, now))
+		if (llc_of(cpu) == llc && may_run_on(p, cpu) && try_preempt(cpu, dsq, after, now))
 			break;
 		cpu = cpu_after(cpu);
 	}
@@ -185,7 +184,7 @@ static __always_inline bool waker_makes_way(struct task_struct *p, struct task_c
 	s32 cpu = bpf_get_smp_processor_id();
 	struct cpu_ctx *cctx = tctx->waker_sleeps ? cpu_ctx(cpu) : NULL;
 
-	return cctx && llc_of(cpu) == llc && bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
+	return cctx && llc_of(cpu) == llc && may_run_on(p, cpu) &&
 	       cctx->occupant != OCCUPANT_LAUNCH && !is_reserved(cpu, cctx, now);
 }
 
@@ -429,7 +428,7 @@ __noinline bool first_handoff_is_overdue(s32 cpu, u64 now)
 
 		overdue = tctx && tctx->waiting_since_ns &&
 			  time_after_eq(now, tctx->waiting_since_ns + tunables.turn_interval_ns) &&
-			  bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+			  may_run_on(p, cpu);
 		break;
 	}
 	return overdue;

@@ -206,7 +206,7 @@ static __always_inline bool launcher_waits_for(s32 cpu)
 	bpf_for_each (scx_dsq, p, dsq, 0) {
 		if (asked++ == LAUNCHERS_ASKED)
 			break;
-		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		if (may_run_on(p, cpu))
 			return true;
 	}
 	return false;

@@ -80,7 +80,7 @@ s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 {
 	struct task_ctx *tctx = task_ctx(p);
 	u64 now = now_in_interrupt();
-	struct pick pick;
+	struct pick pick = {.cpu = -1, .now = now};
 	s32 cpu;
 
 	if (!tctx)
@@ -101,7 +101,7 @@ s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	}
 	if (is_boosted(tctx->run_as)) {
 		drop_claim(p, tctx);
-		pick = pick_boosted_cpu(p, tctx, prev_cpu, now);
+		pick_boosted_cpu(p, tctx, prev_cpu, &pick);
 		if (pick.cpu < 0)
 			return prev_cpu;
 		count_pick(tctx, &pick);
@@ -138,12 +138,12 @@ static __always_inline void enqueue_boosted(struct task_struct *p, struct task_c
 	bool rt_preempted = enq_flags & SCX_ENQ_REENQ;
 	s32 cpu = scx_bpf_task_cpu(p);
 	u64 slice = slice_to_give(tctx);
-	struct pick pick;
+	struct pick pick = {.cpu = -1, .now = now};
 
 	if (rt_preempted && tctx->run_as == GPUAWARE_CLASS_HANDOFF)
-		pick = pick_after_rt_preemption(p, tctx, cpu, now);
+		pick_after_rt_preemption(p, tctx, cpu, &pick);
 	else
-		pick = pick_boosted_cpu(p, tctx, cpu, now);
+		pick_boosted_cpu(p, tctx, cpu, &pick);
 	count_pick(tctx, &pick);
 	if (pick.cpu == cpu) {
 		if (pick.how == PICK_PREEMPT)

@@ -17,11 +17,11 @@ enum pick_how {
 	PICK_IDLE_OTHER,
 };
 
+/* What a search finds, and when it began. */
 struct pick {
 	s32 cpu; /* -1: none */
 	u32 how;
-	/* Loaded once: at each load the verifier searches all types of the kernel. */
-	const struct cpumask *allowed;
+	u64 now;
 };
 
 static __always_inline bool is_idle_pick(const struct pick *pick)
@@ -108,15 +108,15 @@ static __always_inline s32 pick_idle(const struct cpumask *allowed)
 	return cpu;
 }
 
-static __always_inline bool try_cpu(s32 cpu, struct task_struct *p, struct task_ctx *tctx,
-				    u32 terms, u64 now, struct pick *pick)
+/* Claims @cpu for boosted @p on these @terms. A global function: see search_overdue(). */
+__noinline bool try_cpu(s32 cpu, struct task_struct *p __arg_trusted,
+			struct task_ctx *tctx __arg_nonnull, u32 terms,
+			struct pick *pick __arg_nonnull)
 {
-	struct cpu_ctx *cctx;
+	struct cpu_ctx *cctx = cpu_ctx(cpu);
+	u64 now = pick->now;
 
-	if (!bpf_cpumask_test_cpu(cpu, pick->allowed))
-		return false;
-	cctx = cpu_ctx(cpu);
-	if (!cctx || ((terms & PICK_FREE_CORE) && core_is_taken(cpu)) ||
+	if (!cctx || !may_run_on(p, cpu) || ((terms & PICK_FREE_CORE) && core_is_taken(cpu)) ||
 	    ((terms & PICK_NOT_IRQ_LOADED) && is_irq_loaded(cpu, cctx, now)) ||
 	    ((terms & PICK_NOT_RECENT) && launcher_may_return(cctx, now)))
 		return false;
@@ -214,29 +214,28 @@ __noinline s32 best_preferred(struct task_struct *p __arg_trusted,
 
 /* Takes @best, as best_preferred() found it, if its penalty is @most or less. */
 static __always_inline bool try_best(s32 best, u32 most, struct task_struct *p,
-				     struct task_ctx *tctx, u64 now, struct pick *pick)
+				     struct task_ctx *tctx, struct pick *pick)
 {
 	u32 penalty = (u32)best >> 16;
 
 	return best >= 0 && penalty <= most &&
-	       try_cpu(best & 0xffff, p, tctx, penalty & PENALTY_PREEMPTS ? 0 : PICK_IDLE, now,
-		       pick);
+	       try_cpu(best & 0xffff, p, tctx, penalty & PENALTY_PREEMPTS ? 0 : PICK_IDLE, pick);
 }
 
 /*
  * Takes the preferred CPU with the smallest penalty, or the next one if another wakeup was faster.
  */
-static __always_inline bool try_preferred(struct task_struct *p, struct task_ctx *tctx, u64 now,
+static __always_inline bool try_preferred(struct task_struct *p, struct task_ctx *tctx,
 					  struct pick *pick)
 {
 	u32 i;
 
 	bpf_for (i, 0, 3) {
-		s32 best = best_preferred(p, tctx, false, now);
+		s32 best = best_preferred(p, tctx, false, pick->now);
 
 		if (best < 0)
 			return false;
-		if (try_best(best, PENALTY_ALL, p, tctx, now, pick))
+		if (try_best(best, PENALTY_ALL, p, tctx, pick))
 			return true;
 	}
 	return false;
@@ -244,14 +243,15 @@ static __always_inline bool try_preferred(struct task_struct *p, struct task_ctx
 
 /*
  * A preferred CPU busy with the launcher's waker, or with a per-CPU kthread, whose work is short:
- * waiting for it beats a move. A launcher that was preempted for that work comes back here.
+ * waiting for it beats a move. A launcher that was preempted for that work comes back here. A
+ * global function: see search_overdue().
  */
-static __always_inline bool try_after(s32 cpu, struct task_struct *p, struct task_ctx *tctx,
-				      struct pick *pick)
+__noinline bool try_after(s32 cpu, struct task_struct *p __arg_trusted,
+			  struct task_ctx *tctx __arg_nonnull, struct pick *pick __arg_nonnull)
 {
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
 
-	if (!cctx || !is_preferred(cpu) || !bpf_cpumask_test_cpu(cpu, pick->allowed))
+	if (!cctx || !is_preferred(cpu) || !may_run_on(p, cpu))
 		return false;
 	if (cctx->occupant == OCCUPANT_LAUNCH ||
 	    (cctx->occupant != OCCUPANT_KTHREAD && cctx->occupant != OCCUPANT_WAKER &&
@@ -268,19 +268,18 @@ static __always_inline bool try_after(s32 cpu, struct task_struct *p, struct tas
 }
 
 /* Any CPU: idle without an interrupt penalty, then idle, then one that runs a lower class. */
-static __always_inline bool try_any(struct task_struct *p, struct task_ctx *tctx, u64 now,
-				    struct pick *pick)
+static __always_inline bool try_any(struct task_struct *p, struct task_ctx *tctx, struct pick *pick)
 {
-	s32 cpu = pick_idle(pick->allowed);
+	s32 cpu = pick_idle(p->cpus_ptr);
 	struct cpu_ctx *cctx;
 
 	if (cpu >= 0) {
 		cctx = cpu_ctx(cpu);
-		if (cctx && is_irq_loaded(cpu, cctx, now)) {
+		if (cctx && is_irq_loaded(cpu, cctx, pick->now)) {
 			s32 better;
 
 			bpf_for (better, 0, nr_cpu_ids) {
-				if (try_cpu(better, p, tctx, PICK_IDLE | PICK_NOT_IRQ_LOADED, now,
+				if (try_cpu(better, p, tctx, PICK_IDLE | PICK_NOT_IRQ_LOADED,
 					    pick)) {
 					/* The one that was claimed before is still idle. */
 					scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
@@ -295,7 +294,7 @@ static __always_inline bool try_any(struct task_struct *p, struct task_ctx *tctx
 		return true;
 	}
 	bpf_for (cpu, 0, nr_cpu_ids) {
-		if (try_cpu(cpu, p, tctx, 0, now, pick))
+		if (try_cpu(cpu, p, tctx, 0, pick))
 			return true;
 	}
 	return false;
@@ -305,11 +304,11 @@ static __always_inline bool try_any(struct task_struct *p, struct task_ctx *tctx
 static __always_inline struct pick pick_waker_cpu(struct task_struct *p, struct task_ctx *tctx,
 						  u64 now)
 {
-	struct pick pick = {.cpu = -1, .how = PICK_IDLE_PREFERRED, .allowed = p->cpus_ptr};
+	struct pick pick = {.cpu = -1, .how = PICK_IDLE_PREFERRED, .now = now};
 	s32 cpu = tctx->launcher_cpu;
 	struct cpu_ctx *cctx;
 
-	if (is_pinned(p) || !is_preferred(cpu) || !bpf_cpumask_test_cpu(cpu, pick.allowed) ||
+	if (is_pinned(p) || !is_preferred(cpu) || !may_run_on(p, cpu) ||
 	    rt_task_ran_lately(cpu, now))
 		return pick;
 	cctx = cpu_ctx(cpu);
@@ -337,25 +336,23 @@ static __always_inline bool runs_waker(s32 cpu)
  * preferred and near its GPU (warm cache), at once or after its waker, the preferred CPU with the
  * smallest penalty, its previous CPU after a kthread, any CPU that is idle or runs a lower class.
  */
-static __always_inline struct pick pick_launch_cpu(struct task_struct *p, struct task_ctx *tctx,
-						   s32 prev_cpu, u64 now)
+static __always_inline void pick_launch_cpu(struct task_struct *p, struct task_ctx *tctx,
+					    s32 prev_cpu, struct pick *pick)
 {
 	const u32 good = PICK_FREE_CORE | PICK_NOT_IRQ_LOADED;
-	struct pick pick = {.cpu = -1, .allowed = p->cpus_ptr};
 
 	if (is_pinned(p)) {
 		/* Migration may be disabled while the affinity mask still has every CPU. */
-		if (!try_cpu(prev_cpu, p, tctx, 0, now, &pick))
-			try_after(prev_cpu, p, tctx, &pick);
-		return pick;
+		if (!try_cpu(prev_cpu, p, tctx, 0, pick))
+			try_after(prev_cpu, p, tctx, pick);
+		return;
 	}
 	if (is_good_for(prev_cpu, tctx->gpu_node) &&
-	    (try_cpu(prev_cpu, p, tctx, good, now, &pick) ||
-	     (runs_waker(prev_cpu) && try_after(prev_cpu, p, tctx, &pick))))
-		return pick;
-	if (!try_preferred(p, tctx, now, &pick) && !try_after(prev_cpu, p, tctx, &pick))
-		try_any(p, tctx, now, &pick);
-	return pick;
+	    (try_cpu(prev_cpu, p, tctx, good, pick) ||
+	     (runs_waker(prev_cpu) && try_after(prev_cpu, p, tctx, pick))))
+		return;
+	if (!try_preferred(p, tctx, pick) && !try_after(prev_cpu, p, tctx, pick))
+		try_any(p, tctx, pick);
 }
 
 /* Address of the kernel's cpu_active_mask: see find_active_mask(); 0: not known. */
@@ -399,8 +396,8 @@ __noinline s32 better_launch_cpu(struct task_struct *p __arg_trusted, s32 cpu, u
 		s32 other = preferred.cpus[cpu_index(i)];
 		struct cpu_ctx *cctx = cpu_ctx(other);
 
-		if (!cctx || other == cpu || !bpf_cpumask_test_cpu(other, p->cpus_ptr) ||
-		    cctx->claimed_by || core_is_taken(other) || is_irq_loaded(other, cctx, now) ||
+		if (!cctx || other == cpu || !may_run_on(p, other) || cctx->claimed_by ||
+		    core_is_taken(other) || is_irq_loaded(other, cctx, now) ||
 		    (good && is_far(other, gpu_node)))
 			continue;
 		if ((is_idle(other) || may_preempt(cctx, GPUAWARE_CLASS_LAUNCH, now)) &&
@@ -504,14 +501,14 @@ __noinline s32 pick_background_cpu(struct task_struct *p __arg_trusted, s32 prev
 
 /* An idle CPU that is not preferred and has no interrupt penalty. */
 static __always_inline bool try_other_idle(struct task_struct *p, struct task_ctx *tctx,
-					   s32 prev_cpu, u64 now, struct pick *pick)
+					   s32 prev_cpu, struct pick *pick)
 {
 	s32 cpu = pick_idle_in(p, prev_cpu, other_cpumask);
 	struct cpu_ctx *cctx = cpu >= 0 ? cpu_ctx(cpu) : NULL;
 
 	if (!cctx)
 		return false;
-	if (is_irq_loaded(cpu, cctx, now)) {
+	if (is_irq_loaded(cpu, cctx, pick->now)) {
 		/* It is still idle. */
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		return false;
@@ -527,66 +524,68 @@ static __always_inline bool try_other_idle(struct task_struct *p, struct task_ct
  * moment ago is the last choice. Except for its previous CPU, an idle CPU that is not preferred
  * comes before preempting background on a preferred one.
  */
-static __always_inline struct pick pick_handoff_cpu(struct task_struct *p, struct task_ctx *tctx,
-						    s32 prev_cpu, u64 now)
+static __always_inline void pick_handoff_cpu(struct task_struct *p, struct task_ctx *tctx,
+					     s32 prev_cpu, struct pick *pick)
 {
 	const u32 good = PICK_FREE_CORE | PICK_NOT_IRQ_LOADED | PICK_NOT_RECENT;
-	struct pick pick = {.cpu = -1, .allowed = p->cpus_ptr};
 	s32 cpu, best;
 
 	if (is_pinned(p)) {
-		try_cpu(prev_cpu, p, tctx, 0, now, &pick);
-		return pick;
+		try_cpu(prev_cpu, p, tctx, 0, pick);
+		return;
 	}
-	if (is_good_for(prev_cpu, tctx->gpu_node) && try_cpu(prev_cpu, p, tctx, good, now, &pick))
-		return pick;
-	best = best_preferred(p, tctx, true, now);
-	if (try_best(best, PENALTY_NONE, p, tctx, now, &pick) ||
-	    try_cpu(prev_cpu, p, tctx, PICK_NOT_IRQ_LOADED | PICK_NOT_RECENT | PICK_IDLE, now,
-		    &pick) ||
-	    try_other_idle(p, tctx, prev_cpu, now, &pick) ||
-	    try_best(best, PENALTY_PREEMPTS, p, tctx, now, &pick) ||
-	    try_cpu(prev_cpu, p, tctx, PICK_NOT_RECENT, now, &pick))
-		return pick;
+	if (is_good_for(prev_cpu, tctx->gpu_node) && try_cpu(prev_cpu, p, tctx, good, pick))
+		return;
+	best = best_preferred(p, tctx, true, pick->now);
+	if (try_best(best, PENALTY_NONE, p, tctx, pick) ||
+	    try_cpu(prev_cpu, p, tctx, PICK_NOT_IRQ_LOADED | PICK_NOT_RECENT | PICK_IDLE, pick) ||
+	    try_other_idle(p, tctx, prev_cpu, pick) ||
+	    try_best(best, PENALTY_PREEMPTS, p, tctx, pick) ||
+	    try_cpu(prev_cpu, p, tctx, PICK_NOT_RECENT, pick))
+		return;
 	bpf_for (cpu, 0, nr_cpu_ids) {
-		if (try_cpu(cpu, p, tctx, PICK_NOT_RECENT, now, &pick))
-			return pick;
+		if (try_cpu(cpu, p, tctx, PICK_NOT_RECENT, pick))
+			return;
 	}
-	try_any(p, tctx, now, &pick);
-	return pick;
+	try_any(p, tctx, pick);
 }
 
-/* Picks a CPU for boosted task @p, which has no claim, and claims it. */
-static __always_inline struct pick pick_boosted_cpu(struct task_struct *p, struct task_ctx *tctx,
-						    s32 prev_cpu, u64 now)
+/*
+ * Picks a CPU for boosted task @p, which has no claim, and claims it. A global function: see
+ * search_overdue().
+ */
+__noinline int pick_boosted_cpu(struct task_struct *p __arg_trusted,
+				struct task_ctx *tctx __arg_nonnull, s32 prev_cpu,
+				struct pick *pick __arg_nonnull)
 {
 	if (tctx->run_as == GPUAWARE_CLASS_LAUNCH)
-		return pick_launch_cpu(p, tctx, prev_cpu, now);
-	return pick_handoff_cpu(p, tctx, prev_cpu, now);
+		pick_launch_cpu(p, tctx, prev_cpu, pick);
+	else
+		pick_handoff_cpu(p, tctx, prev_cpu, pick);
+	return 0;
 }
 
 /*
  * The CPU for handoff task @p that a real-time task preempted, most often for a moment: not a
  * launcher's unless it is idle, or the two would preempt each other for nothing.
  */
-static __always_inline struct pick
-pick_after_rt_preemption(struct task_struct *p, struct task_ctx *tctx, s32 prev_cpu, u64 now)
+static __always_inline void pick_after_rt_preemption(struct task_struct *p, struct task_ctx *tctx,
+						     s32 prev_cpu, struct pick *pick)
 {
-	struct pick pick = {.cpu = -1, .how = PICK_IDLE_OTHER, .allowed = p->cpus_ptr};
 	s32 cpu;
 
 	if (is_pinned(p))
-		return pick;
-	pick.cpu = pick_background_cpu(p, prev_cpu);
-	if (pick.cpu >= 0)
-		return pick;
+		return;
+	pick->how = PICK_IDLE_OTHER;
+	pick->cpu = pick_background_cpu(p, prev_cpu);
+	if (pick->cpu >= 0)
+		return;
 	bpf_for (cpu, 0, nr_cpu_ids) {
-		if (!is_preferred(cpu) && try_cpu(cpu, p, tctx, 0, now, &pick))
-			return pick;
+		if (!is_preferred(cpu) && try_cpu(cpu, p, tctx, 0, pick))
+			return;
 	}
 	/* It is idle, though held or not lent. */
-	pick.cpu = pick_idle(pick.allowed);
-	return pick;
+	pick->cpu = pick_idle(p->cpus_ptr);
 }
 
 /* Wakes any idle CPU. */
@@ -600,8 +599,8 @@ static __always_inline void kick_idle(void)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
-/* Wakes an idle CPU to fetch background, whoever waits: where it may run is not known. */
-static __always_inline void kick_idle_for_background(void)
+/* An idle CPU that may fetch background, whoever waits: where it may run is not known. */
+static __always_inline s32 pick_idle_for_background(void)
 {
 	struct bpf_cpumask *other = other_cpumask, *lendable = lendable_cpumask;
 	s32 cpu = -1;
@@ -610,27 +609,34 @@ static __always_inline void kick_idle_for_background(void)
 		cpu = scx_bpf_pick_idle_cpu((const struct cpumask *)other, 0);
 	if (cpu < 0 && lendable)
 		cpu = scx_bpf_pick_idle_cpu((const struct cpumask *)lendable, 0);
+	return cpu;
+}
+
+static __always_inline void kick_idle_for_background(void)
+{
+	s32 cpu = pick_idle_for_background();
+
 	if (cpu >= 0)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
 /*
  * The same for @p, which is queued: its own CPU if that is idle, or else one where it may run.
- * Another one would find nothing, or has work of its own, and nobody would look for @p.
+ * Another one would find nothing, or has work of its own, and nobody would look for @p. A global
+ * function: see search_overdue().
  */
-static __always_inline void kick_idle_for(struct task_struct *p)
+__noinline int kick_idle_for(struct task_struct *p __arg_trusted)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
 
-	if (!scx_bpf_test_and_clear_cpu_idle(cpu)) {
-		if (!is_restricted(p)) {
-			kick_idle_for_background();
-			return;
-		}
-		cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-	}
+	bpf_rcu_read_lock();
+	if (!scx_bpf_test_and_clear_cpu_idle(cpu))
+		cpu = is_restricted(p) ? scx_bpf_pick_idle_cpu(p->cpus_ptr, 0)
+				       : pick_idle_for_background();
+	bpf_rcu_read_unlock();
 	if (cpu >= 0)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	return 0;
 }
 
 static s32 init_scratches(void)

@@ -60,13 +60,27 @@ static __always_inline void prefer(s32 cpu, bool on)
 	cpu_preferred[cpu_index(cpu)] = on;
 }
 
+/*
+ * May @p run nowhere but on preferred CPUs? A global function: see may_run_on(). It locks RCU as
+ * release_due() does.
+ */
+__noinline bool needs_preferred(struct task_struct *p __arg_trusted)
+{
+	struct bpf_cpumask *other;
+	bool needs;
+
+	bpf_rcu_read_lock();
+	other = other_cpumask;
+	needs = is_restricted(p) && other &&
+		!bpf_cpumask_intersects((const struct cpumask *)other, p->cpus_ptr);
+	bpf_rcu_read_unlock();
+	return needs;
+}
+
 /* May background task @p run nowhere but on preferred CPUs, and these are never lent? */
 static __always_inline bool is_confined(struct task_struct *p)
 {
-	struct bpf_cpumask *other = other_cpumask;
-
-	return !tunables.lend && is_restricted(p) && other &&
-	       !bpf_cpumask_intersects((const struct cpumask *)other, p->cpus_ptr);
+	return !tunables.lend && needs_preferred(p);
 }
 
 /* Does @p, as background, wait in the queue of its CPU? That is served whatever is not lent. */

@@ -226,6 +226,15 @@ static __always_inline bool is_pinned(const struct task_struct *p)
 }
 
 /*
+ * May @p run on @cpu? A global function: where a mask is loaded, the verifier searches all types of
+ * the kernel three times, on each path.
+ */
+__noinline bool may_run_on(struct task_struct *p __arg_trusted, s32 cpu)
+{
+	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+}
+
+/*
  * Are there CPUs that @p may not run on? An affinity counts those that may be plugged in one day: a
  * cpuset of all that are there is no restriction.
  */
