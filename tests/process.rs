@@ -100,9 +100,18 @@ pub fn busy_loop() -> Command {
     command
 }
 
-/// So many of them, each alone.
+/// So many of them, each alone. They begin together: each of the others would have to wait for those before it.
 pub fn busy_loops(count: usize) -> Vec<Process> {
-    (0..count).map(|_| Process::start(busy_loop())).collect()
+    let (begin, hold) = std::io::pipe().expect("a pipe");
+    let start = |_| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "read -r line; while :; do :; done"]);
+        command.stdin(begin.try_clone().expect("a descriptor"));
+        Process::start(command)
+    };
+    let loops = (0..count).map(start).collect();
+    drop(hold);
+    loops
 }
 
 /// A started process. Killed when dropped.

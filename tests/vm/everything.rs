@@ -12,13 +12,13 @@ use super::noise::Noise;
 use super::stalls::Stalls;
 use super::storms::{churn, fork_bomb};
 
-/// How long: a quarter of a minute, at full length a minute, or `GPUAWARE_STRESS_S` seconds.
+/// How long: ten seconds, at full length a minute, or `GPUAWARE_STRESS_S` seconds.
 fn stress_time() -> Duration {
     let seconds = std::env::var("GPUAWARE_STRESS_S").ok();
     Duration::from_secs(
         seconds
             .and_then(|text| text.parse().ok())
-            .unwrap_or(length::of(15, 60)),
+            .unwrap_or(length::of(10, 60)),
     )
 }
 

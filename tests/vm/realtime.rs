@@ -10,6 +10,7 @@ use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::gettid;
 
+use crate::length;
 use crate::process::{Process, busy_loop, eventually, within};
 
 use super::machine::{
@@ -115,7 +116,8 @@ fn who_loses_a_cpu_to_a_real_time_task_goes_on_elsewhere() {
         // The kernel does not always tell before 6.19 (docs/scheduling.md), which none of 180 showed beside a busy host:
         // not twice.
         let mut missed = 0;
-        for class in classes.into_iter().cycle().take(3 * classes.len()) {
+        let times = length::of(2, 3);
+        for class in classes.into_iter().cycle().take(times * classes.len()) {
             let spinner = Process::start(busy_loop());
             if let Some(class) = class {
                 mark(spinner.pid(), class);

@@ -40,7 +40,7 @@ fn launchers_stay_on_the_node_of_the_gpu() {
         command.stdout(Stdio::null());
         let workload = Process::start(command);
         let tids = launching_threads(workload.pid(), 2);
-        let _neighbours = busy_loops(nr_cpus());
+        let neighbours = busy_loops(nr_cpus());
         // A CPU for the second one becomes preferred within a second.
         std::thread::sleep(Duration::from_secs(3));
         let preferred = preferred_cpus();
@@ -63,6 +63,7 @@ fn launchers_stay_on_the_node_of_the_gpu() {
             "{away} of {} are not on CPUs {near}: {samples:?}",
             samples.len()
         );
+        drop(neighbours);
         scheduler.stop();
     });
 }
@@ -92,7 +93,7 @@ fn each_process_launches_on_the_node_of_its_own_gpu() {
             .iter()
             .map(|(it, node)| (it.pid(), launching_threads(it.pid(), 1)[0], *node));
         let launchers: Vec<_> = launchers.collect();
-        let _neighbours = busy_loops(nr_cpus());
+        let neighbours = busy_loops(nr_cpus());
         // CPUs for all of them become preferred within a second.
         std::thread::sleep(Duration::from_secs(3));
         let (mut near, mut all) = (0, 0);
@@ -105,6 +106,7 @@ fn each_process_launches_on_the_node_of_its_own_gpu() {
             }
         }
         assert!(near * 20 >= all * 19, "{near} of {all}");
+        drop(neighbours);
         scheduler.stop();
     });
 }
@@ -124,7 +126,7 @@ fn restarts_after_many_cpus_go_and_come_back() {
     tier::in_large_lab(|| {
         let mut scheduler = Scheduler::start(&[]);
         let all = nr_cpus();
-        let _busy = busy_loops(all);
+        let busy = busy_loops(all);
         let spinner = Process::start(busy_loop());
         mark_launch(spinner.pid());
         let second_node = all / 2 + 1..all;
@@ -142,6 +144,7 @@ fn restarts_after_many_cpus_go_and_come_back() {
         drop(gone);
         settles_with(all);
         scheduler.assert_starves_nobody();
+        drop(busy);
         scheduler.stop();
     });
 }

@@ -8,14 +8,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::process::{repository, within};
-use crate::tier;
 use crate::vm::shared::Reloadable;
+use crate::{length, tier};
 
 /// Loading, starting and finding threads takes a while under emulation.
 const LIMIT: Duration = Duration::from_secs(40);
-/// Reports of one second in a row that must be right.
-const NR_SECONDS: usize = 3;
-
 /// The policies are written for two chiplets of four CPUs. For each strategy the CPUs of source0, source1, flatmap0, flatmap1, aggreg0, aggreg1, sink0, sink1.
 const STRATEGIES: [(&str, [&str; 8]); 6] = [
     ("rr-chiplet", ["0", "1", "2", "3", "0", "1", "2", "3"]),
@@ -96,8 +93,9 @@ fn wrong(second: &Second, expected: &[&str; 8]) -> Vec<String> {
 /// Every thread of the pipeline works where `strategy` says.
 fn assert_works(strategy: &str, expected: &[&str; 8], pipeline: &mut Pipeline) {
     let end = Instant::now() + LIMIT;
-    let mut nr_right = 0;
-    while nr_right < NR_SECONDS {
+    // Reports of one second in a row.
+    let (mut nr_right, wanted) = (0, length::of(2, 3));
+    while nr_right < wanted {
         let wrong = wrong(&pipeline.next_second(), expected);
         nr_right = if wrong.is_empty() { nr_right + 1 } else { 0 };
         assert!(Instant::now() < end, "{strategy}: {wrong:#?}");

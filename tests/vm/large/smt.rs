@@ -32,7 +32,7 @@ fn two_launchers_run_on_different_cores() {
         command.stdout(Stdio::null());
         let workload = Process::start(command);
         let tids = launching_threads(workload.pid(), 2);
-        let _neighbours = busy_loops(nr_cpus());
+        let neighbours = busy_loops(nr_cpus());
         // The second one's core becomes preferred within a second.
         std::thread::sleep(Duration::from_secs(3));
         let samples: Vec<_> = (0..length::of(100, 200))
@@ -51,6 +51,7 @@ fn two_launchers_run_on_different_cores() {
             "{stacked} of {} on one core: {samples:?}",
             samples.len()
         );
+        drop((workload, neighbours));
         scheduler.stop();
     });
 }
@@ -126,7 +127,7 @@ fn who_may_run_only_where_launchers_spin_is_served() {
             mark_launch(launcher.pid());
             launcher
         });
-        let _others = busy_loops(nr_cpus());
+        let others = busy_loops(nr_cpus());
         let _pinned = cpus.map(|cpu| {
             let pinned = Process::start(busy_loop());
             pin_to(&pinned, &[cpu]);
@@ -142,7 +143,7 @@ fn who_may_run_only_where_launchers_spin_is_served() {
         // It is overdue after 0.4 s, which is looked for every 0.1 s: two turns a second, on a machine that never stalls.
         assert!(got * 10 >= seconds * 12, "{got} turns in {seconds} s");
         scheduler.assert_starves_nobody();
-        drop(launchers);
+        drop((launchers, others));
         scheduler.stop();
     });
 }
