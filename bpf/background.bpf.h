@@ -96,7 +96,7 @@ static __always_inline bool should_preempt(s32 cpu, struct cpu_ctx *cctx, u64 ds
 {
 	u64 slice = tunables.background_slice_ns;
 
-	if (cctx->occupant != OCCUPANT_BACKGROUND)
+	if (cctx->occupant != OCCUPANT_BACKGROUND || cctx->lent)
 		return false;
 	/* Two that wake up at once look for a CPU each. */
 	if (!cctx->runs_dsq)

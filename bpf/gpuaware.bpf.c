@@ -12,34 +12,11 @@
 
 #include "background.bpf.h"
 #include "kthread.bpf.h"
+#include "spin.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 
 UEI_DEFINE(uei);
-
-static __always_inline void count_pick(const struct task_ctx *tctx, const struct pick *pick)
-{
-	struct cpu_ctx *cctx = pick->how == PICK_PREEMPT ? cpu_ctx(pick->cpu) : NULL;
-
-	if (cctx)
-		count_preemption(tctx->run_as, cctx->occupant == OCCUPANT_HANDOFF
-						       ? GPUAWARE_CLASS_HANDOFF
-						       : GPUAWARE_CLASS_BACKGROUND);
-	if (tctx->run_as == GPUAWARE_CLASS_HANDOFF) {
-		stat_inc(pick->cpu < 0 ? GPUAWARE_STAT_HANDOFF_QUEUED
-				       : GPUAWARE_STAT_HANDOFF_WAKEUPS);
-		return;
-	}
-	if (pick->cpu < 0) {
-		stat_inc(GPUAWARE_STAT_LAUNCH_QUEUED);
-		return;
-	}
-	stat_inc(GPUAWARE_STAT_LAUNCH_WAKEUPS);
-	if (pick->how == PICK_IDLE_OTHER)
-		stat_inc(GPUAWARE_STAT_LAUNCH_TO_OTHER);
-	else if (pick->how != PICK_PREEMPT)
-		stat_inc(GPUAWARE_STAT_LAUNCH_TO_PREFERRED);
-}
 
 /*
  * Sets the class that @p is queued as: its own, or background where the guard throttles it. A
@@ -140,6 +117,10 @@ static __always_inline void enqueue_boosted(struct task_struct *p, struct task_c
 	u64 slice = slice_to_give(tctx);
 	struct pick pick = {.cpu = -1, .now = now};
 
+	if (tctx->lends && !rt_preempted && may_wait_behind(p, tctx, cpu)) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice, enq_flags);
+		return;
+	}
 	if (rt_preempted && tctx->run_as == GPUAWARE_CLASS_HANDOFF)
 		pick_after_rt_preemption(p, tctx, cpu, &pick);
 	else
@@ -253,7 +234,7 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 	if (!cctx || !llcx)
 		return;
 	/* The local DSQ is empty: one that waited may have gone elsewhere. */
-	cctx->kthread_waiting = false;
+	cctx->kthread_waiting = cctx->lent = false;
 	if (rt_task_is_runnable(cpu)) {
 		cctx->taken_ns = now;
 		pass_on(llc, llcx, now);
@@ -273,6 +254,11 @@ void BPF_STRUCT_OPS(gpuaware_dispatch, s32 cpu, struct task_struct *prev)
 	    (boosted &&
 	     (dispatch_overdue_handoff(cpu, cctx, llcx, now) || dispatch_released(llc, llcx, now))))
 		return;
+	if (tctx && waits_by_yields(tctx, now)) {
+		if (!boosted && lend_cpu(tctx, cctx, cpu, now))
+			return;
+		tctx->nr_yields = 0;
+	}
 	/* A launcher yields to launchers only, of tenants that have had no more. */
 	if (tctx && tctx->run_as == GPUAWARE_CLASS_LAUNCH &&
 	    !(boosted && launcher_waits_for(cpu) && !goes_before_launchers(tctx, llc)) &&
@@ -334,6 +320,7 @@ void BPF_STRUCT_OPS(gpuaware_runnable, struct task_struct *p, u64 enq_flags)
 	tctx->woken = enq_flags & SCX_ENQ_WAKEUP;
 	if (tctx->woken) {
 		tctx->burst_ns = 0;
+		tctx->nr_yields = 0;
 		learn_sleep(tctx, now);
 	}
 	cctx = tctx->is_softirqd ? cpu_ctx(scx_bpf_task_cpu(p)) : NULL;
@@ -383,10 +370,15 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 		if (tctx->run_as == GPUAWARE_CLASS_LAUNCH) {
 			cctx->occupant = OCCUPANT_LAUNCH;
 			end_hold(cpu, cctx, now);
-			hold_core(cpu, now + HOLD_CORE_NS, true, now);
+			/* It may only look what became of what it waits for. */
+			hold_core(cpu, now + HOLD_CORE_NS, !cctx->lent, now);
 		}
+		tctx->lends = cctx->lent = false;
 		return;
 	}
+	/* It has waited for a slice. */
+	if (tctx->is_overdue)
+		cctx->lent = false;
 	if (is_boosted(tctx->class))
 		start_throttled(tctx, cctx, now);
 	else
@@ -511,12 +503,16 @@ void BPF_STRUCT_OPS(gpuaware_quiescent, struct task_struct *p, u64 deq_flags)
 bool BPF_STRUCT_OPS(gpuaware_yield, struct task_struct *from, struct task_struct *to)
 {
 	struct task_ctx *tctx = task_ctx(from);
+	s32 cpu = scx_bpf_task_cpu(from);
 
 	if (to)
 		return false;
-	if (tctx && tctx->run_as == GPUAWARE_CLASS_LAUNCH &&
-	    !launcher_waits_for(scx_bpf_task_cpu(from)))
-		return false;
+	if (tctx && is_boosted(tctx->run_as)) {
+		count_yield(tctx, scx_bpf_now());
+		if (tctx->run_as == GPUAWARE_CLASS_LAUNCH && !launcher_waits_for(cpu) &&
+		    !(tctx->nr_yields == SPIN_YIELDS && background_waits_for(cpu)))
+			return false;
+	}
 	scx_bpf_task_set_slice(from, 0);
 	return false;
 }
@@ -630,6 +626,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(gpuaware_init)
 	ret = create_dsqs();
 	ret = ret ?: init_preferred();
 	ret = ret ?: init_hold();
+	ret = ret ?: init_look_timers();
 	ret = ret ?: init_cgroups();
 	return ret ?: init_scratches();
 }

@@ -228,9 +228,10 @@ static __always_inline void hold(s32 cpu, struct cpu_ctx *cctx, u64 until, u64 n
 #define HOLD_CORE_NS 10000000ULL
 
 /*
- * The launcher on @cpu has a core to itself until @until (0: no longer): its sibling is held. Who
- * runs there keeps it until the end of its slice, or is preempted at once if @preempts, except in a
- * turn. A global function: see search_overdue().
+ * The launcher on @cpu has a core to itself until @until (0: no longer): its sibling is held,
+ * unless another launcher has that, or lends it. Who runs there keeps it until the end of its
+ * slice, or is preempted at once if @preempts, except in a turn. A global function: see
+ * search_overdue().
  */
 __noinline int hold_core(s32 cpu, u64 until, bool preempts, u64 now)
 {
@@ -240,7 +241,7 @@ __noinline int hold_core(s32 cpu, u64 until, bool preempts, u64 now)
 	if (sibling < 0 || !tunables.whole_core || !is_preferred(sibling))
 		return 0;
 	cctx = cpu_ctx(sibling);
-	if (!cctx || cctx->occupant == OCCUPANT_LAUNCH)
+	if (!cctx || cctx->occupant == OCCUPANT_LAUNCH || cctx->lent)
 		return 0;
 	if (!until) {
 		if (cctx->hold_until_ns)

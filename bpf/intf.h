@@ -128,6 +128,7 @@ struct gpuaware_tunables {
 	u64 lent_slice_ns;
 	u64 turn_interval_ns; /* background slice / min share */
 	u64 hold_cap_ns;      /* 0: never hold */
+	u64 lend_yields_ns;   /* that who waits by sched_yield() lends at a time; 0: nothing */
 	u64 guard_budget_ns;  /* of all CPUs in a window; 0: no guard */
 	u32 hold_us_per_s;    /* that holds may waste on all CPUs */
 	u32 lend;	      /* preferred CPUs, to background? */

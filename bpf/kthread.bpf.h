@@ -25,8 +25,12 @@ static __always_inline void enqueue_percpu_kthread(struct task_struct *p, u64 en
 {
 	struct cpu_ctx *cctx = cpu_ctx(scx_bpf_task_cpu(p));
 
-	if (cctx)
+	if (cctx) {
 		cctx->kthread_waiting = true;
+		/* Before who lends the CPU. */
+		if (cctx->lent)
+			enq_flags |= SCX_ENQ_HEAD;
+	}
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, tunables.lent_slice_ns, enq_flags);
 }
 

@@ -588,6 +588,30 @@ static __always_inline void pick_after_rt_preemption(struct task_struct *p, stru
 	pick->cpu = pick_idle(p->cpus_ptr);
 }
 
+static __always_inline void count_pick(const struct task_ctx *tctx, const struct pick *pick)
+{
+	struct cpu_ctx *cctx = pick->how == PICK_PREEMPT ? cpu_ctx(pick->cpu) : NULL;
+
+	if (cctx)
+		count_preemption(tctx->run_as, cctx->occupant == OCCUPANT_HANDOFF
+						       ? GPUAWARE_CLASS_HANDOFF
+						       : GPUAWARE_CLASS_BACKGROUND);
+	if (tctx->run_as == GPUAWARE_CLASS_HANDOFF) {
+		stat_inc(pick->cpu < 0 ? GPUAWARE_STAT_HANDOFF_QUEUED
+				       : GPUAWARE_STAT_HANDOFF_WAKEUPS);
+		return;
+	}
+	if (pick->cpu < 0) {
+		stat_inc(GPUAWARE_STAT_LAUNCH_QUEUED);
+		return;
+	}
+	stat_inc(GPUAWARE_STAT_LAUNCH_WAKEUPS);
+	if (pick->how == PICK_IDLE_OTHER)
+		stat_inc(GPUAWARE_STAT_LAUNCH_TO_OTHER);
+	else if (pick->how != PICK_PREEMPT)
+		stat_inc(GPUAWARE_STAT_LAUNCH_TO_PREFERRED);
+}
+
 /* Wakes any idle CPU. */
 static __always_inline void kick_idle(void)
 {

@@ -59,10 +59,13 @@ struct task_ctx {
 	bool waker_sleeps;    /* soon, or so it said when it woke this one up */
 	bool woke_launcher;   /* of its process, in this burst: waker.bpf.h */
 	bool visits_launcher; /* it was sent to that one's CPU */
+	bool lends;	      /* its CPU: enqueue() puts it behind who takes that */
+	u8 nr_yields;	      /* in a row: spin.bpf.h */
 	u8 waker_bursts;
 	s32 launcher_cpu; /* where that one was sent */
 	s32 claimed_cpu;  /* CPU claimed for this boosted task until it runs; -1: none */
 	u64 run_start_ns;
+	u64 yielded_ns;	      /* when it last called sched_yield() */
 	u64 slice_left_ns;    /* as a kthread takes its CPU; 0: none does */
 	u64 burst_ns;	      /* that it ran since it woke up, until run_start_ns */
 	u64 woke_after_ns;    /* of which so much before it woke a launcher first */
@@ -99,6 +102,7 @@ struct cpu_ctx {
 	u32 occupant; /* enum occupant */
 	bool softirqd_runnable;
 	bool giving_back;   /* who waited here is enqueued again, inside another program */
+	bool lent;	    /* for a moment: who lends it waits in its local DSQ */
 	u64 runs_dsq;	    /* the queue of the background that runs; 0: none */
 	u64 runs_vtime;	    /* its vtime there when its slice began */
 	u64 keeps_until_ns; /* until when the throttled task that runs is not preempted by

@@ -64,6 +64,7 @@ pub(crate) struct PolicySpec {
     lend: Option<bool>,
     whole_core: Option<bool>,
     hold_us: Option<u64>,
+    lend_yields_us: Option<u64>,
     launch_slice_us: Option<u64>,
     handoff_slice_us: Option<u64>,
     background_slice_us: Option<u64>,
@@ -219,6 +220,7 @@ pub(crate) fn weight(nice: i32) -> u32 {
 impl PolicySpec {
     pub(crate) fn over(&self, mut policy: Policy) -> Policy {
         let set = |value: &mut u64, own: Option<u64>| *value = own.unwrap_or(*value);
+        set(&mut policy.lend_yields_us, self.lend_yields_us);
         set(&mut policy.launch_slice_us, self.launch_slice_us);
         set(&mut policy.handoff_slice_us, self.handoff_slice_us);
         set(&mut policy.background_slice_us, self.background_slice_us);

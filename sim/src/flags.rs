@@ -155,6 +155,9 @@ pub struct Also {
     /// With interrupts that take time of some CPUs, and ksoftirqd there
     #[arg(long)]
     pub interrupts: bool,
+    /// With CPUs that are lent by who waits by sched_yield()
+    #[arg(long)]
+    pub yields: bool,
 }
 
 #[derive(Args)]

@@ -315,7 +315,11 @@ kfuncs! {
     }
 
     fn timer_init(kernel, map: *mut c_void, value: *mut c_void) -> u64 {
-        let timer = Timer { map, value, callback: ptr::null(), starts: 0, cpu: 0 };
+        // SAFETY: the first member of the variable, and the value was looked up in it.
+        let array = unsafe { &**map.cast::<*const Map>() };
+        let index = (value as u64 - array.values as u64) / array.value_size;
+        let index = index as i32;
+        let timer = Timer { map, value, index, callback: ptr::null(), starts: 0, cpu: 0 };
         kernel.memory.timers.push(timer);
         kernel.memory.timers.len() as u64 - 1
     }

@@ -50,6 +50,8 @@ pub mod wake;
 pub mod weights;
 
 #[cfg(test)]
+mod lending;
+#[cfg(test)]
 mod more_mutants;
 #[cfg(test)]
 mod mutants;

@@ -76,6 +76,9 @@ fn random(seed: u64, also: Also) -> Scenario {
     if also.interrupts {
         scenario = scenario.with_interrupts();
     }
+    if also.yields {
+        scenario = scenario.with_lent_yields();
+    }
     scenario
 }
 
@@ -385,13 +388,14 @@ fn shrunk(seed: u64, also: Also, object: &[u8]) -> Result<ExitCode> {
     );
     let flag = |on: bool, flag: &'static str| if on { flag } else { "" };
     println!(
-        "gpuaware-sim replay {seed}{}{}{}{}{}{} --parts {parts} --verbose",
+        "gpuaware-sim replay {seed}{}{}{}{}{}{}{} --parts {parts} --verbose",
         flag(also.real_time, " --real-time"),
         flag(also.changes, " --changes"),
         flag(also.interleave, " --interleave"),
         flag(also.cookies, " --cookies"),
         flag(also.threads, " --threads"),
-        flag(also.interrupts, " --interrupts")
+        flag(also.interrupts, " --interrupts"),
+        flag(also.yields, " --yields")
     );
     Ok(ExitCode::FAILURE)
 }

@@ -51,11 +51,13 @@ struct OwnMap {
     blocks: Vec<Block>,
 }
 
-/// A timer of the scheduler: the first member of the value of an array's element 0.
+/// A timer of the scheduler: the first member of an array's value.
 #[derive(Debug)]
 pub struct Timer {
     pub map: *mut c_void,
     pub value: *mut c_void,
+    /// Of the value in the array.
+    pub index: i32,
     pub callback: *const c_void,
     /// How often it was started: an older start is void.
     pub starts: u64,

@@ -26,6 +26,7 @@ const COOKIES: u64 = 0x6373;
 const THREADS: u64 = 0x7468;
 const INTERRUPTS: u64 = 0x6972;
 const SOFTIRQS: u64 = 0x7369;
+const LENT_YIELDS: u64 = 0x6c79;
 
 const HOLD_CAPS_US: [u64; 3] = [0, 500, 3_000];
 const MAX_SHARES: [f64; 3] = [0.2, 0.5, 1.0];
@@ -95,6 +96,13 @@ impl Scenario {
             points: one_of(&mut rng, [2, 8, 32]),
             window_ns: one_of(&mut rng, [2_000, 10_000, 50_000]),
         });
+        self
+    }
+
+    /// With CPUs that are lent by launchers that wait by sched_yield(), for moments of some length.
+    pub fn with_lent_yields(mut self) -> Self {
+        let mut rng = Pcg64Mcg::seed_from_u64(self.seed ^ LENT_YIELDS);
+        self.policy.lend_yields_us = one_of(&mut rng, [20, 100, 1_000]);
         self
     }
 

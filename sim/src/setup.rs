@@ -45,6 +45,8 @@ pub struct Policy {
     /// Part of a CPU that background gets beside launchers.
     pub min_share: f64,
     pub hold_cap_us: u64,
+    /// What a thread that waits by sched_yield() lends of its CPU at a time; 0: nothing.
+    pub lend_yields_us: u64,
     /// Part of all CPUs' time that holds may waste.
     pub hold_share: f64,
     /// Part of all CPUs that launch and handoff may take from others.
@@ -63,6 +65,7 @@ impl Policy {
             background_slice_us: 4_000,
             min_share: 0.05,
             hold_cap_us: 500,
+            lend_yields_us: 0,
             hold_share: 0.06,
             max_share: 0.5,
         }
@@ -78,6 +81,7 @@ struct Tunables {
     lent_slice_ns: u64,
     turn_interval_ns: u64,
     hold_cap_ns: u64,
+    lend_yields_ns: u64,
     guard_budget_ns: u64,
     hold_us_per_s: u32,
     lend: u32,
@@ -142,6 +146,7 @@ fn tunables(policy: &Policy, nr_cpus: usize) -> Tunables {
         lent_slice_ns: background.min(1_000_000),
         turn_interval_ns: turn_interval,
         hold_cap_ns: policy.hold_cap_us * 1000,
+        lend_yields_ns: policy.lend_yields_us * 1000,
         guard_budget_ns: if policy.max_share >= 1.0 {
             0
         } else {

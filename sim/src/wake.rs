@@ -154,7 +154,7 @@ impl Kernel {
         type Callback = unsafe extern "C" fn(*mut c_void, *const i32, *mut c_void) -> i32;
         // SAFETY: bpf_timer_set_callback() gave a function of this type.
         let callback = unsafe { transmute::<*const c_void, Callback>(entry.callback) };
-        let key = 0;
+        let key = entry.index;
         self.enter(cpu, Context::Unlocked);
         // SAFETY: as the kernel calls it; the value is where the timer is.
         unsafe { callback(map, &raw const key, value) };

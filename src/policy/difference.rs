@@ -111,6 +111,10 @@ fn directions(key: &str) -> Option<(&'static str, &'static str)> {
             "a CPU waits longer for a launcher that sleeps",
             "a CPU waits for shorter sleeps only",
         ),
+        "preferred.lend_yields_us" => (
+            "who waits by sched_yield() lends its CPU for longer at a time",
+            "who waits by sched_yield() lends its CPU for shorter at a time, or not at all",
+        ),
         "irq.heavy_percent" => (
             "a CPU may have more interrupts before it is avoided",
             "a CPU is avoided with fewer interrupts",

@@ -131,6 +131,10 @@ pub fn entries(document: &Document, preferred: Option<&CpuSet>) -> Vec<Entry> {
     };
     list.add("preferred.smt", Value::from(smt));
     list.add("preferred.lend", Value::from(policy.preferred.lend));
+    list.add(
+        "preferred.lend_yields_us",
+        micros(policy.preferred.lend_yields),
+    );
     let hold = match policy.preferred.hold {
         hold if hold == AUTO_HOLD => Value::from("auto"),
         hold => micros(hold.cap),

@@ -12,8 +12,8 @@ use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::scalar::{
     At, CgroupTerm, DeviceTerm, EndpointTerm, EntryPointsOf, ExpireS, Flag, Gid, HeavyPercent,
-    HoldUs, LaunchClass, MaxCpus, MaxShare, MinShare, NameTerm, PathTerm, PauseUs, Probes, SliceUs,
-    SmtUse, SweepUs, Text, Uid, Version,
+    HoldUs, LaunchClass, LendUs, MaxCpus, MaxShare, MinShare, NameTerm, PathTerm, PauseUs, Probes,
+    SliceUs, SmtUse, SweepUs, Text, Uid, Version,
 };
 
 /// What an operator wants of scx_gpuaware. Every key is optional.
@@ -93,6 +93,8 @@ pub struct PreferredFile {
     pub smt: Option<At<SmtUse>>,
     /// May everybody else use preferred CPUs that nobody needs?
     pub lend: Option<At<Flag>>,
+    /// For how long at a time a launch or handoff thread that waits by sched_yield() lends its CPU, microseconds.
+    pub lend_yields_us: Option<At<LendUs>>,
     /// Longest time that a CPU is held idle for a launcher that sleeps, microseconds.
     pub hold_us: Option<At<HoldUs>>,
 }

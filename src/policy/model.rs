@@ -42,6 +42,8 @@ pub struct Preferred {
     pub smt: Smt,
     /// May everybody else use preferred CPUs that nobody needs?
     pub lend: bool,
+    /// For how long at a time a launch or handoff thread that waits by `sched_yield()` lends its CPU; zero: never.
+    pub lend_yields: Duration,
     /// How long a CPU is held idle for a launcher that sleeps.
     pub hold: Hold,
 }
@@ -186,6 +188,7 @@ impl Default for Policy {
                 max: Max::Percent(0.25),
                 smt: Smt::WholeCore,
                 lend: true,
+                lend_yields: Duration::ZERO,
                 hold: AUTO_HOLD,
             },
             irq: Irq {

@@ -53,6 +53,7 @@ fn line() -> impl Strategy<Value = String> {
         "max",
         "smt",
         "lend",
+        "lend_yields_us",
         "hold_us",
         "avoid",
         "heavy_percent",

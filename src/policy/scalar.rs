@@ -17,6 +17,8 @@ use super::spelling::none_of;
 
 /// Longest slice that the policy accepts: a tenth of the shortest wait that anybody notices.
 const MAX_SLICE_US: i64 = 100_000;
+/// Longest slice of background on a preferred CPU.
+const MAX_LEND_US: i64 = 1_000;
 
 /// Longest time without a sighting that the policy accepts: a day.
 const MAX_EXPIRE_S: i64 = 86_400;
@@ -251,6 +253,15 @@ scalar!(
         other => other
             .micros(0..MAX_SLICE_US + 1, "\"auto\" or ")
             .map(|cap| Hold { cap, share: 1.0 }),
+    }
+);
+scalar!(
+    /// `preferred.lend_yields_us`: 0, or long enough for two switches to be a small part of it.
+    LendUs(Duration),
+    { "oneOf": [{ "const": 0 }, { "type": "integer", "minimum": 20, "maximum": MAX_LEND_US }] },
+    |scalar| match scalar {
+        Scalar::Integer(0) => Ok(Duration::ZERO),
+        other => other.micros(20..MAX_LEND_US + 1, "0 or "),
     }
 );
 scalar!(

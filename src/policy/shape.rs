@@ -247,6 +247,7 @@ mod tests {
             "preferred.max",
             "preferred.smt",
             "preferred.lend",
+            "preferred.lend_yields_us",
             "preferred.hold_us",
             "irq.avoid",
             "irq.heavy_percent",

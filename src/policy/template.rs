@@ -31,6 +31,9 @@ cpus = "auto"
 #smt = "whole-core"
 # May everybody else use preferred CPUs that nobody needs?
 #lend = true
+# For how long at a time, microseconds, a thread that waits for the GPU or a queue by sched_yield()
+# lends its CPU to background. 0: it keeps it.
+#lend_yields_us = 0
 # Longest time, microseconds, that a CPU is held idle for a launcher that sleeps. 0: never.
 #hold_us = "auto"
 

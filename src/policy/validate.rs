@@ -145,6 +145,9 @@ fn preferred(
     if let Some(lend) = &file.lend {
         preferred.lend = lend.value.0;
     }
+    if let Some(lent) = &file.lend_yields_us {
+        preferred.lend_yields = lent.value.0;
+    }
     if let Some(hold) = &file.hold_us {
         preferred.hold = hold.value.0;
     }

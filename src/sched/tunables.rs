@@ -28,6 +28,7 @@ pub fn tunables(policy: &Policy, nr_cpus: usize) -> types::gpuaware_tunables {
         lent_slice_ns: ns(background.min(LENT_SLICE)),
         turn_interval_ns,
         hold_cap_ns: ns(policy.preferred.hold.cap),
+        lend_yields_ns: ns(policy.preferred.lend_yields),
         guard_budget_ns: guard_budget_ns(policy.guard.max_share, nr_cpus),
         hold_us_per_s: hold_us_per_s(policy.preferred.hold.share, nr_cpus),
         lend: u32::from(policy.preferred.lend),

@@ -41,7 +41,7 @@ fn ten_thousand_random_scenarios_hold() {
         ("0", &[][..]),
         ("2500", &["--changes", "--threads"]),
         ("5000", &["--real-time"]),
-        ("7500", &["--interleave"]),
+        ("7500", &["--interleave", "--yields"]),
     ] {
         let program = repository().join("target/release/gpuaware-sim");
         let checked = Command::new(program)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What launchers get.
 
+use std::cell::Cell;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -80,6 +81,38 @@ fn waiting_by_yield_is_no_switch_storm() {
             "{switches} switches for {launches} launches"
         );
     });
+}
+
+/// CPU seconds per second that neighbours get beside a launcher that waits by `sched_yield()`, and its tokens per second.
+fn beside_yields(policy: &str) -> (f64, f64) {
+    let seen = Cell::default();
+    beside_the_scheduler(policy, |_| {
+        let neighbours = busy_loops(2 * nr_cpus());
+        let total = || -> f64 {
+            let times = neighbours.iter().map(|it| it.cpu_time().as_secs_f64());
+            times.sum()
+        };
+        let (before, start) = (total(), Instant::now());
+        let result = result_of(
+            "--profile eager --sync yield --set last_kernel_ns=10000000 --warmup-tokens 50 --duration 4",
+        );
+        let share = (total() - before) / start.elapsed().as_secs_f64();
+        seen.set((share, result["tokens_per_s"].as_f64().expect("a rate")));
+    });
+    seen.get()
+}
+
+/// In emulation two switches take a fifth of a millisecond.
+#[test]
+#[ignore = "runs in the lab: make test"]
+fn who_waits_by_yield_lends_its_cpu_where_the_policy_says_so() {
+    let (kept, alone) = beside_yields("");
+    let (lent, tokens) = beside_yields("[preferred]\nlend_yields_us = 1000\n");
+    println!(
+        "neighbours got {kept:.2} and {lent:.2} CPUs, {alone:.1} and {tokens:.1} tokens a second"
+    );
+    assert!(lent > kept + 0.3, "{lent:.2} of {kept:.2}");
+    assert!(tokens > 0.8 * alone, "{tokens:.1} of {alone:.1}");
 }
 
 #[test]

@@ -112,6 +112,7 @@ pub fn tunables(text: &str) -> Result<Map<String, Value>, Refusal> {
             "class.launch.match" | "class.handoff.match" | "class.background.match" => continue,
             "preferred.hold_us" if value.as_str() == Some("auto") => continue,
             "preferred.hold_us" => ("hold_us", whole(value)),
+            "preferred.lend_yields_us" => ("lend_yields_us", whole(value)),
             "preferred.lend" => ("lend", value.as_bool().map(Value::from)),
             "preferred.smt" => ("whole_core", whole_core(value)),
             "class.launch.slice_us" => ("launch_slice_us", whole(value)),

@@ -54,6 +54,13 @@ pub fn propose(seen: &Seen, kind: Kind) -> Vec<Candidate> {
             "[preferred]\nsmt = \"shared\"\n",
         ));
     }
+    let why =
+        "who waits by sched_yield() lends its CPU, and looks again ten thousand times a second";
+    all.push(Candidate::new(
+        "lend-yields",
+        why,
+        "[preferred]\nlend_yields_us = 100\n",
+    ));
     let why = "preferred CPUs are nobody else's, at the price of their idle time";
     all.push(Candidate::new(
         "no-lending",

@@ -122,7 +122,7 @@ static inline void bpf_spin_unlock(struct bpf_spin_lock *lock)
 	sim_point();
 }
 
-/* The first member of the value of element 0 of an array. */
+/* The first member of an array's value. */
 struct bpf_timer {
 	u64 number;
 };
