@@ -2,6 +2,7 @@
 //! Processes that a test starts, watches and ends: by their own PID, and for certain.
 
 use std::io::{BufRead, BufReader, Write};
+use std::ops::Deref;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -101,7 +102,7 @@ pub fn busy_loop() -> Command {
 }
 
 /// So many of them, each alone. They begin together: each of the others would have to wait for those before it.
-pub fn busy_loops(count: usize) -> Vec<Process> {
+pub fn busy_loops(count: usize) -> BusyLoops {
     let (begin, hold) = std::io::pipe().expect("a pipe");
     let start = |_| {
         let mut command = Command::new("sh");
@@ -111,7 +112,42 @@ pub fn busy_loops(count: usize) -> Vec<Process> {
     };
     let loops = (0..count).map(start).collect();
     drop(hold);
-    loops
+    BusyLoops(loops)
+}
+
+/// They end together, too: who is killed dies when it is its turn to run.
+pub struct BusyLoops(Vec<Process>);
+
+impl BusyLoops {
+    /// Beside others that they end with.
+    pub fn into_vec(mut self) -> Vec<Process> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl Deref for BusyLoops {
+    type Target = [Process];
+
+    fn deref(&self) -> &[Process] {
+        &self.0
+    }
+}
+
+impl<'a> IntoIterator for &'a BusyLoops {
+    type Item = &'a Process;
+    type IntoIter = std::slice::Iter<'a, Process>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+impl Drop for BusyLoops {
+    fn drop(&mut self) {
+        for process in &mut self.0 {
+            let _ = process.child.kill();
+        }
+    }
 }
 
 /// A started process. Killed when dropped.

@@ -14,7 +14,7 @@ use super::shared::beside_the_scheduler;
 fn shares_beside(nr_launchers: usize, nr_background: usize) -> Vec<f64> {
     // Hundreds of slices, or tens of those that background has.
     let window = Duration::from_secs(length::of(4, 10));
-    let on_preferred = |count: usize| -> Vec<_> {
+    let on_preferred = |count: usize| {
         let processes = busy_loops(count);
         for process in &processes {
             pin(process, preferred_cpu());
@@ -30,8 +30,12 @@ fn shares_beside(nr_launchers: usize, nr_background: usize) -> Vec<f64> {
     let before: Vec<_> = background.iter().map(Process::cpu_time).collect();
     std::thread::sleep(window);
     let ran = background.iter().zip(before);
-    ran.map(|(process, before)| (process.cpu_time() - before).as_secs_f64() / window.as_secs_f64())
-        .collect()
+    let shares = ran
+        .map(|(process, before)| (process.cpu_time() - before).as_secs_f64() / window.as_secs_f64())
+        .collect();
+    // Who is killed dies when it is its turn to run.
+    drop(launchers);
+    shares
 }
 
 /// min_share is 5 %: within a fifth.

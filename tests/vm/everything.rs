@@ -4,7 +4,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::process::{Process, busy_loops, gpu_launch};
+use crate::process::{BusyLoops, Process, busy_loops, gpu_launch};
 use crate::{length, tier};
 
 use super::machine::{Cgroup, Scheduler, mark, metrics, nr_cpus, pin};
@@ -33,7 +33,7 @@ fn boosted() -> Vec<Process> {
         for process in &processes {
             mark(process.pid(), class);
         }
-        processes
+        processes.into_vec()
     };
     let mut boosted = loops(nr_cpus() + 2, "launch");
     boosted.extend(loops(2, "handoff"));
@@ -44,7 +44,7 @@ fn boosted() -> Vec<Process> {
 }
 
 /// A task on each CPU that may run nowhere else.
-fn pinned() -> Vec<Process> {
+fn pinned() -> BusyLoops {
     let pinned = busy_loops(nr_cpus());
     for (cpu, process) in pinned.iter().enumerate() {
         pin(process, cpu);
@@ -64,8 +64,8 @@ fn everything_at_once_starves_nobody() {
         let pinned = pinned();
         let moved = busy_loops(2);
         processes.push(fork_bomb(&cage, 16));
-        let pids =
-            [&processes, &pinned, &moved].map(|of| of.iter().map(Process::pid).collect::<Vec<_>>());
+        let pids = [&processes[..], &pinned, &moved]
+            .map(|of| of.iter().map(Process::pid).collect::<Vec<_>>());
         eprintln!("PIDs of boosted, pinned and moved ones: {pids:?}");
         let end = Instant::now() + stress_time();
         while Instant::now() < end {
@@ -91,7 +91,7 @@ fn everything_at_once_starves_nobody() {
                 of_class.worst_waiter
             );
         }
-        drop(processes);
+        drop((processes, pinned, moved));
         noise.end();
         scheduler.stop();
     });

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use scx_gpuaware::sched::stats::{Metrics, Totals};
 
 use crate::process::{Process, busy_loops, code, eventually, gpu_launch, scx_gpuaware};
-use crate::tier;
+use crate::{length, tier};
 
 use super::known::{hinting, named_shell};
 use super::machine::{Scheduler, launching_threads, nr_cpus};
@@ -232,17 +232,17 @@ fn the_monitor_prints_what_the_scheduler_reports() {
 #[ignore = "runs in the lab: make test"]
 fn a_scrape_under_load_is_cheap() {
     tier::in_lab(|| {
-        const SCRAPES: u32 = 8;
         const INTERVAL: Duration = Duration::from_millis(500);
+        let scrapes = length::of(4, 8);
         let scheduler = Scheduler::start(&["--metrics", ADDRESS]);
         let _noise = busy_loops(2 * nr_cpus());
         // Counts marks, which is no part of a scrape and is done again after half a minute: when all is over.
         scrape();
-        let rest = Duration::from_secs(4);
+        let rest = INTERVAL * scrapes;
         let idle = cpu_times_over(&scheduler, || std::thread::sleep(rest));
         let start = Instant::now();
         let loaded = cpu_times_over(&scheduler, || {
-            for _ in 0..SCRAPES {
+            for _ in 0..scrapes {
                 scrape();
                 std::thread::sleep(INTERVAL);
             }
@@ -252,7 +252,7 @@ fn a_scrape_under_load_is_cheap() {
             .into_iter()
             .map(|(name, total)| {
                 let own = idle.get(&name).copied().unwrap_or_default().mul_f64(time);
-                (name, total.saturating_sub(own) / SCRAPES)
+                (name, total.saturating_sub(own) / scrapes)
             })
             .collect();
         let sum: Duration = each.values().sum();
