@@ -110,14 +110,14 @@ s32 BPF_STRUCT_OPS(gpuaware_select_cpu, struct task_struct *p, s32 prev_cpu, u64
  * from here, which then preempted nobody before the next tick.
  */
 static __always_inline void enqueue_boosted(struct task_struct *p, struct task_ctx *tctx,
-					    u64 enq_flags, u64 now)
+					    u64 enq_flags, bool lends, u64 now)
 {
 	bool rt_preempted = enq_flags & SCX_ENQ_REENQ;
 	s32 cpu = scx_bpf_task_cpu(p);
 	u64 slice = slice_to_give(tctx);
 	struct pick pick = {.cpu = -1, .now = now};
 
-	if (tctx->lends && !rt_preempted && may_wait_behind(p, tctx, cpu)) {
+	if (lends && !rt_preempted && may_wait_behind(p, tctx, cpu)) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice, enq_flags);
 		return;
 	}
@@ -161,12 +161,15 @@ void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct task_ctx *tctx = task_ctx(p);
 	u64 now = now_in_interrupt(), until;
+	bool lends;
 
 	if (!tctx) {
 		scx_bpf_error("task %d has no context", p->pid);
 		return;
 	}
 	tctx->visits_launcher = false;
+	lends = tctx->lends;
+	tctx->lends = false;
 	if (is_short_kthread(p, tctx, tctx->burst_ns)) {
 		enqueue_percpu_kthread(p, enq_flags);
 		return;
@@ -178,7 +181,7 @@ void BPF_STRUCT_OPS(gpuaware_enqueue, struct task_struct *p, u64 enq_flags)
 	if (until) {
 		enqueue_capped(p, tctx, until, enq_flags, now);
 	} else if (is_boosted(tctx->run_as)) {
-		enqueue_boosted(p, tctx, enq_flags, now);
+		enqueue_boosted(p, tctx, enq_flags, lends, now);
 	} else if (is_boosted(tctx->class)) {
 		enqueue_throttled(p, tctx, enq_flags, now);
 	} else {
@@ -371,7 +374,8 @@ void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)
 			cctx->occupant = OCCUPANT_LAUNCH;
 			end_hold(cpu, cctx, now);
 			/* It may only look what became of what it waits for. */
-			hold_core(cpu, now + HOLD_CORE_NS, !cctx->lent, now);
+			hold_core(cpu, now + HOLD_CORE_NS,
+				  !(cctx->lent && tctx->nr_yields == SPIN_YIELDS), now);
 		}
 		tctx->lends = cctx->lent = false;
 		return;

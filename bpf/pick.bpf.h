@@ -82,7 +82,7 @@ static __always_inline void drop_claim(struct task_struct *p, struct task_ctx *t
 /* Does the CPU run a task of a lower class, and is this not the turn that background is owed? */
 static __always_inline bool may_preempt(struct cpu_ctx *cctx, u32 class, u64 now)
 {
-	if (time_before(now, cctx->turn_until_ns))
+	if (time_before(now, cctx->turn_until_ns) || (cctx->lent && class != GPUAWARE_CLASS_LAUNCH))
 		return false;
 	return cctx->occupant == OCCUPANT_BACKGROUND ||
 	       (class == GPUAWARE_CLASS_LAUNCH && cctx->occupant == OCCUPANT_HANDOFF);

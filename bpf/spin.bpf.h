@@ -31,8 +31,10 @@ static __always_inline void count_yield(struct task_ctx *tctx, u64 now)
 {
 	u64 last = tctx->yielded_ns;
 
-	if (!tunables.lend_yields_ns)
+	if (!tunables.lend_yields_ns) {
+		tctx->nr_yields = 0;
 		return;
+	}
 	if (time_before(last, tctx->run_start_ns))
 		last = tctx->run_start_ns;
 	tctx->yielded_ns = now;
@@ -69,7 +71,7 @@ static __always_inline bool lend_cpu(struct task_ctx *tctx, struct cpu_ctx *cctx
 	u32 key = cpu;
 	struct look_timer *look = bpf_map_lookup_elem(&look_timers, &key);
 
-	if (!look || is_reserved(cpu, cctx, now) || core_is_whole(cpu) ||
+	if (!look || cctx->claimed_by || is_reserved(cpu, cctx, now) || core_is_whole(cpu) ||
 	    !background_waits_for(cpu) ||
 	    bpf_timer_start(&look->timer, tunables.lend_yields_ns, BPF_F_TIMER_CPU_PIN) ||
 	    !dispatch_background(cpu, llc_of(cpu), cctx))
@@ -80,13 +82,13 @@ static __always_inline bool lend_cpu(struct task_ctx *tctx, struct cpu_ctx *cctx
 
 /*
  * May boosted @p wait on @cpu behind who got it? Who wakes up meanwhile would come before @p, for
- * as long as it likes: it goes elsewhere, except for a launcher where @p is handoff.
+ * as long as it likes: it goes elsewhere (may_preempt()), except for a launcher where @p is
+ * handoff.
  */
 static __always_inline bool may_wait_behind(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
 
-	tctx->lends = false;
 	if (!cctx || cctx->claimed_by ||
 	    (tctx->run_as == GPUAWARE_CLASS_LAUNCH && !claim(cpu, cctx, p, tctx)))
 		return false;
@@ -94,12 +96,15 @@ static __always_inline bool may_wait_behind(struct task_struct *p, struct task_c
 	return true;
 }
 
-/* The moment is over, unless the CPU has come back before. */
+/*
+ * The moment is over, unless the CPU has come back before. Behind a kthread it comes back by
+ * itself.
+ */
 static int look_timer_fired(void *map, int *key, struct look_timer *look)
 {
 	struct cpu_ctx *cctx = cpu_ctx(*key);
 
-	if (cctx && cctx->lent)
+	if (cctx && cctx->lent && cctx->occupant == OCCUPANT_BACKGROUND)
 		scx_bpf_kick_cpu(*key, SCX_KICK_PREEMPT);
 	return 0;
 }

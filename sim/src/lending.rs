@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Who waits by sched_yield() lends its CPU meanwhile, or keeps it.
 
-use crate::mutants::run_as;
+use crate::mutants::{mutant, run_as};
 use crate::native::Scheduler;
 use crate::program::{Program, Sync};
 use crate::scenario::TaskSpec;
@@ -11,12 +11,12 @@ use crate::tests::{of, task};
 
 const MS: u64 = 10_000;
 
-/// A launcher on two CPUs that yields for ten milliseconds of eleven, beside `others`.
-fn beside(object: &[u8], lend_yields_us: u64, others: Vec<TaskSpec>) -> Outcome {
-    let launcher = TaskSpec {
-        class: Some(Class::Launch),
+/// A task of `class` on two CPUs that yields for ten milliseconds of eleven, beside loops.
+fn beside_loops(object: &[u8], class: Class, lend_yields_us: u64) -> Outcome {
+    let waits = TaskSpec {
+        class: Some(class),
         ..task(
-            "launcher",
+            "waits",
             Program::Launcher {
                 launch_ns: 1_000_000,
                 gpu_ns: 10_000_000,
@@ -24,7 +24,8 @@ fn beside(object: &[u8], lend_yields_us: u64, others: Vec<TaskSpec>) -> Outcome 
             },
         )
     };
-    let tasks = [vec![launcher], others].concat();
+    let loops = vec![task("loop", Program::Loop); 4];
+    let tasks = [vec![waits], loops].concat();
     let mut scenario = of("2", Scheduler::Gpuaware, MS, tasks);
     scenario.policy.max_share = 1.0;
     scenario.policy.lend_yields_us = lend_yields_us;
@@ -33,8 +34,9 @@ fn beside(object: &[u8], lend_yields_us: u64, others: Vec<TaskSpec>) -> Outcome 
     outcome
 }
 
-/// What the loops had of both CPUs, and the tokens of the launcher.
-fn share_and_tokens(outcome: &Outcome) -> (f64, u64) {
+/// What the loops had of both CPUs, and the tokens of who waits.
+fn share_and_tokens(object: &[u8], class: Class, lend_yields_us: u64) -> (f64, u64) {
+    let outcome = beside_loops(object, class, lend_yields_us);
     let loops = outcome.tasks.iter().filter(|task| task.name == "loop");
     let cpu_ns: u64 = loops.map(|task| task.cpu_ns).sum();
     let share = cpu_ns as f64 / (2 * MS * 1_000_000) as f64;
@@ -42,19 +44,34 @@ fn share_and_tokens(outcome: &Outcome) -> (f64, u64) {
 }
 
 #[test]
-fn background_has_what_a_launcher_waits_for_by_yields() {
+fn background_has_what_boosted_tasks_wait_for_by_yields() {
     let object = Scheduler::Gpuaware.object();
-    let of = |lend_yields_us| {
-        let loops = vec![task("loop", Program::Loop); 4];
-        share_and_tokens(&beside(object, lend_yields_us, loops))
-    };
-    let (kept, tokens) = of(0);
-    let (lent, tokens_beside) = of(100);
-    println!("{kept} {tokens} {lent} {tokens_beside}");
-    assert!((0.49..0.55).contains(&kept), "{kept}");
-    assert!(lent > 0.8, "{lent}");
-    assert!(
-        tokens_beside * 100 > tokens * 97,
-        "{tokens_beside} of {tokens}"
-    );
+    for class in [Class::Launch, Class::Handoff] {
+        let (kept, tokens) = share_and_tokens(object, class, 0);
+        let (lent, tokens_beside) = share_and_tokens(object, class, 100);
+        println!("{class:?}: {kept} {tokens} {lent} {tokens_beside}");
+        assert!((0.49..0.55).contains(&kept), "{class:?}: {kept}");
+        assert!(lent > 0.8, "{class:?}: {lent}");
+        assert!(
+            tokens_beside * 100 > tokens * 97,
+            "{class:?}: {tokens_beside} of {tokens}"
+        );
+    }
+}
+
+/// Slices end at ticks, and who waits in a queue that all can take from has the CPU back at once.
+#[test]
+fn moments_end_by_a_timer_and_not_before() {
+    let class = Class::Launch;
+    let (lent, tokens) = share_and_tokens(Scheduler::Gpuaware.object(), class, 100);
+    let late = mutant(&[(
+        "spin.bpf.h",
+        "scx_bpf_kick_cpu(*key, SCX_KICK_PREEMPT);",
+        ";",
+    )]);
+    let (_, late) = share_and_tokens(&late, class, 100);
+    assert!(late * 100 < tokens * 95, "{late} of {tokens}");
+    let queued = mutant(&[("spin.bpf.h", "tctx->lends = true;", ";")]);
+    let (at_once, _) = share_and_tokens(&queued, class, 100);
+    assert!(at_once < lent - 0.1, "{at_once} of {lent}");
 }

@@ -39,7 +39,7 @@ fn measurement(output: &Path, arm: &str, neighbour: &str) -> Value {
 fn ten_thousand_random_scenarios_hold() {
     for (from, flags) in [
         ("0", &[][..]),
-        ("2500", &["--changes", "--threads"]),
+        ("2500", &["--changes", "--threads", "--yields"]),
         ("5000", &["--real-time"]),
         ("7500", &["--interleave", "--yields"]),
     ] {
