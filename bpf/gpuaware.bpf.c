@@ -512,7 +512,7 @@ bool BPF_STRUCT_OPS(gpuaware_yield, struct task_struct *from, struct task_struct
 	if (to)
 		return false;
 	if (tctx && is_boosted(tctx->run_as)) {
-		count_yield(tctx, scx_bpf_now());
+		count_yield(tctx);
 		if (tctx->run_as == GPUAWARE_CLASS_LAUNCH && !launcher_waits_for(cpu) &&
 		    !(tctx->nr_yields == SPIN_YIELDS && background_waits_for(cpu)))
 			return false;

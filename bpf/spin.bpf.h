@@ -27,14 +27,15 @@ struct {
 } look_timers SEC(".maps");
 
 /* Boosted @tctx's task yields. */
-static __always_inline void count_yield(struct task_ctx *tctx, u64 now)
+static __always_inline void count_yield(struct task_ctx *tctx)
 {
-	u64 last = tctx->yielded_ns;
+	u64 last = tctx->yielded_ns, now;
 
 	if (!tunables.lend_yields_ns) {
 		tctx->nr_yields = 0;
 		return;
 	}
+	now = scx_bpf_now();
 	if (time_before(last, tctx->run_start_ns))
 		last = tctx->run_start_ns;
 	tctx->yielded_ns = now;
