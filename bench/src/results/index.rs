@@ -42,7 +42,15 @@ pub struct Headline {
     pub verdicts: Vec<String>,
     /// The other workloads of the subject's run that a sentence is for.
     #[serde(default)]
-    pub also: Vec<String>,
+    pub also: Vec<Also>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Also {
+    pub workload: String,
+    /// What kind of launcher that is, in words.
+    pub shape: String,
 }
 
 #[derive(Debug, Deserialize)]

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result};
 
-use super::index::{HeadlineRow, Index};
+use super::index::{Also, HeadlineRow, Index};
 use super::loaded::Loaded;
 use super::markers::COLUMNS;
 use super::strip::Strip;
@@ -95,8 +95,8 @@ fn picked<'a>(index: &'a Index, loaded: &'a Loaded) -> Result<Vec<Picked<'a>>> {
 
 fn table(picked: &[Picked], main: &Picked) -> Table {
     let reserved = main.reserved();
-    let speed = format!("speed, × {reserved} (more is better)");
-    let p99 = format!("p99, × {reserved} (less is better)");
+    let speed = format!("tokens/s, × {reserved} (more is better)");
+    let p99 = format!("token p99, × {reserved} (less is better)");
     let mut table = Table::new(&[
         ("", Left),
         (speed.as_str(), Right),
@@ -132,8 +132,8 @@ fn how(index: &Index, picked: &[Picked], main: &Picked) -> String {
     let kernel = main.report.guest.get("kernel");
     let boots = plan.boots();
     let mut text = format!(
-        "Workload *{}*: {}. Neighbours *{}*: {}. *Possible* is what the neighbours could do with the CPU time that \
-         the launcher leaves. In brackets are 95 % intervals over boots{}. {}; Linux {}, {} CPUs, {} rounds in {boots} boots",
+        "Workload *{}*: {}. Neighbours *{}*: {}. *Possible* is what they could do with the CPU time that the launcher \
+         leaves; in brackets are 95 % intervals over boots{}. {}; Linux {}, {} CPUs, {} rounds in {boots} boots",
         headline.workload,
         headline.shape,
         headline.neighbour,
@@ -150,7 +150,7 @@ fn how(index: &Index, picked: &[Picked], main: &Picked) -> String {
     );
     for other in picked.iter().filter(|picked| picked.of.run != main.of.run) {
         text += &format!(
-            "; {}, over {} as that run had it: {}",
+            "; {}, over {} in a run of its own: {}",
             other.of.label,
             other.reserved(),
             made(index, other)
@@ -159,7 +159,7 @@ fn how(index: &Index, picked: &[Picked], main: &Picked) -> String {
     text += ".";
     let is_layered = |picked: &Picked| picked.row.arm.starts_with("scx_layered");
     if picked.iter().any(is_layered) {
-        text += " scx_layered finds no launchers itself: ours told it who they are.";
+        text += " scx_layered finds no launchers itself: scx_gpuaware told it who they are.";
     }
     text
 }
@@ -173,28 +173,37 @@ fn made(index: &Index, picked: &Picked) -> String {
 
 fn costs(index: &Index, loaded: &Loaded, subject: &Picked) -> String {
     let runs = loaded.pool.first().map_or(0, |pool| pool.runs);
+    let spreads: Vec<String> = loaded.pool.iter().map(spread).collect();
     let neighbour = index.readme.neighbour;
     let mut text = format!(
         "**What it costs.** On a quiet machine, in % of EEVDF's, pooled over {runs} runs \
-         ([command](docs/results.md#what-it-costs-where-nothing-disturbs)): {}. Below 100 % are {}. Beside *{neighbour}* \
-         the neighbours do {} % of what they do under EEVDF; {} % is possible.",
+         ([command](docs/results.md#what-it-costs-where-nothing-disturbs)): {}. By run \
+         and workload: {}. Beside *{neighbour}* the neighbours do {} % of what they do under EEVDF; \
+         {} % is possible if the launcher has all of its time.",
         listed(&loaded.pool, pooled),
-        listed(&loaded.pool, below),
+        spreads.join("; "),
         percent(subject.row.work_mean, 0, true),
         percent(subject.row.possible, 0, true),
     );
-    for workload in &index.readme.also {
+    for Also { workload, shape } in &index.readme.also {
         let rows = &subject.report.summary.rows;
-        let found = rows.iter().find(|row| {
-            (&row.workload, row.neighbour, &row.arm) == (workload, neighbour, &subject.row.arm)
-        });
-        if let Some(row) = found {
+        let of = |arm: &str| {
+            rows.iter().find(|row| {
+                (&row.workload, row.neighbour, row.arm.as_str()) == (workload, neighbour, arm)
+            })
+        };
+        let reserved = subject.reserved();
+        let work_of = |arm: &str| of(arm)?.work_of_possible;
+        if let Some(row) = of(&subject.row.arm) {
             text += &format!(
-                " *{workload}* beside *{neighbour}*: speed {} and p99 {} × {}, work {} % of possible.",
+                " *{workload}*, {shape}, beside *{neighbour}*: tokens/s {} and p99 {} × {reserved}'s, work {} % of possible{}.",
                 times(row.over_isolcpus, true),
                 times(row.p99_over_isolcpus, true),
-                subject.reserved(),
-                percent(row.work_of_possible, 0, true)
+                percent(row.work_of_possible, 0, true),
+                work_of(reserved).map_or(String::new(), |work| format!(
+                    ", where {reserved} leaves {} %",
+                    percent(Some(work), 0, true)
+                ))
             );
         }
     }
@@ -211,13 +220,13 @@ fn pooled(pool: &Pool) -> String {
     format!("{} {} %", pool.figure, percent(pool.ratio, 1, true))
 }
 
-/// "tokens/s in 8 of 12 comparisons (median 99.0 %)".
-fn below(pool: &Pool) -> String {
+/// "tokens/s 8 below and 4 above, median 99.0 %".
+fn spread(pool: &Pool) -> String {
     format!(
-        "{} in {} of {} comparisons (median {:.1} %)",
+        "{} {} below and {} above, median {:.1} %",
         pool.figure,
         pool.below,
-        pool.comparisons.len(),
+        pool.comparisons.len() - pool.below,
         pool.median.unwrap_or(f64::NAN) * 100.0
     )
 }
@@ -225,8 +234,8 @@ fn below(pool: &Pool) -> String {
 /// A paragraph, and a line for each run whose verdicts are told.
 fn others(index: &Index, loaded: &Loaded, subject: &Picked) -> String {
     let first = format!(
-        "**Where others beat it.** {} An arm *dominates* if it is shown to be better in speed, p99 or the neighbours' \
-         work, and is not shown to be worse in any of them.",
+        "**Where others beat it.** {} To *dominate* is to be shown better in speed, p99 or the neighbours' work, \
+         and worse in none of them. A row is a workload beside a neighbour.",
         ahead(index, subject)
     );
     let mut text = wrap(&first, COLUMNS, "");
@@ -250,10 +259,13 @@ fn elsewhere(index: &Index, loaded: &Loaded) -> Option<String> {
     let said: Vec<String> = others
         .filter_map(|(_, report)| {
             let shown = Dominated::of(report).shown;
-            (!shown.is_empty()).then(|| format!("*{}* in {}", report.plan.name, by(&shown)))
+            (!shown.is_empty()).then(|| format!("*{}* {}", report.plan.name, shown.len()))
         })
         .collect();
-    (!said.is_empty()).then(|| format!("In other kept runs it is dominated: {}.", said.join("; ")))
+    (!said.is_empty()).then(|| {
+        let where_to = "In [other kept runs](docs/results.md) it is so in some rows";
+        format!("{where_to}: {}.", said.join(", "))
+    })
 }
 
 /// Who is shown to be ahead of the subject in README's table, in what.
@@ -283,7 +295,7 @@ fn verdict(report: &Report, found: &Dominated) -> String {
     let (name, rows) = (&report.plan.name, found.rows);
     let shown = match &found.shown[..] {
         [] => "nobody is shown to dominate it".to_owned(),
-        some => format!("somebody is shown to dominate it in {}", by(some)),
+        some => format!("it is shown to be dominated in {}", by(some)),
     };
     // What values alone say is of interest where nothing is shown.
     let by_value = if found.by_value.is_empty() || !found.shown.is_empty() {
@@ -297,17 +309,17 @@ fn verdict(report: &Report, found: &Dominated) -> String {
     format!("*{name}*, {rows} rows: {shown}{by_value}.")
 }
 
-/// "2 (qwen3 beside cpu; eager beside heavy): scx_lavd in 2".
+/// "2 (qwen3 beside cpu; eager beside heavy), by scx_lavd in 2".
 fn by(rows: &[verdicts::Row]) -> String {
     let (places, by_whom) = (verdicts::places(rows), verdicts::by_whom(rows));
-    format!("{} ({places}): {by_whom}", rows.len())
+    format!("{} ({places}), by {by_whom}", rows.len())
 }
 
 /// The strip and the scatter, and what the strip shows in figures.
 fn pictures(index: &Index, strips: &[Strip]) -> String {
     let said: Vec<String> = strips.iter().map(Strip::in_words).collect();
     let what = format!(
-        "40 ms beside *{}* by our own tracer, at {}: {}",
+        "40 ms beside *{}* (`bench/strip.sh` at {}; tracing slows launches down): {}",
         index.readme.neighbour,
         index.strip.revision,
         said.join("; ")
