@@ -17,7 +17,7 @@ use crate::folders;
 use crate::matrix::{Program, Workload};
 use crate::plan::Plan;
 use crate::record::neighbour::{Kind, Neighbour};
-use crate::workload;
+use crate::workload::{self, driver};
 
 /// The user namespace that the kernel starts with, of linux/proc_ns.h.
 const INITIAL_USER: &str = "user:[4026531837]";
@@ -113,7 +113,7 @@ impl Wants<'_> {
             .collect()
     }
 
-    /// What a workload's command names and is not there.
+    /// What a workload's command names and is not there, and GPUs.
     fn workloads(&self) -> Vec<String> {
         let place = workload::Place {
             target: self.target,
@@ -132,10 +132,21 @@ impl Wants<'_> {
                         let program = program.to_string_lossy();
                         format!("workload {name}: expected the program {program}: run make build, or install it")
                     }));
+                    problems.extend(self.lacks_gpus(workload));
                 }
             }
         }
         problems
+    }
+
+    fn lacks_gpus(&self, workload: &Workload) -> Option<String> {
+        let Program::GpuLaunch(launch) = &workload.program else {
+            return None;
+        };
+        let lab = self.target.join("lab");
+        let checked = driver::check_gpus(launch.gpus, &lab, launch.driver);
+        let why = checked.err()?;
+        Some(format!("workload {}: {why:#}", workload.name))
     }
 
     fn cgroups(&self) -> Vec<String> {

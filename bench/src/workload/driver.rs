@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::matrix::Driver;
+use crate::matrix::{Driver, Gpus};
 
 const LIBRARY: &str = "libcuda.so.1";
 /// How the loader's cache marks libraries of 64 bits.
@@ -25,21 +25,68 @@ const BITS_64: Option<&str> = match () {
 pub fn with_driver(line: &[OsString], lab: &Path, driver: Driver) -> Result<Command> {
     let mut command = Command::new(&line[0]);
     command.args(&line[1..]);
+    if is_emulated(lab, driver)? {
+        command.env("LD_LIBRARY_PATH", lab);
+    }
+    Ok(command)
+}
+
+/// Whether the matrix's driver is the emulated one here.
+///
+/// # Errors
+/// The driver that is asked for is not there.
+fn is_emulated(lab: &Path, driver: Driver) -> Result<bool> {
     let is_there = lab.join(LIBRARY).exists();
-    let emulated = match driver {
-        Driver::Auto => is_there && missing().is_some(),
-        Driver::Emulated => emulated(lab).map(|_| true)?,
+    match driver {
+        Driver::Auto => Ok(is_there && missing().is_some()),
+        Driver::Emulated => emulated(lab).map(|_| true),
         Driver::Real => match missing() {
             Some(missing) => bail!(
                 "driver = \"real\": expected a GPU with its own driver: {missing}; \"emulated\" needs none"
             ),
-            None => false,
+            None => Ok(false),
         },
-    };
-    if emulated {
-        command.env("LD_LIBRARY_PATH", lab);
     }
-    Ok(command)
+}
+
+/// Says before a cell runs that the machine has fewer GPUs than it launches on; the emulated driver has any number.
+///
+/// # Errors
+/// There are too few, or the driver that is asked for is not there.
+pub fn check_gpus(wanted: Gpus, lab: &Path, driver: Driver) -> Result<()> {
+    let Gpus::Count(wanted) = wanted else {
+        return Ok(());
+    };
+    // Where neither is there, the program says so.
+    if is_emulated(lab, driver)? || missing().is_some() {
+        return Ok(());
+    }
+    let there = devices(Path::new("/dev"));
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    enough(wanted.get() as usize, there, visible.as_deref())
+}
+
+/// A programmer may hide some of those that are `there`: CUDA stops at the first that it does not know.
+fn enough(wanted: usize, there: usize, visible: Option<&str>) -> Result<()> {
+    let is_one = |name: &&str| match name.parse::<usize>() {
+        Ok(number) => number < there,
+        Err(_) => name.starts_with("GPU-") || name.starts_with("MIG-"),
+    };
+    let (has, how) = match visible {
+        None => (there, String::new()),
+        Some(list) => (
+            list.split(',').map(str::trim).take_while(is_one).count(),
+            format!(" that CUDA_VISIBLE_DEVICES={list} shows"),
+        ),
+    };
+    if wanted <= has {
+        return Ok(());
+    }
+    let all = match has {
+        0 => "",
+        _ => "; gpus = \"all\" takes what is there",
+    };
+    bail!("gpus = {wanted}: expected no more than this machine has, got {has}{how}{all}")
 }
 
 /// The emulated driver's library.
@@ -160,6 +207,33 @@ mod tests {
         fs::write(lab.path().join(LIBRARY), "").unwrap();
         let command = with_driver(&line, lab.path(), Driver::Emulated).unwrap();
         assert_eq!(library_path(&command), Some(lab.path().into()));
+    }
+
+    #[test]
+    fn more_gpus_than_there_are_is_said_before_the_first_cell() {
+        for (wanted, there, visible) in [
+            (1, 1, None),
+            (2, 8, Some("3,4")),
+            (2, 2, Some("GPU-0815, MIG-1")),
+        ] {
+            assert!(enough(wanted, there, visible).is_ok(), "{visible:?}");
+        }
+        let said = |wanted, there, visible| enough(wanted, there, visible).unwrap_err().to_string();
+        let few = said(4, 2, None);
+        assert!(
+            few.contains("gpus = 4: expected no more") && few.contains("got 2;"),
+            "{few}"
+        );
+        // CUDA stops at what it does not know.
+        for hidden in ["", "-1,0", "7,0", "no"] {
+            let text = said(1, 2, Some(hidden));
+            let shown = format!("got 0 that CUDA_VISIBLE_DEVICES={hidden} shows");
+            assert!(text.contains(&shown), "{text}");
+        }
+        let lab = tempfile::tempdir().unwrap();
+        fs::write(lab.path().join(LIBRARY), "").unwrap();
+        let many = Gpus::Count(std::num::NonZeroU32::MAX);
+        assert!(check_gpus(many, lab.path(), Driver::Emulated).is_ok());
     }
 
     #[test]
