@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Who is recommended: on the held-out rounds of the proof alone, by the bench's own statistics. Pure.
 //!
-//! A gain must hold among all comparisons of the proof together (Benjamini and Hochberg); for a loss the plain 95 %
-//! interval is enough. So the default stays where anything is in doubt.
+//! A gain must be worth a policy, and hold among all comparisons of the proof together (Benjamini and Hochberg); for a
+//! loss the plain 95 % interval is enough. So the default stays where anything is in doubt.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,8 @@ use gpuaware_stats::{Estimate, discoveries};
 
 /// Ratios nearer to 1 than this are equal: two digits are what a report shows.
 const RESOLUTION: f64 = 0.005;
+/// A smaller gain is no reason to keep a policy file up to date.
+const WORTH: f64 = 0.02;
 /// What is not preferred may lose so much at most, by the middle of its interval.
 pub const MAY_LOSE: f64 = 0.1;
 
@@ -117,8 +119,8 @@ fn finding(row: &Versus, figure: Figure) -> Option<(Finding, Option<f64>)> {
     let over = figure.of(row)?;
     // The default over the candidate: where more is better, the default has less.
     let p = match figure {
-        Figure::Speed | Figure::Work => over.p_below(1.0 - RESOLUTION),
-        _ => over.p_above(1.0 + RESOLUTION),
+        Figure::Speed | Figure::Work => over.p_below(1.0 - WORTH),
+        _ => over.p_above(1.0 + WORTH),
     };
     let interval = over.interval.map(|[low, high]| [1.0 / high, 1.0 / low]);
     let finding = Finding {
@@ -385,6 +387,23 @@ mod tests {
                 ..SAME
             };
             assert_eq!(verdict_of(steadier, prefer), Verdict::Better, "{prefer:?}");
+        }
+    }
+
+    #[test]
+    fn a_gain_of_a_percent_is_worth_no_policy() {
+        for gain in [
+            Sample {
+                tokens_per_s: 96.0,
+                ..SAME
+            },
+            Sample {
+                p99_ms: 11.9,
+                ..SAME
+            },
+            Sample { work: 81.0, ..SAME },
+        ] {
+            assert_eq!(verdict_of(gain, None), Verdict::Same);
         }
     }
 

@@ -68,7 +68,7 @@ impl<'a> Outcome<'a> {
             return "Nothing could be judged: the default stays.".to_owned();
         }
         format!(
-            "The default is as good: nothing that was verified is shown to be better on {rounds} held-out rounds without being worse."
+            "The default is as good: nothing that was verified is shown to be more than 2 % better on {rounds} held-out rounds without being worse."
         )
     }
 
