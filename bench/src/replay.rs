@@ -15,7 +15,7 @@ use crate::interrupt;
 use crate::matrix;
 use crate::report::format::{figure, percent};
 use crate::report::table::{Align, Table};
-use crate::simulator;
+use crate::simulator::{self, Chooser, Wish};
 use gpuaware_stats::{Estimate, Scale, over_boots};
 
 /// What was recorded, and what is tried with it.
@@ -60,6 +60,8 @@ struct Contender {
     name: String,
     scheduler: &'static str,
     policy: Map<String, Value>,
+    /// As it is written, for the scheduler to choose preferred CPUs by.
+    text: String,
 }
 
 /// What the simulator says of the tasks of a class. Times in µs, CPU time in CPUs.
@@ -87,13 +89,30 @@ pub fn main(options: &ReplayOptions) -> Result<()> {
     let contenders = contenders(&options.policy)?;
     let profile = utf8(&options.profile)?;
     let target = options.folders.target()?;
+    let threads = simulator::threads_of_recording(profile)?;
+    let machine = options.machine.as_deref().map(simulator::place);
+    let chooser = Chooser::of(machine.as_deref().unwrap_or(&options.profile), &target)?;
     let mut said = BTreeSet::new();
     let mut rows = Vec::new();
     for contender in &contenders {
         let mut runs = Vec::new();
+        let policy = contender.text.clone();
+        let preferred = chooser
+            .preferred(&Wish { policy, threads })
+            .map_err(|why| DataError::Usage(format!("--policy {}: {why}", contender.name)))?;
         for seed in 1..=options.repeats {
             interrupt::check()?;
-            let run = run(options, profile, contender, seed, &target)?;
+            let spec = json!({
+                "profile": profile,
+                "machine": machine.as_ref().map(|place| place.to_string_lossy()),
+                "scheduler": contender.scheduler,
+                "policy": contender.policy,
+                "preferred": preferred,
+                "seconds": options.seconds,
+                "seed": seed,
+            });
+            let value = simulator::replay(&spec, &target)?;
+            let run: Replayed = serde_json::from_value(value)?;
             for note in run.notes.iter().filter(|note| !said.contains(*note)) {
                 eprintln!("gpuaware-bench: {note}");
             }
@@ -111,15 +130,18 @@ fn contenders(files: &[PathBuf]) -> Result<Vec<Contender>, DataError> {
         name: name.to_owned(),
         scheduler,
         policy: Map::new(),
+        text: String::new(),
     };
     let mut all = vec![named("eevdf", "eevdf"), named("default", "gpuaware")];
     for file in files {
-        let policy = simulator::policy(&datafile::text(file)?)
+        let text = datafile::text(file)?;
+        let policy = simulator::policy(&text)
             .map_err(|why| DataError::Usage(format!("--policy {}: {why}", file.display())))?;
         all.push(Contender {
             name: file.display().to_string(),
             scheduler: "gpuaware",
             policy,
+            text,
         });
     }
     Ok(all)
@@ -132,26 +154,6 @@ fn utf8(profile: &Path) -> Result<&str, DataError> {
             "PROFILE: expected a path in UTF-8, got {profile:?}: call the file something else"
         ))
     })
-}
-
-fn run(
-    options: &ReplayOptions,
-    profile: &str,
-    contender: &Contender,
-    seed: u32,
-    target: &Path,
-) -> Result<Replayed> {
-    let machine = options.machine.as_deref().map(simulator::place);
-    let spec = json!({
-        "profile": profile,
-        "machine": machine.map(|place| place.to_string_lossy().into_owned()),
-        "scheduler": contender.scheduler,
-        "policy": contender.policy,
-        "seconds": options.seconds,
-        "seed": seed,
-    });
-    let value = simulator::replay(&spec, target)?;
-    Ok(serde_json::from_value(value)?)
 }
 
 /// A figure of each run, as far as it has one.

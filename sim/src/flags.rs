@@ -44,6 +44,13 @@ pub enum Command {
         /// --record-profile has written
         machine: String,
     },
+    /// Writes a machine's files of sysfs below a folder, for scx_gpuaware topology --sysfs to choose CPUs there
+    Sysfs {
+        /// As for `machine`
+        machine: String,
+        /// New: nothing is written over
+        folder: PathBuf,
+    },
     /// Repeats the random scenario of a seed, the same to the last event, also on a timeline
     Replay {
         /// Seed, as `check` prints it

@@ -44,6 +44,7 @@ pub mod simulation;
 pub mod situation;
 pub mod state;
 pub mod switch;
+pub mod sysfs;
 pub mod timeline;
 pub mod trace;
 pub mod wake;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The machine that is modelled: CPUs, cores, last-level caches and nodes, generated or from a recorded sysfs tree
-//! (`tests/data/sysfs/record.sh`). Of devices, the nodes of GPUs. No clock speeds.
+//! The machine that is modelled: CPUs, cores, last-level caches and nodes, generated here, or read in `sysfs` and
+//! `profiled`. Of devices, the nodes of GPUs. No clock speeds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::abi::MAX_CPUS;
 
@@ -12,8 +12,6 @@ use crate::abi::MAX_CPUS;
 const MAX_LLCS: usize = 128;
 /// GPUs that a generated machine may have: more than any has.
 const MAX_GPUS: usize = 1024;
-/// CPUs of a list; Linux stops there as well.
-const MAX_LISTED: usize = 8192;
 
 /// A logical CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,33 +78,6 @@ impl Machine {
         ensure!(numbers.len() <= 5, "{shape}: {expected}");
         let gpus = numbers.get(4).copied().unwrap_or(0);
         Self::generate([at(0), at(1), at(2), at(3)], gpus).with_context(|| shape.to_owned())
-    }
-
-    /// A recorded tree. Only machines whose CPUs that are online have numbers from 0 without a gap: the model has no
-    /// others.
-    pub fn from_sysfs(text: &str) -> Result<Self> {
-        let tree = Tree::parse(text)?;
-        let online = list(tree.get("devices/system/cpu/online")?)?;
-        ensure!(
-            online.iter().enumerate().all(|(at, &cpu)| at == cpu),
-            "some CPUs are offline, before others that are not, which the model does not have"
-        );
-        let (mut llcs, mut cpus) = (BTreeMap::new(), Vec::new());
-        for &cpu in &online {
-            let next = llcs.len();
-            let shared = tree.last_level_cache(cpu)?;
-            cpus.push(MachineCpu {
-                llc: *llcs.entry(shared).or_insert(next),
-                node: tree.node_of(cpu)?,
-                core: list(tree.core_of(cpu)?)?,
-            });
-        }
-        Self {
-            cpus,
-            nr_llcs: llcs.len(),
-            gpus: tree.gpus(),
-        }
-        .checked()
     }
 
     pub(crate) fn checked(self) -> Result<Self> {
@@ -180,123 +151,9 @@ fn check_size(cpus: usize, llcs: usize) -> Result<()> {
     Ok(())
 }
 
-/// Files of sysfs by path.
-struct Tree(BTreeMap<String, String>);
-
-impl Tree {
-    fn parse(text: &str) -> Result<Self> {
-        let mut files = BTreeMap::new();
-        for (at, line) in text.lines().enumerate() {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let Some((path, value)) = line.split_once('=') else {
-                bail!("line {}: expected PATH = TEXT", at + 1);
-            };
-            let (path, value) = (path.trim(), value.trim());
-            match path.split_once('{').zip(path.split_once('}')) {
-                Some(((head, rest), (_, tail))) => {
-                    let numbers = rest.split('}').next().unwrap_or_default();
-                    let numbers =
-                        list(numbers).with_context(|| format!("line {}: {path}", at + 1))?;
-                    files.extend(
-                        numbers
-                            .iter()
-                            .map(|cpu| (format!("{head}{cpu}{tail}"), value.to_owned())),
-                    );
-                }
-                None => {
-                    files.insert(path.to_owned(), value.to_owned());
-                }
-            }
-        }
-        Ok(Self(files))
-    }
-
-    fn get(&self, path: &str) -> Result<&str> {
-        let text = self.0.get(path).map(String::as_str);
-        text.with_context(|| format!("the tree has no {path}"))
-    }
-
-    /// Who shares the cache of the highest level of `cpu`; without caches, its core.
-    fn last_level_cache(&self, cpu: usize) -> Result<&str> {
-        let folder = format!("devices/system/cpu/cpu{cpu}/cache/index");
-        let levels = (0..10).filter_map(|index| {
-            let level = self.0.get(&format!("{folder}{index}/level"))?;
-            let shared = self.0.get(&format!("{folder}{index}/shared_cpu_list"))?;
-            Some((level.parse::<u32>().ok()?, shared.as_str()))
-        });
-        match levels.max_by_key(|(level, _)| *level) {
-            Some((_, shared)) => Ok(shared),
-            None => self.core_of(cpu),
-        }
-    }
-
-    /// Threads of the core of `cpu`, by its name before and after Linux 5.3.
-    fn core_of(&self, cpu: usize) -> Result<&str> {
-        let topology = format!("devices/system/cpu/cpu{cpu}/topology");
-        let new = self.get(&format!("{topology}/core_cpus_list"));
-        new.or_else(|_| self.get(&format!("{topology}/thread_siblings_list")))
-    }
-
-    /// Nodes of NVIDIA's GPUs. One whose node is not known counts as near the first.
-    fn gpus(&self) -> Vec<usize> {
-        let devices = self.0.iter().filter_map(|(path, class)| {
-            let device = path.strip_suffix("/class")?;
-            device.strip_prefix("bus/pci/devices/")?;
-            let is_gpu = class.starts_with("0x03")
-                && self.get(&format!("{device}/vendor")).ok()? == "0x10de";
-            let node = self.get(&format!("{device}/numa_node"));
-            is_gpu.then(|| node.ok().and_then(|node| node.parse().ok()).unwrap_or(0))
-        });
-        devices.collect()
-    }
-
-    fn node_of(&self, cpu: usize) -> Result<usize> {
-        for (path, text) in &self.0 {
-            let node = path.strip_prefix("devices/system/node/node");
-            let node = node.and_then(|rest| rest.strip_suffix("/cpulist"));
-            if let Some(node) = node
-                && list(text)?.contains(&cpu)
-            {
-                return node
-                    .parse()
-                    .with_context(|| format!("{path}: not a number"));
-            }
-        }
-        Ok(0)
-    }
-}
-
-/// `0-3,8` as numbers.
-fn list(text: &str) -> Result<Vec<usize>> {
-    let mut numbers = Vec::new();
-    for part in text.split(',').filter(|part| !part.trim().is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let number = |text: &str| {
-            let number = text.trim().parse::<usize>().ok();
-            number.with_context(|| format!("{text:?} is no CPU number"))
-        };
-        let (first, last) = (number(first)?, number(last)?);
-        ensure!(
-            last < MAX_LISTED,
-            "{part:?}: at most {MAX_LISTED} CPUs, which have numbers from 0"
-        );
-        numbers.extend(first..=last);
-    }
-    Ok(numbers)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn recorded(name: &str) -> Result<Machine> {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/sysfs");
-        let text = std::fs::read_to_string(format!("{folder}/{name}.txt")).unwrap();
-        Machine::from_sysfs(&text)
-    }
 
     #[test]
     fn a_generated_machine_has_the_shape_that_was_asked_for() {
@@ -341,31 +198,6 @@ mod tests {
             let error = format!("{:#}", Machine::parse(&shape).unwrap_err());
             assert!(error.contains(limit), "{shape}: {error}");
         }
-        let tree = format!("devices/system/cpu/online = 0-{most}\n");
-        let error = format!("{:#}", Machine::from_sysfs(&tree).unwrap_err());
-        assert!(error.contains("at most 8192 CPUs"), "{error}");
-    }
-
-    #[test]
-    fn recorded_machines_are_read() {
-        let machine = recorded("desktop-24c-1gpu").unwrap();
-        assert_eq!((machine.nr_cpus(), machine.nr_llcs), (48, 8));
-        assert_eq!(machine.cpus[5].core, [5, 29]);
-        let server = recorded("server-128t-8gpu-4nic").unwrap();
-        assert_eq!(server.nr_cpus(), 128);
-        let nodes: Vec<usize> = server.cpus.iter().map(|cpu| cpu.node).collect();
-        assert!(nodes.contains(&0) && nodes.contains(&1));
-        assert_eq!(server.gpus, [0, 0, 0, 0, 1, 1, 1, 1]);
-        let chiplets = recorded("chiplet-2s-16llc").unwrap();
-        assert_eq!((chiplets.nr_cpus(), chiplets.nr_llcs), (96, 16));
-        // Those that are offline come after all others.
-        assert_eq!(recorded("container-cpuset-0-5").unwrap().nr_cpus(), 32);
-    }
-
-    #[test]
-    fn a_machine_with_cpus_that_are_offline_is_refused() {
-        let error = recorded("offline-cpu0-node0").unwrap_err();
-        assert!(error.to_string().contains("offline"), "{error}");
     }
 
     #[test]

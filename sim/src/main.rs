@@ -31,6 +31,7 @@ use gpuaware_sim::setup::Policy;
 use gpuaware_sim::shrink;
 use gpuaware_sim::simulation::{Outcome, Simulation};
 use gpuaware_sim::situation::{self, Situation};
+use gpuaware_sim::sysfs::Tree;
 use gpuaware_sim::trace;
 use gpuaware_trace::export::Format;
 use gpuaware_trace::profile::Profile;
@@ -130,8 +131,8 @@ fn machine_and_hz(text: &str) -> Result<(Machine, Option<u32>)> {
     }
     let read = std::fs::read_to_string(text).with_context(|| format!("reading {text}"))?;
     if !read.starts_with('{') {
-        let machine = Machine::from_sysfs(&read).with_context(|| text.to_owned())?;
-        return Ok((machine, None));
+        let machine = Tree::parse(&read).and_then(|tree| tree.machine());
+        return Ok((machine.with_context(|| text.to_owned())?, None));
     }
     let profile = Profile::parse(&read).with_context(|| text.to_owned())?;
     let machine = profiled::machine(&profile.machine).with_context(|| text.to_owned())?;
@@ -360,6 +361,21 @@ fn describe(text: &str) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What was recorded is written as it was, with all that the model has nothing for.
+fn sysfs(text: &str, folder: &Path) -> Result<ExitCode> {
+    // A shape and a profile are that; what is wrong with either is said here, too.
+    let machine = machine(text)?;
+    let recorded = std::fs::read_to_string(text)
+        .ok()
+        .filter(|read| !read.starts_with('{'));
+    let tree = match recorded {
+        Some(read) => Tree::parse(&read).with_context(|| text.to_owned())?,
+        None => Tree::of(&machine),
+    };
+    tree.write(folder)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn replay(
     scenario: &Scenario,
     verbose: bool,
@@ -413,6 +429,7 @@ fn main() -> ExitCode {
         Command::Cell => cli.gpuaware().and_then(|object| cell(&object)),
         Command::Callbacks => cli.gpuaware().and_then(|object| callbacks(&object)),
         Command::Machine { machine } => describe(machine),
+        Command::Sysfs { machine, folder } => sysfs(machine, folder),
         Command::Costs(args) if args.ns => cli.gpuaware().and_then(|object| costs(args, &object)),
         Command::Costs(args) => cli.metered().and_then(|object| costs(args, &object)),
         Command::Replay {

@@ -107,6 +107,7 @@ struct Report {
 #[derive(Serialize)]
 struct Preferred {
     cpus: String,
+    ranked: Vec<u32>,
     reason: String,
 }
 
@@ -145,6 +146,7 @@ impl Report {
         Self {
             preferred: Preferred {
                 cpus: choice.cpus.to_string(),
+                ranked: choice.ranked.clone(),
                 reason: choice.reason.clone(),
             },
             cpus: cpus
@@ -168,7 +170,7 @@ impl Report {
         let device = |what: &str, device: &DeviceReport| format!("{what} {}", device.line());
         lines.extend(self.gpus.iter().map(|gpu| device("GPU", gpu)));
         lines.extend(self.nics.iter().map(|nic| device("NIC", nic)));
-        let Preferred { cpus, reason } = &self.preferred;
+        let Preferred { cpus, reason, .. } = &self.preferred;
         lines.push(format!("preferred: CPU {cpus} ({reason})"));
         lines.join("\n") + "\n"
     }

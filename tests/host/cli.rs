@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::process::{code, copy_program, program, scx_gpuaware};
+use crate::process::{code, copy_program, program, repository, scx_gpuaware};
 use crate::{sysfs, tier};
 
 /// Exit code and standard error.
@@ -185,7 +185,9 @@ fn topology_of_a_recorded_machine_is_stable() {
         "reason": "near 4 GPUs on node 0; whole core 31,95",
     });
     assert_eq!(json["cpus"][95], expected);
-    let expected = serde_json::json!({"cpus": "31,63,95,127", "reason": "4 CPUs for 2 threads"});
+    let expected = serde_json::json!({
+        "cpus": "31,63,95,127", "ranked": [63, 31, 127, 95], "reason": "4 CPUs for 2 threads",
+    });
     assert_eq!(json["preferred"], expected);
     let expected = serde_json::json!({
         "address": "0000:51:00.0", "vendor": "Mellanox", "id": "15b3:101d", "node": 0,
@@ -193,6 +195,19 @@ fn topology_of_a_recorded_machine_is_stable() {
     });
     assert_eq!(json["nics"][1], expected);
     assert_eq!(json["gpus"].as_array().unwrap().len(), 8);
+    // As the simulator writes that machine's files.
+    let folder = tempfile::tempdir().unwrap();
+    let (sim, files) = (
+        repository().join("target/release/gpuaware-sim"),
+        folder.path().join("sys"),
+    );
+    let mut writes = Command::new(sim);
+    writes
+        .arg("sysfs")
+        .arg(repository().join("tests/data/sysfs/server-128t-8gpu-4nic.txt"));
+    assert!(writes.arg(&files).status().unwrap().success());
+    let written = topology_json(&["--sysfs", files.to_str().unwrap(), "--threads", "2"]);
+    assert_eq!(written, json);
     assert_eq!(json["offline"], "");
 }
 

@@ -71,6 +71,7 @@ fn commands() -> Vec<(Command, i32)> {
         (bench(&["help"]), 0),
         (simulator(&["--help"]), 0),
         (simulator(&["machine", "128x16x2x2x8"]), 0),
+        (simulator(&["sysfs", "no", "/no/such/folder"]), 2),
         (simulator(&["run", "noisy", "--machine", "no"]), 2),
         (simulator(&["check", "1"]), 0),
         (simulator(&["replay", "1"]), 0),

@@ -194,6 +194,37 @@ fn a_recorded_host_is_replayed_under_each_policy() {
     assert!(table.contains("on a machine of 1 CPUs"), "{table}");
 }
 
+/// Of four launchers on eight CPUs the default prefers a quarter. Runs with the same seeds differ by what differs.
+#[test]
+fn a_replayed_policy_has_the_preferred_cpus_that_the_scheduler_chooses_by_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recording: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(profile()).unwrap()).unwrap();
+    let groups = recording["groups"].as_array_mut().unwrap();
+    let mut launchers = groups.iter_mut().filter(|one| one["class"] == "launch");
+    let launcher = launchers.next().expect("somebody launches");
+    for key in ["threads", "alive_ns", "cpu_ns", "ready_ns"] {
+        launcher[key] = (4 * launcher[key].as_u64().unwrap()).into();
+    }
+    let file = folder.path().join("four.json");
+    fs::write(&file, recording.to_string()).unwrap();
+    let [one, two] = [1, 2].map(|max| {
+        let policy = folder.path().join(format!("{max}.toml"));
+        fs::write(&policy, format!("version = 1\n[preferred]\nmax = {max}\n")).unwrap();
+        policy.to_str().unwrap().to_owned()
+    });
+    let words = ["--machine", "8x2", "--repeats", "1", "--seconds", "0.5"];
+    let policies = ["--policy", &one, "--policy", &two];
+    let (code, table, log) = replay(&[&[file.to_str().unwrap()][..], &words, &policies].concat());
+    assert_eq!(code, 0, "{log}");
+    let row = |name: &str| {
+        let line = table.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name} in {table}")).trim()
+    };
+    assert_eq!(row("default"), row(&two), "{table}");
+    assert_ne!(row("default"), row(&one), "{table}");
+}
+
 #[test]
 fn what_cannot_be_replayed_is_refused_by_file_and_key() {
     let folder = tempfile::tempdir().unwrap();
@@ -214,10 +245,10 @@ fn what_cannot_be_replayed_is_refused_by_file_and_key() {
     );
     let policy = write("policy.toml", "[identify]\nprobes = \"always\"\n");
     for (words, reason) in [
-        (&["/no/such/profile"][..], "reading /no/such/profile"),
+        (&["/no/such/profile"][..], "/no/such/profile: cannot read"),
         (&[&newer], "newer.json: schema: expected 1, got 2"),
         (&[&named], "unknown field `comm`"),
-        (&[&cut], "cut.json: expected a profile"),
+        (&[&cut], "cut.json: expected what scx_gpuaware trace"),
         (&[&negative], "at line 1 column "),
         (
             &[&good, "--policy", &policy],

@@ -396,6 +396,12 @@ fn a_machine_that_is_not_at_hand_is_tuned_for_in_the_simulator() {
     let measured = "Simulated, not measured, on the machine 8x2";
     assert!(proof.contains(measured), "{proof}");
     assert!(said.contains("hold-0: "), "{said}");
+    assert!(
+        said.contains("preferred by default for one launcher: 7;"),
+        "{said}"
+    );
+    let same = "propose: not max-4: the same CPUs are preferred as by default, for as many threads as launch here: 1";
+    assert!(said.contains(same), "{said}");
     assert!(said.contains("look: 15 s of 15 s left"), "{said}");
 }
 

@@ -7,11 +7,16 @@ use crate::arm::{Arm, Scheduler};
 use crate::cpus;
 use crate::need::Need;
 
+/// Keys of a policy that do nothing but choose preferred CPUs.
+pub const CHOOSING: [&str; 2] = ["preferred.cpus", "preferred.max"];
+
 /// What an arm means for a cell.
 #[derive(Debug, Default, PartialEq)]
 pub struct How {
     pub scheduler: &'static str,
     pub policy: Map<String, Value>,
+    /// The policy's text, where the scheduler itself chooses the preferred CPUs.
+    pub chooses: Option<String>,
     /// `None`: all.
     pub launcher_cpus: Option<Vec<usize>>,
     pub neighbour_cpus: Option<Vec<usize>>,
@@ -28,7 +33,7 @@ pub fn how(arm: &Arm, nr_cpus: usize) -> Result<How, Refusal> {
     };
     if let Some(scheduler) = &arm.scheduler {
         how.scheduler = scheduler_of(scheduler)?;
-        how.policy = policy_of(arm, scheduler)?;
+        (how.policy, how.chooses) = policy_of(arm, scheduler)?;
     }
     // Of a kernel before 6.6 the scheduler is what counts.
     let is_cfs = arm.needs.contains(&Need::Cfs) && arm.scheduler.is_none();
@@ -70,9 +75,12 @@ fn scheduler_of(scheduler: &Scheduler) -> Result<&'static str, Refusal> {
     }
 }
 
-/// What the policy that its command names changes.
-fn policy_of(arm: &Arm, scheduler: &Scheduler) -> Result<Map<String, Value>, Refusal> {
-    let mut policy = Map::new();
+/// What the policy that its command names changes, and its text if it has a say in which CPUs are preferred.
+fn policy_of(
+    arm: &Arm,
+    scheduler: &Scheduler,
+) -> Result<(Map<String, Value>, Option<String>), Refusal> {
+    let (mut policy, mut chooses) = (Map::new(), String::new());
     let mut words = scheduler.command.iter().skip(1);
     let mut is_told = false;
     while let Some(word) = words.next() {
@@ -86,20 +94,17 @@ fn policy_of(arm: &Arm, scheduler: &Scheduler) -> Result<Map<String, Value>, Ref
                 let text = name.and_then(|name| arm.files.get(name));
                 let text = text.ok_or_else(|| format!("there is no policy {file}"))?;
                 policy = tunables(text)?;
+                chooses.clone_from(text);
             }
             _ => return Err(format!("the simulator does not know the argument {word}")),
         }
     }
-    if scheduler.ops == "gpuaware" && !is_told {
-        return Err(
-            "the simulator does not choose preferred CPUs, and the arm names none".to_owned(),
-        );
-    }
-    Ok(policy)
+    let chooses = (scheduler.ops == "gpuaware" && !is_told).then_some(chooses);
+    Ok((policy, chooses))
 }
 
-/// The keys of a policy that mean something in the simulator; others are refused, unless they only say who launches,
-/// which it is told.
+/// The keys of a policy that mean something in the simulator; others are refused, unless they say who launches, which it
+/// is told, or which CPUs are preferred, which the scheduler itself chooses for it.
 pub fn tunables(text: &str) -> Result<Map<String, Value>, Refusal> {
     let table: toml::Table = text.parse().map_err(|error| format!("policy: {error}"))?;
     let mut found = Map::new();
@@ -110,6 +115,7 @@ pub fn tunables(text: &str) -> Result<Map<String, Value>, Refusal> {
         };
         let (key, value) = match path.as_str() {
             "class.launch.match" | "class.handoff.match" | "class.background.match" => continue,
+            path if CHOOSING.contains(&path) => continue,
             "preferred.hold_us" if value.as_str() == Some("auto") => continue,
             "preferred.hold_us" => ("hold_us", whole(value)),
             "preferred.lend_yields_us" => ("lend_yields_us", whole(value)),
@@ -258,9 +264,26 @@ mod tests {
         let wanted = json!({"hold_us": 0, "lend": false, "whole_core": false, "min_share": 0.1});
         assert_eq!(Value::Object(policy(given).unwrap()), wanted);
         assert!(policy("").unwrap().is_empty());
+        assert!(policy("[preferred]\nmax = 2\n").unwrap().is_empty());
         let text = policy("[identify]\nprobes = \"always\"\n").unwrap_err();
         assert!(text.contains("identify.probes = \"always\""), "{text}");
         assert!(policy("[preferred]\nhold_us = -1\n").is_err());
+    }
+
+    #[test]
+    fn who_is_told_no_cpus_chooses_them_by_the_policy() {
+        let chooses = |args: &str| {
+            let text = format!(
+                "[scheduler]\ncommand = [\"s\"{args}]\nops = \"gpuaware\"\n[files]\np = \"version = 1\"\n"
+            );
+            how(&arm(&text), 4).unwrap().chooses
+        };
+        let policy = ", \"--policy\", \"{file:p}\"";
+        assert_eq!(chooses(""), Some(String::new()));
+        assert_eq!(chooses(policy).as_deref(), Some("version = 1"));
+        let told = ", \"--preferred-cpus\", \"1\"";
+        assert_eq!(chooses(&format!("{told}{policy}")), None);
+        assert_eq!(how(&arm(""), 4).unwrap().chooses, None);
     }
 
     #[test]
@@ -271,10 +294,6 @@ mod tests {
                 "not chrt",
             ),
             ("[scheduler]\ncommand = [\"s\"]\nops = \"lavd\"", "not lavd"),
-            (
-                "[scheduler]\ncommand = [\"s\"]\nops = \"gpuaware\"",
-                "names none",
-            ),
             ("[neighbours]\nidle = true", "cpu.idle"),
             ("[workload]\nweight = 100", "the weight of a cgroup"),
             (

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::arm;
+use super::choice::Wish;
 use crate::cpus;
 use crate::datafile::{self, DataError};
 use crate::matrix::{GpuLaunch, Gpus, Program, Sync, Workload};
@@ -95,7 +96,10 @@ pub struct Site<'a> {
 /// What is asked of gpuaware-sim.
 pub struct Asked {
     pub command: &'static str,
+    /// With the plan's preferred CPUs.
     pub spec: Map<String, Value>,
+    /// For the scheduler's own choice in their place.
+    pub chooses: Option<Wish>,
 }
 
 /// The cell `key` at `site`.
@@ -113,6 +117,13 @@ pub fn cell(plan: &Plan, key: &CellKey, site: &Site, target: &Path) -> Result<As
     let how = arm::how(&plan.arms[&key.arm], plan.cpus)
         .map_err(|why| refused(format!("arm {:?}: {why}", key.arm)))?;
     let preferred = cpus::parse_list(&plan.preferred).map_err(refused)?;
+    let chooses = match how.chooses {
+        Some(policy) => Some(Wish {
+            policy,
+            threads: threads(workload)?,
+        }),
+        None => None,
+    };
     let (command, own) = match work {
         Work::Recorded { file, alone } => {
             let own = json!({
@@ -160,6 +171,7 @@ pub fn cell(plan: &Plan, key: &CellKey, site: &Site, target: &Path) -> Result<As
     });
     Ok(Asked {
         command,
+        chooses,
         spec: keys.flatten().collect(),
     })
 }
@@ -218,27 +230,52 @@ pub fn work(workload: &Workload, neighbour: Neighbour) -> Result<Work<'_>, Strin
     Ok(Work::Launches { launch, kinds })
 }
 
-/// Whether anybody launches in it.
-pub fn check_recording(file: &str) -> Result<(), DataError> {
-    #[derive(Deserialize)]
-    struct Recording {
-        groups: Vec<Group>,
-    }
-    #[derive(Deserialize)]
-    struct Group {
-        class: String,
-    }
+/// Of a recording, what a description depends on.
+#[derive(Deserialize)]
+struct Recording {
+    length_ns: u64,
+    groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    class: String,
+    policy: String,
+    alive_ns: u64,
+}
+
+fn recording(file: &str) -> Result<Recording, DataError> {
     let text = datafile::text(Path::new(file))?;
-    let recording: Recording = serde_json::from_str(&text).map_err(|error| {
+    serde_json::from_str(&text).map_err(|error| {
         let expected = "expected what scx_gpuaware trace --record-profile has written";
         DataError::Usage(format!("{file}: {expected}: {error}"))
-    })?;
-    if recording.groups.iter().any(|group| group.class == "launch") {
+    })
+}
+
+/// Whether anybody launches in it.
+pub fn check_recording(file: &str) -> Result<(), DataError> {
+    let groups = recording(file)?.groups;
+    if groups.iter().any(|group| group.class == "launch") {
         return Ok(());
     }
     Err(DataError::Usage(format!(
         "{file}: expected threads that launch GPU work, found none: was it recorded while they ran?"
     )))
+}
+
+/// Launch and handoff threads of a workload that may be runnable at once.
+pub fn threads(workload: &Workload) -> Result<u32, DataError> {
+    workload.recording().map_or(Ok(1), threads_of_recording)
+}
+
+/// Launch and handoff threads that were there at once, all of which may be runnable at once.
+pub fn threads_of_recording(file: &str) -> Result<u32, DataError> {
+    let recording = recording(file)?;
+    let groups = recording.groups.iter();
+    let boosted = groups.filter(|one| one.class != "background" && one.policy != "real_time");
+    let at_once = boosted.map(|group| group.alive_ns.div_ceil(recording.length_ns.max(1)).max(1));
+    let threads = at_once.fold(0, u64::saturating_add);
+    Ok(u32::try_from(threads).unwrap_or(u32::MAX).max(1))
 }
 
 /// The neighbour's programs.
@@ -304,6 +341,36 @@ mod tests {
         let neighbours = &cell["neighbours"];
         assert_eq!(neighbours["cpus"], json!([0]));
         assert_eq!(neighbours["kinds"], json!(["fio", "iperf3", "stress-ng"]));
+    }
+
+    #[test]
+    fn threads_of_a_recording_are_those_that_were_there_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("host.json");
+        let threads = |groups: Value| {
+            let recording = json!({ "length_ns": 1000, "groups": groups });
+            std::fs::write(&file, recording.to_string()).unwrap();
+            threads_of_recording(file.to_str().unwrap()).unwrap()
+        };
+        let group = |class: &str, policy: &str, alive_ns: u64| json!({ "class": class, "policy": policy, "alive_ns": alive_ns });
+        assert_eq!(
+            threads(json!([])),
+            1,
+            "one is expected before anybody is known"
+        );
+        let four = [
+            group("launch", "normal", 2000),
+            group("launch", "normal", 10),
+            group("handoff", "normal", 900),
+            group("launch", "real_time", 9000),
+            group("background", "normal", 9000),
+        ];
+        assert_eq!(threads(json!(four)), 4);
+        let endless = [
+            group("launch", "normal", u64::MAX),
+            group("handoff", "normal", u64::MAX),
+        ];
+        assert_eq!(threads(json!(endless)), u32::MAX);
     }
 
     #[test]

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Cells that are simulated: `gpuaware-sim` is started for each, as any other program that a cell needs. `describe`
-//! translates a cell, `arm` the parts of an arm that can be simulated.
+//! translates a cell, `arm` the parts of an arm that can be simulated, and `choice` asks the scheduler which CPUs it
+//! would prefer.
 
 mod arm;
+mod choice;
 mod describe;
+mod started;
 
+use std::collections::BTreeMap;
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -13,8 +17,11 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-pub use describe::check_recording;
+pub use arm::CHOOSING;
+pub use choice::{Chooser, Wish};
 use describe::{HZ, Site};
+pub use describe::{check_recording, threads, threads_of_recording};
+use started::{program, why};
 
 use crate::arm::Arm;
 use crate::datafile::DataError;
@@ -33,17 +40,10 @@ const BAD_INPUT: i32 = 2;
 #[derive(Debug, Deserialize)]
 pub struct Machine {
     pub cpus: usize,
-    pub cores: usize,
-    pub nodes: usize,
-    pub gpus: usize,
     /// Where it was recorded; `None`: the model's.
     hz: Option<u64>,
     description: String,
     version: String,
-}
-
-fn program(target: &Path) -> PathBuf {
-    target.join("release/gpuaware-sim")
 }
 
 /// A name is that of a recorded machine, a shape stands for itself.
@@ -55,13 +55,6 @@ pub fn place(machine: &str) -> PathBuf {
     } else {
         machine.into()
     }
-}
-
-/// Its last words, without the program's name.
-fn why(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stderr);
-    let line = text.lines().next_back().unwrap_or("it said nothing").trim();
-    line.trim_start_matches("gpuaware-sim: ").to_owned()
 }
 
 impl Machine {
@@ -135,17 +128,29 @@ pub fn check(plan: &Plan, target: &Path) -> Result<(), DataError> {
         machine: Path::new(""),
         hz: HZ,
     };
+    let mut wishes = BTreeMap::new();
     for key in plan.keys() {
-        describe::cell(plan, &key, &nowhere, target)?;
+        if let Some(wish) = describe::cell(plan, &key, &nowhere, target)?.chooses {
+            wishes.insert(wish, key.arm);
+        }
+    }
+    let (Some(machine), false) = (&plan.machine, wishes.is_empty()) else {
+        return Ok(());
+    };
+    let chooser = Chooser::of(&place(machine), target)?;
+    for (wish, arm) in wishes {
+        chooser
+            .preferred(&wish)
+            .map_err(|why| DataError::Usage(format!("--on sim: arm {arm:?}: {why}")))?;
     }
     Ok(())
 }
 
-/// Simulates a cell on `machine`, which the plan names.
+/// Simulates a cell on `machine`, which the plan names; `chooser` is of the same machine.
 pub fn measure(
     plan: &Plan,
     key: &CellKey,
-    machine: &Machine,
+    (machine, chooser): (&Machine, &Chooser),
     target: &Path,
 ) -> Result<Measurement> {
     #[derive(Deserialize)]
@@ -156,7 +161,11 @@ pub fn measure(
         machine: &place(plan.machine.as_deref().unwrap_or_default()),
         hz: machine.hz(),
     };
-    let asked = describe::cell(plan, key, &site, target)?;
+    let mut asked = describe::cell(plan, key, &site, target)?;
+    if let Some(wish) = &asked.chooses {
+        let preferred = chooser.preferred(wish)?;
+        asked.spec.insert("preferred".to_owned(), preferred.into());
+    }
     let value = answer(asked.command, &Value::Object(asked.spec), target)?;
     let measurement = match asked.command {
         "profile" => serde_json::from_value(value).map(|replayed: Replayed| replayed.measurement),

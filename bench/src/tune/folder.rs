@@ -159,22 +159,22 @@ impl TuneDir {
     }
 
     /// The two arms that stand beside candidates.
-    pub fn write_references(&self, folders: &Folders, on: On) -> Result<()> {
+    pub fn write_references(&self, folders: &Folders) -> Result<()> {
         for name in [BASELINE, "gpuaware"] {
             let file = format!("{name}.toml");
             let from = folders.arms().join(&file);
             fs::copy(&from, self.arms().join(&file))
                 .with_context(|| format!("cannot copy {}", from.display()))?;
         }
-        self.write_arm(DEFAULT, "scx_gpuaware without a policy", "[]", on)
+        self.write_arm(DEFAULT, "scx_gpuaware without a policy", "[]")
     }
 
-    pub fn write_candidate(&self, candidate: &Candidate, on: On) -> Result<PathBuf> {
+    pub fn write_candidate(&self, candidate: &Candidate) -> Result<PathBuf> {
         let name = &candidate.name;
         let file = self.arms().join(format!("{name}.policy"));
         put(&file, &candidate.policy)?;
         let args = format!("[\"--policy\", \"{{file:{name}.policy}}\"]");
-        self.write_arm(name, &candidate.why, &args, on)?;
+        self.write_arm(name, &candidate.why, &args)?;
         Ok(file)
     }
 
@@ -186,16 +186,13 @@ impl TuneDir {
         Ok(simulator::refusal(&arm, seen.cpus))
     }
 
-    /// As on a host: the scheduler chooses the preferred CPUs. A simulated one has to be told.
-    fn write_arm(&self, name: &str, description: &str, args: &str, on: On) -> Result<()> {
-        let mut program = "\"{target}/release/scx_gpuaware\"".to_owned();
-        if on == On::Sim {
-            program += ", \"--preferred-cpus\", \"{preferred}\"";
-        }
+    /// As on a host: the scheduler chooses the preferred CPUs.
+    fn write_arm(&self, name: &str, description: &str, args: &str) -> Result<()> {
+        let program = "{target}/release/scx_gpuaware";
         let description = toml::Value::from(description);
         let text = format!(
-            "include = \"gpuaware\"\ndescription = {description}\n\n[scheduler]\ncommand = [{program}, \"{{args}}\"]\n\
-             args = {args}\nsettings = [\"{{target}}/release/scx_gpuaware\", \"policy\", \"show\", \"{{args}}\"]\n"
+            "include = \"gpuaware\"\ndescription = {description}\n\n[scheduler]\ncommand = [\"{program}\", \"{{args}}\"]\n\
+             args = {args}\nsettings = [\"{program}\", \"policy\", \"show\", \"{{args}}\"]\n"
         );
         put(&self.arms().join(format!("{name}.toml")), text)
     }

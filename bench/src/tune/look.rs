@@ -8,11 +8,10 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::cpus;
 use crate::datafile::DataError;
 use crate::plan::Where;
 use crate::process::{self, Supervised};
-use crate::simulator::Machine;
+use crate::simulator::{Chooser, Wish};
 use crate::words::quote;
 
 /// What proposals depend on.
@@ -116,26 +115,20 @@ pub fn look(place: &Place) -> Result<Seen> {
     read(&String::from_utf8_lossy(&text))
 }
 
-/// A machine that is simulated. It has no interrupts that come with load, and nobody is asked there.
+/// A machine that is simulated. It has no interrupts that come with load, and doctor is not asked there.
 ///
 /// # Errors
-/// It has one CPU.
-pub fn simulated(machine: &Machine) -> Result<Seen, DataError> {
-    let preferred = cpus::preferred(&cpus::first(machine.cpus)).ok_or_else(|| {
-        DataError::Usage("--machine: expected two CPUs at least, one for the rest".to_owned())
-    })?;
+/// It has one CPU, or the scheduler's program does not say what is expected.
+pub fn simulated(chooser: &Chooser) -> Result<Seen> {
+    let topology = chooser.topology(&Wish::default())?;
+    let seen = read(&(topology + "[]"))?;
+    if seen.cpus < 2 {
+        let expected = "--machine: expected two CPUs at least, one for the rest";
+        return Err(DataError::Usage(expected.to_owned()).into());
+    }
     Ok(Seen {
-        online: format!("0-{}", machine.cpus - 1),
-        cpus: machine.cpus,
-        cores: machine.cores,
-        nodes: machine.nodes,
-        gpus: machine.gpus,
-        preferred: cpus::format_list(&preferred),
-        irq_heavy: BTreeSet::new(),
-        irq_on_preferred: false,
-        warnings: Vec::new(),
-        problems: Vec::new(),
         shape: None,
+        ..seen
     })
 }
 

@@ -4,6 +4,7 @@
 
 mod budget;
 mod candidate;
+mod checked;
 mod decide;
 mod folder;
 pub mod goal;
@@ -31,12 +32,13 @@ use crate::lab::Lab;
 use crate::matrix::Matrix;
 use crate::plan::Where;
 use crate::run;
-use crate::simulator::{self, Machine};
+use crate::simulator::{self, Chooser, Machine};
 use crate::words::in_words;
 use crate::{cpus, interrupt, record, watchdog};
 use budget::Budget;
-use candidate::{Candidate, DEFAULT, Dropped, file_name};
-use folder::{BASELINE, State, TuneDir, is_default, refusal};
+use candidate::{Candidate, DEFAULT, file_name};
+use checked::checked;
+use folder::{BASELINE, State, TuneDir, refusal};
 use goal::On;
 use live::Live;
 use live::slo::Metric;
@@ -51,7 +53,7 @@ const RESERVED: [&str; 4] = [DEFAULT, BASELINE, "gpuaware", live::OLD];
 const LIVE: &str = "live";
 const NEIGHBOUR: &str = "heavy";
 
-/// What a look at the machine may take: the lab boots for it, and a simulated one is not looked at.
+/// What a look at the machine may take: the lab boots for it, and a simulated one takes no time.
 fn look_time(on: On) -> Duration {
     match on {
         On::Lab | On::Host => Duration::from_secs(60),
@@ -171,7 +173,8 @@ struct Asked {
     cpus: usize,
     /// Of the machine that is simulated.
     name: Option<String>,
-    simulated: Option<Machine>,
+    /// Chooses its preferred CPUs.
+    chooser: Option<Chooser>,
     /// What the simulator sifts with in place of `matrix`.
     recorded: Option<Matrix>,
     own: Vec<Candidate>,
@@ -227,8 +230,11 @@ fn asked(options: &TuneOptions) -> Result<Asked> {
         own: own_candidates(&options.candidate, &online, &target)?,
         matrix,
         cpus,
+        chooser: match (&simulated, &name) {
+            (Some(_), Some(name)) => Some(Chooser::of(&simulator::place(name), &target)?),
+            _ => None,
+        },
         name,
-        simulated,
         recorded,
         target,
     })
@@ -277,7 +283,7 @@ fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
         .clone()
         .unwrap_or_else(|| run::default_output("tune"));
     let dir = TuneDir::create(&root)?;
-    dir.write_references(&options.folders, options.on)?;
+    dir.write_references(&options.folders)?;
     eprintln!("tuning for {} in {}", asked.workload, dir.root.display());
     let budget = Budget::begin(options.budget);
     let place = Place {
@@ -287,8 +293,8 @@ fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
         target: &asked.target,
     };
     budget.say("look");
-    let seen = match &asked.simulated {
-        Some(machine) => look::simulated(machine)?,
+    let seen = match &asked.chooser {
+        Some(chooser) => look::simulated(chooser)?,
         None => look::look(&place)?,
     };
     say(&seen);
@@ -301,9 +307,17 @@ fn begin(options: &TuneOptions) -> Result<(TuneDir, State)> {
     let shipped = proposals(options, &asked.matrix, &seen)?;
     let own: BTreeSet<String> = asked.own.iter().map(|one| one.name.clone()).collect();
     let candidates = [asked.own, shipped].concat();
-    let (candidates, mut dropped) = checked(candidates, &dir, &seen, options.on, &asked.target)?;
+    let machine = checked::Machine {
+        seen: &seen,
+        target: &asked.target,
+        simulated: match &asked.chooser {
+            Some(chooser) => Some((chooser, simulator::threads(&asked.matrix.workloads[0])?)),
+            None => None,
+        },
+    };
+    let (candidates, mut dropped) = checked(candidates, &RESERVED, &dir, &machine)?;
     let recorded = match asked.recorded {
-        None if asked.simulated.is_none() => {
+        None if asked.chooser.is_none() => {
             recording::record(&asked.matrix, options.on, &budget, &options.folders, &dir)?
         }
         recorded => recorded,
@@ -457,43 +471,4 @@ fn proposals(options: &TuneOptions, matrix: &Matrix, seen: &Seen) -> Result<Vec<
     }
     all.extend(propose::propose(seen, kind));
     Ok(all)
-}
-
-/// Writes the candidates. Returns those that this machine's scheduler takes, and those that it refuses with the reason.
-fn checked(
-    mut candidates: Vec<Candidate>,
-    dir: &TuneDir,
-    seen: &Seen,
-    on: On,
-    target: &Path,
-) -> Result<(Vec<Candidate>, Dropped)> {
-    let mut names: BTreeSet<String> = RESERVED.map(str::to_owned).into();
-    candidates.retain(|candidate| names.insert(candidate.name.clone()));
-    let (mut kept, mut dropped) = (Vec::new(), Vec::new());
-    for candidate in candidates {
-        let file = dir.write_candidate(&candidate, on)?;
-        match refusal(&file, &seen.online, target)? {
-            Some(why) => dropped.push((candidate.name, first_error(&why))),
-            None if is_default(&file, &seen.online, target)? => {
-                dropped.push((
-                    candidate.name,
-                    "it comes to the same as the default".to_owned(),
-                ));
-            }
-            None if on == On::Sim => match dir.not_simulated(&candidate, seen)? {
-                Some(why) => dropped.push((candidate.name, why)),
-                None => kept.push(candidate),
-            },
-            None => kept.push(candidate),
-        }
-    }
-    Ok((kept, dropped))
-}
-
-fn first_error(said: &str) -> String {
-    let line = said.lines().find(|line| line.contains(": error: "));
-    let line = line.or_else(|| said.lines().next()).unwrap_or_default();
-    line.rsplit_once("error: ")
-        .map_or(line, |(_, why)| why)
-        .to_owned()
 }

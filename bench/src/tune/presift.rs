@@ -73,10 +73,10 @@ impl Presift<'_> {
             Err(why) => return Ok(Err(why)),
         };
         let dir = TuneDir::create(&dir.root.join(STEP))?;
-        dir.write_references(self.folders, On::Sim)?;
+        dir.write_references(self.folders)?;
         let mut names = Vec::new();
         for candidate in candidates {
-            dir.write_candidate(candidate, On::Sim)?;
+            dir.write_candidate(candidate)?;
             if dir.not_simulated(candidate, self.seen)?.is_none() {
                 names.push(candidate.name.clone());
             }

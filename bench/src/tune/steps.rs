@@ -170,7 +170,7 @@ impl Tuning<'_> {
     /// The finalists beside the default and the kernel's own scheduler, in rounds that nobody has seen yet.
     pub fn verify(&mut self, finalists: &[Candidate]) -> Result<Report> {
         for candidate in finalists {
-            self.dir.write_candidate(candidate, self.state.on)?;
+            self.dir.write_candidate(candidate)?;
         }
         let rounds =
             costs(&self.state.matrix, self.state.on).verify_rounds(finalists.len(), self.left());
