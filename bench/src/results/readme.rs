@@ -30,7 +30,7 @@ pub fn block(index: &Index, loaded: &Loaded, strips: &[Strip]) -> Result<String>
     let subject = picked.iter().find(|picked| picked.is_subject());
     let subject = subject.context("the index shows no arm that is its run's subject in README")?;
     let paragraphs = [
-        table(&picked, subject).to_markdown(),
+        table(index, &picked, subject).to_markdown(),
         wrap(&how(index, &picked, subject), COLUMNS, ""),
         wrap(&costs(index, loaded, subject), COLUMNS, ""),
         others(index, loaded, subject),
@@ -90,10 +90,11 @@ fn picked<'a>(index: &'a Index, loaded: &'a Loaded) -> Result<Vec<Picked<'a>>> {
             row,
         })
     };
-    headline.rows.iter().take(MAX_ROWS - 1).map(pick).collect()
+    let most = MAX_ROWS - 1 - headline.also.len();
+    headline.rows.iter().take(most).map(pick).collect()
 }
 
-fn table(picked: &[Picked], main: &Picked) -> Table {
+fn table(index: &Index, picked: &[Picked], main: &Picked) -> Table {
     let reserved = main.reserved();
     let speed = format!("tokens/s, × {reserved} (more is better)");
     let p99 = format!("token p99, × {reserved} (less is better)");
@@ -119,10 +120,34 @@ fn table(picked: &[Picked], main: &Picked) -> Table {
             percent(picked.row.work_of_possible, 0, true),
         ]);
     }
+    for Also { workload, shape } in &index.readme.also {
+        table.rows.extend(also(index, main, workload, shape));
+    }
     let possible = format!("what is possible: {reserved}'s speed, no CPU time lost");
     let possible = [possible.as_str(), "1.00", "1.00", "100"];
     table.rows.push(possible.map(str::to_owned).to_vec());
     table
+}
+
+/// The subject with another launcher, and what the arm that reserves CPUs leaves there.
+fn also(index: &Index, main: &Picked, workload: &str, shape: &str) -> Option<Vec<String>> {
+    let rows = &main.report.summary.rows;
+    let of = |arm: &str| {
+        rows.iter().find(|row| {
+            (row.workload.as_str(), row.neighbour, row.arm.as_str())
+                == (workload, index.readme.neighbour, arm)
+        })
+    };
+    let row = of(&main.row.arm)?;
+    let reserved = main.reserved();
+    let leaves = of(reserved).and_then(|row| row.work_of_possible);
+    let leaves = leaves.map(|_| format!(" ({reserved}: {})", percent(leaves, 0, true)));
+    Some(vec![
+        format!("with *{workload}*, {shape}"),
+        times(row.over_isolcpus, true),
+        times(row.p99_over_isolcpus, true),
+        percent(row.work_of_possible, 0, true) + &leaves.unwrap_or_default(),
+    ])
 }
 
 /// What the table is of.
@@ -150,7 +175,7 @@ fn how(index: &Index, picked: &[Picked], main: &Picked) -> String {
     );
     for other in picked.iter().filter(|picked| picked.of.run != main.of.run) {
         text += &format!(
-            "; {}, over {} in a run of its own: {}",
+            "; {}, against {} in its own run: {}",
             other.of.label,
             other.reserved(),
             made(index, other)
@@ -175,39 +200,16 @@ fn costs(index: &Index, loaded: &Loaded, subject: &Picked) -> String {
     let runs = loaded.pool.first().map_or(0, |pool| pool.runs);
     let spreads: Vec<String> = loaded.pool.iter().map(spread).collect();
     let neighbour = index.readme.neighbour;
-    let mut text = format!(
+    format!(
         "**What it costs.** On a quiet machine, in % of EEVDF's, pooled over {runs} runs \
          ([command](docs/results.md#what-it-costs-where-nothing-disturbs)): {}. By run \
-         and workload: {}. Beside *{neighbour}* the neighbours do {} % of what they do under EEVDF; \
-         {} % is possible if the launcher has all of its time.",
+         and workload: {}. Beside *{neighbour}* the neighbours do {} % of their work under EEVDF; \
+         with a launcher that gets all it needs, {} % is possible.",
         listed(&loaded.pool, pooled),
         spreads.join("; "),
         percent(subject.row.work_mean, 0, true),
         percent(subject.row.possible, 0, true),
-    );
-    for Also { workload, shape } in &index.readme.also {
-        let rows = &subject.report.summary.rows;
-        let of = |arm: &str| {
-            rows.iter().find(|row| {
-                (&row.workload, row.neighbour, row.arm.as_str()) == (workload, neighbour, arm)
-            })
-        };
-        let reserved = subject.reserved();
-        let work_of = |arm: &str| of(arm)?.work_of_possible;
-        if let Some(row) = of(&subject.row.arm) {
-            text += &format!(
-                " *{workload}*, {shape}, beside *{neighbour}*: tokens/s {} and p99 {} × {reserved}'s, work {} % of possible{}.",
-                times(row.over_isolcpus, true),
-                times(row.p99_over_isolcpus, true),
-                percent(row.work_of_possible, 0, true),
-                work_of(reserved).map_or(String::new(), |work| format!(
-                    ", where {reserved} leaves {} %",
-                    percent(Some(work), 0, true)
-                ))
-            );
-        }
-    }
-    text
+    )
 }
 
 fn listed(pools: &[Pool], say: fn(&Pool) -> String) -> String {
@@ -220,10 +222,10 @@ fn pooled(pool: &Pool) -> String {
     format!("{} {} %", pool.figure, percent(pool.ratio, 1, true))
 }
 
-/// "tokens/s 8 below and 4 above, median 99.0 %".
+/// "tokens/s 8 lower and 4 higher, median 99.0 %".
 fn spread(pool: &Pool) -> String {
     format!(
-        "{} {} below and {} above, median {:.1} %",
+        "{} {} lower and {} higher, median {:.1} %",
         pool.figure,
         pool.below,
         pool.comparisons.len() - pool.below,
@@ -234,8 +236,8 @@ fn spread(pool: &Pool) -> String {
 /// A paragraph, and a line for each run whose verdicts are told.
 fn others(index: &Index, loaded: &Loaded, subject: &Picked) -> String {
     let first = format!(
-        "**Where others beat it.** {} To *dominate* is to be shown better in speed, p99 or the neighbours' work, \
-         and worse in none of them. A row is a workload beside a neighbour.",
+        "**Where others beat it.** {} *Dominated*: another is shown to be better in speed, p99 or the neighbours' \
+         work, and worse in none. A row is a workload beside a neighbour.",
         ahead(index, subject)
     );
     let mut text = wrap(&first, COLUMNS, "");
@@ -263,7 +265,7 @@ fn elsewhere(index: &Index, loaded: &Loaded) -> Option<String> {
         })
         .collect();
     (!said.is_empty()).then(|| {
-        let where_to = "In [other kept runs](docs/results.md) it is so in some rows";
+        let where_to = "Dominated rows in [other kept runs](docs/results.md)";
         format!("{where_to}: {}.", said.join(", "))
     })
 }
