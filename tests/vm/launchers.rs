@@ -9,7 +9,8 @@ use crate::length;
 use crate::process::{Process, busy_loop, busy_loops, gpu_launch};
 
 use super::machine::{
-    cpu_of, involuntary, launching_threads, mark, mark_launch, nr_cpus, pin, preferred_cpu, waker,
+    Since, cpu_of, involuntary, launching_threads, mark, mark_launch, nr_cpus, pin, preferred_cpu,
+    waker,
 };
 use super::shared::beside_the_scheduler;
 
@@ -49,14 +50,16 @@ fn launcher_stays_on_a_preferred_cpu_beside_busy_neighbours() {
         let tid = launching_threads(workload.pid(), 1)[0];
         // A move to a preferred CPU is made at a wakeup.
         std::thread::sleep(Duration::from_millis(500));
+        let mut since = Since::now();
         let samples = cpus_of(workload.pid(), tid, 100);
         let on_preferred = |&&cpu: &&usize| cpu == preferred_cpu();
         let preferred = samples.iter().filter(on_preferred).count();
         assert!(samples.len() > 50, "the launcher ended early");
         assert!(
             preferred * 10 >= samples.len() * 9,
-            "{preferred} of {}: {samples:?}",
-            samples.len()
+            "{preferred} of {}: {samples:?}; {}",
+            samples.len(),
+            since.of_launchers()
         );
         // They had the rest.
         assert!(

@@ -124,6 +124,43 @@ pub fn try_metrics() -> anyhow::Result<Metrics> {
     client.request("stats", Vec::new())
 }
 
+/// What the scheduler did since then, for the message of a test that fails.
+pub struct Since(StatsClient);
+
+impl Since {
+    pub fn now() -> Self {
+        let mut since = Self(
+            StatsClient::new()
+                .connect(Some(10_000))
+                .expect("statistics"),
+        );
+        since.metrics();
+        since
+    }
+
+    fn metrics(&mut self) -> Metrics {
+        self.0.request("stats", Vec::new()).expect("statistics")
+    }
+
+    /// Where launchers woke up, and what may have kept them from preferred CPUs.
+    pub fn of_launchers(&mut self) -> String {
+        let metrics = self.metrics();
+        format!(
+            "{} wakeups: {} to preferred CPUs, {} preempting, {} elsewhere, {} queued; throttled {} times; preferred {} \
+             ({}), under interrupts {:?}",
+            metrics.launch_wakeups,
+            metrics.launch_to_preferred,
+            metrics.launch_preempts,
+            metrics.launch_to_other,
+            metrics.launch_queued,
+            metrics.guard_throttles,
+            metrics.preferred_cpus,
+            metrics.preferred_reason,
+            metrics.irq_heavy_cpus
+        )
+    }
+}
+
 fn bpftool(args: &[&str]) -> serde_json::Value {
     let output = Command::new("bpftool").arg("--json").args(args).output();
     let output = output.expect("bpftool");
