@@ -125,21 +125,25 @@ pub fn try_metrics() -> anyhow::Result<Metrics> {
 }
 
 /// What the scheduler did since then, for the message of a test that fails.
-pub struct Since(StatsClient);
+pub struct Since {
+    client: StatsClient,
+    preferred: String,
+}
 
 impl Since {
     pub fn now() -> Self {
-        let mut since = Self(
-            StatsClient::new()
-                .connect(Some(10_000))
-                .expect("statistics"),
-        );
-        since.metrics();
+        let client = StatsClient::new().connect(Some(10_000));
+        let mut since = Self {
+            client: client.expect("statistics"),
+            preferred: String::new(),
+        };
+        since.preferred = since.metrics().preferred_cpus;
         since
     }
 
     fn metrics(&mut self) -> Metrics {
-        self.0.request("stats", Vec::new()).expect("statistics")
+        let metrics = self.client.request("stats", Vec::new());
+        metrics.expect("statistics")
     }
 
     /// Where launchers woke up, and what may have kept them from preferred CPUs.
@@ -147,15 +151,17 @@ impl Since {
         let metrics = self.metrics();
         format!(
             "{} wakeups: {} to preferred CPUs, {} preempting, {} elsewhere, {} queued; throttled {} times; preferred {} \
-             ({}), under interrupts {:?}",
+             and then {} ({}), changed {:?}, under interrupts {:?}",
             metrics.launch_wakeups,
             metrics.launch_to_preferred,
             metrics.launch_preempts,
             metrics.launch_to_other,
             metrics.launch_queued,
             metrics.guard_throttles,
+            self.preferred,
             metrics.preferred_cpus,
             metrics.preferred_reason,
+            metrics.preferred_changes,
             metrics.irq_heavy_cpus
         )
     }
