@@ -22,7 +22,7 @@ if [ -z "$recommended" ]; then
 	exit 1
 fi
 
-where=$(jq -r '"--on \(.on) --cpus \(.cpus)" + (if .native then " --native" else "" end)
+where=$(jq -r '"--on \(.on)" + (if .on == "lab" then " --cpus \(.cpus)" else "" end) + (if .native then " --native" else "" end)
 	+ (if .machine then " --machine \(.machine)" else "" end)' "$tuned/verify/plan.json")
 for repeat in $(seq "$repeats"); do
 	[ -e "$folder/$repeat/summary.json" ] && continue

@@ -40,7 +40,7 @@ pub struct Headline {
     pub rows: Vec<HeadlineRow>,
     /// Runs whose verdicts on who dominates are told.
     pub verdicts: Vec<String>,
-    /// The other workloads of the subject's run that a sentence is for.
+    /// The other workloads of the subject's run that have a row.
     #[serde(default)]
     pub also: Vec<Also>,
 }

@@ -90,7 +90,7 @@ fn picked<'a>(index: &'a Index, loaded: &'a Loaded) -> Result<Vec<Picked<'a>>> {
             row,
         })
     };
-    let most = MAX_ROWS - 1 - headline.also.len();
+    let most = (MAX_ROWS - 1).saturating_sub(headline.also.len());
     headline.rows.iter().take(most).map(pick).collect()
 }
 

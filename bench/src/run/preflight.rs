@@ -132,20 +132,18 @@ impl Wants<'_> {
                         let program = program.to_string_lossy();
                         format!("workload {name}: expected the program {program}: run make build, or install it")
                     }));
-                    problems.extend(self.lacks_gpus(workload));
+                    problems.extend(Self::lacks_gpus(workload));
                 }
             }
         }
         problems
     }
 
-    fn lacks_gpus(&self, workload: &Workload) -> Option<String> {
+    fn lacks_gpus(workload: &Workload) -> Option<String> {
         let Program::GpuLaunch(launch) = &workload.program else {
             return None;
         };
-        let lab = self.target.join("lab");
-        let checked = driver::check_gpus(launch.gpus, &lab, launch.driver);
-        let why = checked.err()?;
+        let why = driver::check_gpus(launch.gpus, launch.driver).err()?;
         Some(format!("workload {}: {why:#}", workload.name))
     }
 

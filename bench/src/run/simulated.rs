@@ -11,13 +11,13 @@ use super::progress::Progress;
 use crate::interrupt;
 use crate::plan::Plan;
 use crate::record::{self, Cell, CellKey, RunDir};
-use crate::simulator::{self, Chooser, Machine};
+use crate::simulator::{self, Machine};
 
 /// Simulates block `index` of the plan. Cells that failed are results.
 pub fn block(plan: &Plan, index: usize, run: &RunDir, target: &Path) -> Result<()> {
     let name = plan.machine.as_deref().context("the plan has no machine")?;
     let machine = Machine::find(name, target)?;
-    let chooser = Chooser::of(&simulator::place(name), target)?;
+    let chooser = simulator::chooser(plan, target)?;
     let facts = run.root().join(format!("facts-block{index}.json"));
     record::write_json(&facts, &machine.facts())?;
     let mut progress = Progress::new(plan, run, index);
@@ -28,7 +28,7 @@ pub fn block(plan: &Plan, index: usize, run: &RunDir, target: &Path) -> Result<(
     for key in missing {
         interrupt::check()?;
         let (started_unix_ms, began) = (inside::unix_ms(), Instant::now());
-        let result = simulator::measure(plan, &key, (&machine, &chooser), target);
+        let result = simulator::measure(plan, &key, (&machine, chooser.as_ref()), target);
         // A simulator that was given up for that is no failed cell.
         interrupt::check()?;
         let took: Duration = began.elapsed();

@@ -134,10 +134,9 @@ pub fn check(plan: &Plan, target: &Path) -> Result<(), DataError> {
             wishes.insert(wish, key.arm);
         }
     }
-    let (Some(machine), false) = (&plan.machine, wishes.is_empty()) else {
+    let Some(chooser) = chooser(plan, target)? else {
         return Ok(());
     };
-    let chooser = Chooser::of(&place(machine), target)?;
     for (wish, arm) in wishes {
         chooser
             .preferred(&wish)
@@ -146,11 +145,22 @@ pub fn check(plan: &Plan, target: &Path) -> Result<(), DataError> {
     Ok(())
 }
 
-/// Simulates a cell on `machine`, which the plan names; `chooser` is of the same machine.
+/// Chooses for those arms of a plan that are not told the preferred CPUs; `None`: all are.
+pub fn chooser(plan: &Plan, target: &Path) -> Result<Option<Chooser>, DataError> {
+    let chooses = |arm| arm::how(arm, plan.cpus).is_ok_and(|how| how.chooses.is_some());
+    match &plan.machine {
+        Some(machine) if plan.arms.values().any(chooses) => {
+            Chooser::of(&place(machine), target).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Simulates a cell on `machine`, which the plan names; `chooser` is of the same plan.
 pub fn measure(
     plan: &Plan,
     key: &CellKey,
-    (machine, chooser): (&Machine, &Chooser),
+    (machine, chooser): (&Machine, Option<&Chooser>),
     target: &Path,
 ) -> Result<Measurement> {
     #[derive(Deserialize)]
@@ -163,6 +173,7 @@ pub fn measure(
     };
     let mut asked = describe::cell(plan, key, &site, target)?;
     if let Some(wish) = &asked.chooses {
+        let chooser = chooser.context("nobody chooses preferred CPUs for this arm")?;
         let preferred = chooser.preferred(wish)?;
         asked.spec.insert("preferred".to_owned(), preferred.into());
     }
