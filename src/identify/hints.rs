@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What programs say of themselves through a pinned map: `hints/gpuaware.h`, `hints/gpuaware.py`.
 
+use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use libbpf_rs::{MapCore, MapFlags};
+use log::warn;
 
 use crate::bpf::identify::IdentifySkel;
 
@@ -48,18 +50,28 @@ impl Hints {
     }
 }
 
-/// Lets members of group `gid` hint; `None`: only root.
+/// Lets members of group `gid` hint; `None`: only root. Where somebody has removed the pins nobody hints.
 ///
 /// # Errors
-/// The pins are not there.
+/// The kernel refuses.
 pub fn grant(pins: &Pins, gid: Option<u32>) -> Result<()> {
     let mode = if gid.is_some() { 0o660 } else { 0o600 };
     for pin in [pins.hints(), pins.hint_calls()] {
-        let let_in = |pin: &Path| {
+        let let_in = |pin: &Path| -> io::Result<()> {
             chown(pin, Some(0), Some(gid.unwrap_or(0)))?;
             std::fs::set_permissions(pin, std::fs::Permissions::from_mode(mode))
         };
-        let_in(&pin).with_context(|| format!("setting who may write to {}", pin.display()))?;
+        match let_in(&pin) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                warn!(
+                    "{}: somebody has removed it: nobody can give hints",
+                    pin.display()
+                );
+            }
+            done => {
+                done.with_context(|| format!("setting who may write to {}", pin.display()))?;
+            }
+        }
     }
     Ok(())
 }

@@ -156,20 +156,6 @@ impl Pins {
             .collect())
     }
 
-    /// How many [`Pins::list`] would list, by class and source; looks nothing else up.
-    ///
-    /// # Errors
-    /// As [`Pins::list`].
-    pub fn count(&self) -> Result<Counts> {
-        let mut counts = Counts::new();
-        for record in self.records()? {
-            if let Some(reason) = reason(&record) {
-                *counts.entry(reason).or_default() += 1;
-            }
-        }
-        Ok(counts)
-    }
-
     /// The tasks that have a class, were refused one or launch.
     ///
     /// # Errors
@@ -277,7 +263,7 @@ pub fn monotonic_now() -> Result<Duration> {
 }
 
 /// Decodes what the `list_marks` iterator printed. A truncated record at the end is dropped.
-fn decode(bytes: &[u8]) -> Vec<intf::gpuaware_mark_record> {
+pub(super) fn decode(bytes: &[u8]) -> Vec<intf::gpuaware_mark_record> {
     bytes
         .chunks_exact(size_of::<intf::gpuaware_mark_record>())
         .map(|chunk| {
@@ -289,7 +275,7 @@ fn decode(bytes: &[u8]) -> Vec<intf::gpuaware_mark_record> {
 }
 
 /// `None`: it launches, but no rule gives it a class.
-fn reason(record: &intf::gpuaware_mark_record) -> Option<(Class, Source)> {
+pub(super) fn reason(record: &intf::gpuaware_mark_record) -> Option<(Class, Source)> {
     let class = Class::from_wire(record.class).unwrap_or(Class::Background);
     Some((class, Source::from_wire(record.source)?))
 }

@@ -18,6 +18,7 @@ mod hints;
 pub mod libcuda;
 pub mod libraries;
 pub mod library;
+mod listing;
 pub mod marks;
 mod names;
 mod observers;
@@ -60,6 +61,7 @@ pub use counters::Sightings;
 
 use events::{Event, Events};
 use hints::Hints;
+use listing::Listing;
 use marks::Pins;
 use names::{Named, Names};
 use observers::Observers;
@@ -85,6 +87,7 @@ pub struct Identify<'obj> {
     observers: Observers,
     probes: Option<Probes>,
     events: Events,
+    listing: Listing,
     skel: IdentifySkel<'obj>,
     pins: Pins,
     rules: Rules,
@@ -117,12 +120,13 @@ impl<'obj> Identify<'obj> {
             .context("opening the identification programs")?;
         let mut skel = open.load().context("loading the identification programs")?;
         marks::know_loader(skel.progs.know_loader.as_fd())?;
-        pinned::pin(&mut skel, &pins)?;
+        let listing = pinned::pin(&mut skel, &pins)?;
         let mounts = Mounts::of_this_process().context("reading mounts")?;
         let mut identify = Self {
             observers: Observers::new(&skel)?,
             probes: None,
             events: Events::new(&skel)?,
+            listing,
             skel,
             pins,
             rules: Rules::default(),
@@ -243,7 +247,7 @@ impl<'obj> Identify<'obj> {
     /// # Errors
     /// The kernel does not list them.
     pub fn count_marks(&self) -> Result<marks::Counts> {
-        self.pins.count()
+        self.listing.count()
     }
 
     /// The marks of all threads that have a class, if one may have changed since `seen`, which is then
@@ -265,7 +269,7 @@ impl<'obj> Identify<'obj> {
         if *seen == Some(now) && counted {
             return Ok(None);
         }
-        let marks = self.pins.records()?;
+        let marks = self.listing.records()?;
         *seen = Some(now);
         Ok(Some(marks))
     }
@@ -292,7 +296,7 @@ impl<'obj> Identify<'obj> {
         let stale_before = self.seen_before(self.bounds.expire / 2)?;
         match &mut self.probes {
             Some(probes) => Ok(probes
-                .step(now, &self.skel, &self.pins, &self.rules, stale_before)
+                .step(now, &self.skel, &self.listing, &self.rules, stale_before)
                 .min(STEP)),
             None => Ok(STEP),
         }
@@ -312,7 +316,7 @@ impl<'obj> Identify<'obj> {
         if !self.unmatched.is_due(now) {
             return Ok(());
         }
-        for rule in self.rules.unmatched(&self.pins.records()?) {
+        for rule in self.rules.unmatched(&self.listing.records()?) {
             info!("nobody has a class by the rule {rule}, a minute after it came into force");
         }
         Ok(())
@@ -327,7 +331,7 @@ impl<'obj> Identify<'obj> {
         }
         let start = cpu_time();
         let owners = tags.map(Tags::owners).unwrap_or_default();
-        self.users.tell(&self.pins.records()?, &owners);
+        self.users.tell(&self.listing.records()?, &owners);
         let cpu = cpu_time().saturating_sub(start);
         self.users.looked(now, changes, cpu);
         Ok(())
@@ -426,7 +430,12 @@ impl<'obj> Identify<'obj> {
             let launches = |record: &intf::gpuaware_mark_record| {
                 (record.class == Class::Launch.wire()).then_some(record.tgid as u32)
             };
-            Ok(self.pins.records()?.iter().filter_map(launches).collect())
+            Ok(self
+                .listing
+                .records()?
+                .iter()
+                .filter_map(launches)
+                .collect())
         };
         let program = self.skel.progs.note_spinner.as_fd();
         for spinner in self.spinners.look(now, Path::new(PROC), launchers)? {

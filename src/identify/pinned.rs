@@ -8,13 +8,14 @@ use log::debug;
 
 use crate::bpf::identify::IdentifySkel;
 
+use super::listing::Listing;
 use super::marks::Pins;
 
-/// Pins it, and links the iterator that lists marks.
+/// Pins it; returns the iterator that lists marks.
 ///
 /// # Errors
 /// There is no BPF file system that takes it, or the kernel refuses.
-pub fn pin(skel: &mut IdentifySkel<'_>, pins: &Pins) -> Result<()> {
+pub fn pin(skel: &mut IdentifySkel<'_>, pins: &Pins) -> Result<Listing> {
     pins.prepare()?;
     let pinned = |path: &Path| format!("pinning {}", path.display());
     let progs = &mut skel.progs;
@@ -37,5 +38,5 @@ pub fn pin(skel: &mut IdentifySkel<'_>, pins: &Pins) -> Result<()> {
     link.pin(pins.marks())
         .with_context(|| pinned(&pins.marks()))?;
     debug!("pinned below {}", pins.dir().display());
-    Ok(())
+    Ok(Listing::new(link))
 }

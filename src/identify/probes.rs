@@ -19,7 +19,7 @@ use super::contexts::Contexts;
 use super::group::Group;
 use super::libraries::{self, Libraries};
 use super::library::{self, FileId, Library};
-use super::marks::Pins;
+use super::listing::Listing;
 use super::orders::Orders;
 use super::rest::{Spent, cpu_time, spending};
 use super::rules::Rules;
@@ -180,7 +180,7 @@ impl Probes {
         &mut self,
         now: Duration,
         skel: &IdentifySkel<'_>,
-        pins: &Pins,
+        listing: &Listing,
         rules: &Rules,
         stale_before: Option<Duration>,
     ) -> Duration {
@@ -204,7 +204,7 @@ impl Probes {
         counters.orders = self.nr_orders;
         counters.triggers += self.nr_triggers;
         let mut threads = KnownThreads {
-            pins,
+            listing,
             rules,
             skel,
             libraries: &self.libraries,
@@ -386,7 +386,7 @@ fn is_gone(tgid: u32) -> bool {
 
 /// The marks of the running system.
 struct KnownThreads<'a, 'obj> {
-    pins: &'a Pins,
+    listing: &'a Listing,
     rules: &'a Rules,
     skel: &'a IdentifySkel<'obj>,
     libraries: &'a Libraries,
@@ -395,7 +395,7 @@ struct KnownThreads<'a, 'obj> {
 
 impl KnownThreads<'_, '_> {
     fn records(&self) -> Vec<intf::gpuaware_mark_record> {
-        self.pins.records().unwrap_or_else(|error| {
+        self.listing.records().unwrap_or_else(|error| {
             warn!("listing marks: {error:#}");
             Vec::new()
         })

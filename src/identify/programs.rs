@@ -5,7 +5,7 @@ use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use anyhow::{Context, Result};
-use libbpf_rs::{Iter, ProgramMut, libbpf_sys};
+use libbpf_rs::{Iter, Link, ProgramMut, libbpf_sys};
 
 /// Runs a `SEC("syscall")` program on `context`; returns the errno that it returned, 0 for none.
 pub fn run_syscall_program<T: Copy>(program: BorrowedFd<'_>, context: &T) -> Result<i32> {
@@ -33,8 +33,13 @@ pub fn ask_syscall_program<T: Copy>(program: BorrowedFd<'_>, context: &mut T) ->
 pub fn run_iterator(program: &ProgramMut<'_>) -> Result<()> {
     let link = program.attach();
     let link = link.context("attaching a task iterator")?;
-    let mut iterator = Iter::new(&link).context("starting a task iterator")?;
-    let mut nothing = Vec::new();
-    std::io::Read::read_to_end(&mut iterator, &mut nothing).context("going through tasks")?;
-    Ok(())
+    read_iterator(&link).map(|_nothing| ())
+}
+
+/// Runs the task iterator that `link` attaches; returns what it prints.
+pub fn read_iterator(link: &Link) -> Result<Vec<u8>> {
+    let mut iterator = Iter::new(link).context("starting a task iterator")?;
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut iterator, &mut bytes).context("going through tasks")?;
+    Ok(bytes)
 }

@@ -48,8 +48,9 @@ fn the_second_is_refused_and_the_first_loses_nothing() {
          unshare -m bash -c 'mount -t tmpfs run /run; exec \"$SCX\" feed --map \"$MAP\"'; echo \"container: $?\"\n\
          [ \"$pins\" = \"$(ls -i /sys/fs/bpf/scx_gpuaware)\" ] && echo 'same pins'\n\
          \"$SCX\" mark --class launch --tid $$ && \"$SCX\" marks | grep -q \"^ *$$ \" && echo marked\n\
+         rm /sys/fs/bpf/scx_gpuaware/marks; \"$SCX\" mark --class handoff --tid $$; sleep 0.5\n\
          rm -r /sys/fs/bpf/scx_gpuaware; \"$SCX\" marks\n\
-         kill $one; wait $one; echo \"first: code $?\"\n\
+         kill $one; wait $one; echo \"first: code $?\"; cat one\n\
          ls /sys/fs/bpf/scx_gpuaware 2>&1\n\
          echo \"runs as PID $one\"",
     );

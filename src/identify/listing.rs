@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Marks as the process sees them that loaded the programs. What others do to its pins does not concern it.
+
+use anyhow::Result;
+use libbpf_rs::Link;
+
+use crate::bpf::intf;
+
+use super::marks::{self, Counts};
+use super::programs::read_iterator;
+
+/// The iterator that lists marks.
+#[derive(Debug)]
+pub struct Listing(Link);
+
+impl Listing {
+    /// `link` attaches `list_marks`.
+    pub fn new(link: Link) -> Self {
+        Self(link)
+    }
+
+    /// As [`marks::Pins::records`].
+    ///
+    /// # Errors
+    /// The kernel does not list them.
+    pub fn records(&self) -> Result<Vec<intf::gpuaware_mark_record>> {
+        Ok(marks::decode(&read_iterator(&self.0)?))
+    }
+
+    /// How many have a class, by class and source; looks nothing else up.
+    ///
+    /// # Errors
+    /// As [`Listing::records`].
+    pub fn count(&self) -> Result<Counts> {
+        let mut counts = Counts::new();
+        for reason in self.records()?.iter().filter_map(marks::reason) {
+            *counts.entry(reason).or_default() += 1;
+        }
+        Ok(counts)
+    }
+}
