@@ -14,7 +14,7 @@ use crate::native::Scheduler;
 use crate::overhead::Costs;
 use crate::program::{Program, Tokens};
 use crate::scenario::{Scenario, TaskSpec, add_kthreads};
-use crate::setup::{Class, Policy};
+use crate::setup::{Class, NATIVE_LEND_US, Policy};
 use crate::simulation::{Outcome, TaskOutcome};
 
 /// What runs where, under which scheduler.
@@ -286,6 +286,8 @@ impl CellSpec {
         add_kthreads(&mut tasks, nr_cpus);
         let policy = Policy {
             preferred: self.preferred.clone(),
+            // In emulation switches are dear, and the scheduler lends nothing by itself.
+            lend_yields_us: if self.native { NATIVE_LEND_US } else { 0 },
             ..Policy::default_for(&machine)
         };
         let length_ns = (self.seconds * 1e9) as u64;

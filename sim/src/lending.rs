@@ -5,7 +5,7 @@ use crate::mutants::{mutant, run_as};
 use crate::native::Scheduler;
 use crate::program::{Program, Sync};
 use crate::scenario::TaskSpec;
-use crate::setup::Class;
+use crate::setup::{Class, NATIVE_LEND_US};
 use crate::simulation::Outcome;
 use crate::tests::{of, task};
 
@@ -48,14 +48,16 @@ fn background_has_what_boosted_tasks_wait_for_by_yields() {
     let object = Scheduler::Gpuaware.object();
     for class in [Class::Launch, Class::Handoff] {
         let (kept, tokens) = share_and_tokens(object, class, 0);
-        let (lent, tokens_beside) = share_and_tokens(object, class, 100);
-        println!("{class:?}: {kept} {tokens} {lent} {tokens_beside}");
         assert!((0.49..0.55).contains(&kept), "{class:?}: {kept}");
-        assert!(lent > 0.8, "{class:?}: {lent}");
-        assert!(
-            tokens_beside * 100 > tokens * 97,
-            "{class:?}: {tokens_beside} of {tokens}"
-        );
+        for us in [50, NATIVE_LEND_US] {
+            let (lent, tokens_beside) = share_and_tokens(object, class, us);
+            println!("{class:?}, {us} us: {kept} {tokens} {lent} {tokens_beside}");
+            assert!(lent > 0.8, "{class:?}, {us} us: {lent}");
+            assert!(
+                tokens_beside * 100 > tokens * 97,
+                "{class:?}, {us} us: {tokens_beside} of {tokens}"
+            );
+        }
     }
 }
 

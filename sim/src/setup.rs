@@ -45,7 +45,8 @@ pub struct Policy {
     /// Part of a CPU that background gets beside launchers.
     pub min_share: f64,
     pub hold_cap_us: u64,
-    /// What a thread that waits by sched_yield() lends of its CPU at a time; 0: nothing.
+    /// What a thread that waits by sched_yield() lends of its CPU at a time; 0: nothing. The scheduler measures what a
+    /// switch costs where the policy does not say: [`NATIVE_LEND_US`].
     pub lend_yields_us: u64,
     /// Part of all CPUs' time that holds may waste.
     pub hold_share: f64,
@@ -53,8 +54,11 @@ pub struct Policy {
     pub max_share: f64,
 }
 
+/// What the scheduler comes to where a switch takes what it takes without emulation: `src/sched/yields.rs`.
+pub const NATIVE_LEND_US: u64 = 100;
+
 impl Policy {
-    /// The defaults, with a quarter of `machine` preferred.
+    /// The defaults, with a quarter of `machine` preferred. Who waits by yields keeps its CPU.
     pub fn default_for(machine: &Machine) -> Self {
         Self {
             preferred: machine.default_preferred((machine.nr_cpus() / 4).max(1)),

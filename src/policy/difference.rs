@@ -71,6 +71,9 @@ fn meaning(key: &str, old: Option<&Value>, new: Option<&Value>) -> Option<&'stat
         _ => {}
     }
     match (key, text) {
+        ("preferred.lend_yields_us", Some("auto")) => {
+            return Some("who waits by sched_yield() lends its CPU where switches are cheap");
+        }
         ("preferred.smt", Some("shared")) => return Some("a launcher gets a hardware thread"),
         ("preferred.smt", _) => return Some("a launcher gets a whole core"),
         ("preferred.cpus", Some("auto")) => {
@@ -82,8 +85,19 @@ fn meaning(key: &str, old: Option<&Value>, new: Option<&Value>) -> Option<&'stat
         ("identify.probes", _) => return Some("launches are probed in short windows"),
         _ => {}
     }
-    if key == "preferred.hold_us" && new.and_then(Value::as_integer) == Some(0) {
-        return Some("no CPU waits idle for a launcher that sleeps");
+    match (key, new.and_then(Value::as_integer)) {
+        ("preferred.hold_us", Some(0)) => {
+            return Some("no CPU waits idle for a launcher that sleeps");
+        }
+        ("preferred.lend_yields_us", Some(0)) => {
+            return Some("who waits by sched_yield() keeps its CPU");
+        }
+        ("preferred.lend_yields_us", Some(_))
+            if old.and_then(Value::as_integer).is_none_or(|old| old == 0) =>
+        {
+            return Some("who waits by sched_yield() lends its CPU for so long at a time");
+        }
+        _ => {}
     }
     let (more, less) = directions(key)?;
     let (old, new) = (amount(key, old?)?, amount(key, new?)?);
@@ -113,7 +127,7 @@ fn directions(key: &str) -> Option<(&'static str, &'static str)> {
         ),
         "preferred.lend_yields_us" => (
             "who waits by sched_yield() lends its CPU for longer at a time",
-            "who waits by sched_yield() lends its CPU for shorter at a time, or not at all",
+            "who waits by sched_yield() lends its CPU for shorter at a time",
         ),
         "irq.heavy_percent" => (
             "a CPU may have more interrupts before it is avoided",
@@ -174,6 +188,23 @@ mod tests {
             ]
         );
         assert_eq!(between(new, "").len(), 4);
+        let yields = |old: &str, new: &str| {
+            let lent = |us: &str| format!("[preferred]\nlend_yields_us = {us}\n");
+            between(&lent(old), &lent(new)).concat()
+        };
+        for (old, new, what) in [
+            ("\"auto\"", "0", "keeps its CPU"),
+            ("0", "\"auto\"", "lends its CPU where switches are cheap"),
+            ("\"auto\"", "50", "lends its CPU for so long at a time"),
+            ("0", "100", "lends its CPU for so long at a time"),
+            ("50", "100", "lends its CPU for longer at a time"),
+            ("100", "50", "lends its CPU for shorter at a time"),
+        ] {
+            let said = format!(
+                "preferred.lend_yields_us: {new} instead of {old}: who waits by sched_yield() {what}"
+            );
+            assert_eq!(yields(old, new), said);
+        }
         let longer = "preferred.hold_us: 2000 instead of \"auto\": a CPU waits longer for a launcher that sleeps";
         assert_eq!(between("", "[preferred]\nhold_us = 2000\n"), [longer]);
     }

@@ -131,9 +131,10 @@ pub fn entries(document: &Document, preferred: Option<&CpuSet>) -> Vec<Entry> {
     };
     list.add("preferred.smt", Value::from(smt));
     list.add("preferred.lend", Value::from(policy.preferred.lend));
+    let lent = policy.preferred.lend_yields;
     list.add(
         "preferred.lend_yields_us",
-        micros(policy.preferred.lend_yields),
+        lent.map_or_else(|| Value::from("auto"), micros),
     );
     let hold = match policy.preferred.hold {
         hold if hold == AUTO_HOLD => Value::from("auto"),

@@ -93,7 +93,8 @@ pub struct PreferredFile {
     pub smt: Option<At<SmtUse>>,
     /// May everybody else use preferred CPUs that nobody needs?
     pub lend: Option<At<Flag>>,
-    /// For how long at a time a launch or handoff thread that waits by sched_yield() lends its CPU, microseconds.
+    /// For how long at a time a launch or handoff thread that waits by sched_yield() lends its CPU, microseconds; "auto":
+    /// 100 where switches between threads are cheap, else 0.
     pub lend_yields_us: Option<At<LendUs>>,
     /// Longest time that a CPU is held idle for a launcher that sleeps, microseconds.
     pub hold_us: Option<At<HoldUs>>,

@@ -29,8 +29,8 @@ mod validate;
 pub use document::Document;
 pub use glob::{CgroupGlob, NameGlob, PathGlob};
 pub use model::{
-    Arming, Background, Class, EntryPoints, Guard, Hold, Identify, Irq, Max, NamedGroup, Pin,
-    Policy, Preferred, Smt,
+    AUTO_LEND, Arming, Background, Class, EntryPoints, Guard, Hold, Identify, Irq, Max, NamedGroup,
+    Pin, Policy, Preferred, Smt,
 };
 pub use report::PolicyError;
 pub use rule::Rule;

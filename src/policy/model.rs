@@ -42,8 +42,9 @@ pub struct Preferred {
     pub smt: Smt,
     /// May everybody else use preferred CPUs that nobody needs?
     pub lend: bool,
-    /// For how long at a time a launch or handoff thread that waits by `sched_yield()` lends its CPU; zero: never.
-    pub lend_yields: Duration,
+    /// For how long at a time a launch or handoff thread that waits by `sched_yield()` lends its CPU; zero: never;
+    /// `None` is "auto", as the machine has it.
+    pub lend_yields: Option<Duration>,
     /// How long a CPU is held idle for a launcher that sleeps.
     pub hold: Hold,
 }
@@ -168,6 +169,10 @@ pub struct Guard {
     pub max_share: f64,
 }
 
+/// `lend_yields_us = "auto"`, where anything is lent: who waits for the GPU asleep runs 94 µs after it is done
+/// (docs/gpu-check.md), and who yields instead is not to run much later. Measured in docs/decisions/spinners.md.
+pub const AUTO_LEND: Duration = Duration::from_micros(100);
+
 /// `hold_us = "auto"`: what a CPU could do for others in a longer sleep is worth more than the launcher's
 /// warm cache. Measured in docs/decisions/hold-length.md.
 pub const AUTO_HOLD: Hold = Hold {
@@ -188,7 +193,7 @@ impl Default for Policy {
                 max: Max::Percent(0.25),
                 smt: Smt::WholeCore,
                 lend: true,
-                lend_yields: Duration::ZERO,
+                lend_yields: None,
                 hold: AUTO_HOLD,
             },
             irq: Irq {

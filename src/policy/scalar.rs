@@ -256,12 +256,15 @@ scalar!(
     }
 );
 scalar!(
-    /// `preferred.lend_yields_us`: 0, or long enough for two switches to be a small part of it.
-    LendUs(Duration),
-    { "oneOf": [{ "const": 0 }, { "type": "integer", "minimum": 20, "maximum": MAX_LEND_US }] },
+    /// `preferred.lend_yields_us`: `None` is "auto", else 0, or long enough for two switches to be a small part of it.
+    LendUs(Option<Duration>),
+    { "oneOf": [{ "const": "auto" }, { "const": 0 }, { "type": "integer", "minimum": 20, "maximum": MAX_LEND_US }] },
     |scalar| match scalar {
-        Scalar::Integer(0) => Ok(Duration::ZERO),
-        other => other.micros(20..MAX_LEND_US + 1, "0 or "),
+        Scalar::Text(text) if text == "auto" => Ok(None),
+        Scalar::Integer(0) => Ok(Some(Duration::ZERO)),
+        other => other
+            .micros(20..MAX_LEND_US + 1, "\"auto\", 0 or ")
+            .map(Some),
     }
 );
 scalar!(

@@ -36,6 +36,7 @@ ff_affinity = "tag1[0:4:1]rr, tag2[5:4:1]"
 cpus = "near_gpu"
 smt = "shared"
 lend = true
+lend_yields_us = 100
 hold_us = 500
 [irq]
 avoid = false
@@ -75,6 +76,7 @@ fn empty_policy_is_the_default() {
     assert!(policy.launch.rules[0].cuda_launch);
     assert!(policy.preferred.cpus.is_none());
     assert_eq!(policy.preferred.hold, AUTO_HOLD);
+    assert_eq!(policy.preferred.lend_yields, None);
     assert_eq!(policy.preferred.max.cpus(32), 8);
     assert_eq!(policy.preferred.max.cpus(2), 1);
     assert_eq!(Max::Percent(0.29).cpus(100), 29);
@@ -89,6 +91,10 @@ fn reads_every_key() {
     assert_eq!(policy.preferred.cpus, Some("8-15".parse().unwrap()));
     assert_eq!(policy.preferred.smt, Smt::Shared);
     assert_eq!(policy.preferred.hold.cap, Duration::from_micros(500));
+    assert_eq!(
+        policy.preferred.lend_yields,
+        Some(Duration::from_micros(100))
+    );
     assert_eq!(policy.irq.heavy_percent, 7.5);
     assert!(policy.irq.steer && !policy.irq.avoid && policy.preferred.lend);
     assert_eq!(policy.launch.slice, Duration::from_millis(10));

@@ -13,6 +13,7 @@ use super::config::Config;
 use super::kernel::{find_by_name, request_preferred};
 use super::placement::Placement;
 use super::tunables::tunables;
+use super::yields;
 use crate::bpf::gpuaware::{GpuawareSkel, GpuawareSkelBuilder, OpenGpuawareSkel, types};
 use crate::bpf::intf;
 use crate::identify::Identify;
@@ -121,7 +122,7 @@ fn configure(
     }
     let data = open.maps.data_data.as_deref_mut();
     data.context("the BPF object has no writable data")?
-        .tunables = tunables(policy, topology.cpus.len());
+        .tunables = tunables(policy, topology.cpus.len(), yields::auto);
     let bss = open
         .maps
         .bss_data

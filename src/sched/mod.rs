@@ -21,6 +21,7 @@ mod state_file;
 pub mod stats;
 pub mod steer;
 mod tunables;
+mod yields;
 
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -151,6 +152,8 @@ pub fn run(
     try_set_rlimit_infinity();
     limits::raise_file_limit();
     limits::raise_priority();
+    // Now, while nobody is scheduled by us, though a later policy may be the first to ask.
+    yields::auto();
     let mut object = MaybeUninit::uninit();
     let mut reload = Reload::start(policy, file, asked);
     let policy = &reload.in_force().policy;
@@ -335,7 +338,7 @@ impl<'obj> Scheduler<'obj> {
     fn put_into_force(&mut self, policy: &Policy, identify: &mut Identify<'_>) -> Result<()> {
         identify.follow(policy)?;
         let nr_cpus = self.placement.topology().cpus.len();
-        kernel::set_tunables(&mut self.skel, tunables(policy, nr_cpus))?;
+        kernel::set_tunables(&mut self.skel, tunables(policy, nr_cpus, yields::auto))?;
         self.placement.follow(policy);
         // Also where the CPUs are the same: whether they are lent may have changed.
         kernel::set_preferred(&mut self.skel, self.placement.ranked())?;

@@ -15,8 +15,13 @@ const GUARD_SLACK: f64 = 0.01;
 /// Longest slice of background on a preferred CPU: a launcher may be about to come.
 const LENT_SLICE: Duration = Duration::from_millis(1);
 
-/// The tunables for `policy` on a machine with `nr_cpus` online CPUs.
-pub fn tunables(policy: &Policy, nr_cpus: usize) -> types::gpuaware_tunables {
+/// The tunables for `policy` on a machine with `nr_cpus` online CPUs. `auto_lend` says what who waits by `sched_yield()`
+/// lends where the policy leaves it to the machine.
+pub fn tunables(
+    policy: &Policy,
+    nr_cpus: usize,
+    auto_lend: impl FnOnce() -> Duration,
+) -> types::gpuaware_tunables {
     let ns = |duration: Duration| duration.as_nanos() as u64;
     let background = policy.background.slice;
     let turn_interval_ns = (ns(background) as f64 / policy.background.min_share) as u64;
@@ -28,7 +33,7 @@ pub fn tunables(policy: &Policy, nr_cpus: usize) -> types::gpuaware_tunables {
         lent_slice_ns: ns(background.min(LENT_SLICE)),
         turn_interval_ns,
         hold_cap_ns: ns(policy.preferred.hold.cap),
-        lend_yields_ns: ns(policy.preferred.lend_yields),
+        lend_yields_ns: ns(policy.preferred.lend_yields.unwrap_or_else(auto_lend)),
         guard_budget_ns: guard_budget_ns(policy.guard.max_share, nr_cpus),
         hold_us_per_s: hold_us_per_s(policy.preferred.hold.share, nr_cpus),
         lend: u32::from(policy.preferred.lend),
@@ -62,9 +67,10 @@ fn guard_budget_ns(max_share: f64, nr_cpus: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::AUTO_LEND;
 
     fn of(text: &str) -> types::gpuaware_tunables {
-        tunables(&Policy::parse(text).unwrap(), 4)
+        tunables(&Policy::parse(text).unwrap(), 4, || AUTO_LEND)
     }
 
     #[test]
@@ -94,6 +100,16 @@ mod tests {
     fn launchers_have_their_cores_unless_the_policy_shares_them() {
         assert_eq!(of("").whole_core, 1);
         assert_eq!(of("[preferred]\nsmt = \"shared\"\n").whole_core, 0);
+    }
+
+    #[test]
+    fn who_waits_by_yields_lends_as_the_machine_has_it_unless_the_policy_says_how_long() {
+        assert_eq!(of("").lend_yields_ns, 100_000);
+        let auto = of("[preferred]\nlend_yields_us = \"auto\"\n");
+        assert_eq!(auto.lend_yields_ns, 100_000);
+        assert_eq!(of("[preferred]\nlend_yields_us = 0\n").lend_yields_ns, 0);
+        let named = of("[preferred]\nlend_yields_us = 200\n");
+        assert_eq!(named.lend_yields_ns, 200_000);
     }
 
     #[test]

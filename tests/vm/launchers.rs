@@ -74,7 +74,7 @@ fn launcher_stays_on_a_preferred_cpu_beside_busy_neighbours() {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn waiting_by_yield_is_no_switch_storm() {
-    beside_the_scheduler("", |_| {
+    beside_the_scheduler("[preferred]\nlend_yields_us = 0\n", |_| {
         let _neighbours = busy_loops(nr_cpus());
         let result = result_of("--profile eager --sync yield --warmup-tokens 50 --duration 4");
         let switches =
@@ -111,7 +111,7 @@ fn beside_yields(policy: &str) -> (f64, f64) {
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn who_waits_by_yield_lends_its_cpu_where_the_policy_says_so() {
-    let (kept, alone) = beside_yields("");
+    let (kept, alone) = beside_yields("[preferred]\nlend_yields_us = 0\n");
     let (lent, tokens) = beside_yields("[preferred]\nlend_yields_us = 1000\n");
     println!(
         "neighbours got {kept:.2} and {lent:.2} CPUs, {alone:.1} and {tokens:.1} tokens a second"

@@ -11,12 +11,38 @@ use crate::tier;
 
 use super::machine::{Offline, Scheduler, loaded, map_ids, mark_launch, preferred_cpu};
 
+/// What `lend_yields_us = "auto"` is said to be, and what a switch is said to take, microseconds.
+fn auto_lend(log: &[String]) -> (f64, f64) {
+    let mut lines = log
+        .iter()
+        .filter_map(|line| line.split_once("lend_yields_us = \"auto\" is "));
+    let (_, said) = lines.next().unwrap_or_else(|| panic!("{log:#?}"));
+    assert!(lines.next().is_none(), "{log:#?}");
+    let (lent, rest) = said
+        .split_once(": a switch between threads takes ")
+        .expect("why");
+    let switch = rest.split_once(" us here").expect("a time").0;
+    (
+        lent.parse().expect("a number"),
+        switch.parse().expect("a number"),
+    )
+}
+
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn loads_and_unloads() {
     tier::in_lab(|| {
         assert_eq!(loaded(), None);
-        Scheduler::start(&[]).stop();
+        let scheduler = Scheduler::start(&[]);
+        let (lent, switch) = auto_lend(&scheduler.process.log);
+        assert!([0.0, 100.0].contains(&lent), "{lent}");
+        let is_cheap = if lent > 0.0 {
+            switch <= 5.0
+        } else {
+            switch >= 5.0
+        };
+        assert!(is_cheap, "{lent} for {switch}");
+        scheduler.stop();
         Scheduler::start(&["--stats", "1"]).stop();
         assert!(!std::path::Path::new("/sys/fs/bpf/scx_gpuaware").exists());
     });

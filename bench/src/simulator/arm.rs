@@ -116,7 +116,9 @@ pub fn tunables(text: &str) -> Result<Map<String, Value>, Refusal> {
         let (key, value) = match path.as_str() {
             "class.launch.match" | "class.handoff.match" | "class.background.match" => continue,
             path if CHOOSING.contains(&path) => continue,
-            "preferred.hold_us" if value.as_str() == Some("auto") => continue,
+            "preferred.hold_us" | "preferred.lend_yields_us" if value.as_str() == Some("auto") => {
+                continue;
+            }
             "preferred.hold_us" => ("hold_us", whole(value)),
             "preferred.lend_yields_us" => ("lend_yields_us", whole(value)),
             "preferred.lend" => ("lend", value.as_bool().map(Value::from)),
@@ -268,6 +270,11 @@ mod tests {
         let text = policy("[identify]\nprobes = \"always\"\n").unwrap_err();
         assert!(text.contains("identify.probes = \"always\""), "{text}");
         assert!(policy("[preferred]\nhold_us = -1\n").is_err());
+        let lent = |us: &str| policy(&format!("[preferred]\nlend_yields_us = {us}\n"));
+        assert!(lent("\"auto\"").unwrap().is_empty());
+        let wanted = json!({"lend_yields_us": 100});
+        assert_eq!(Value::Object(lent("100").unwrap()), wanted);
+        assert!(lent("\"long\"").is_err());
     }
 
     #[test]

@@ -61,6 +61,12 @@ pub fn propose(seen: &Seen, kind: Kind) -> Vec<Candidate> {
         why,
         "[preferred]\nlend_yields_us = 100\n",
     ));
+    let why = "who waits by sched_yield() keeps its CPU: nothing that it waits for comes late";
+    all.push(Candidate::new(
+        "keep-yields",
+        why,
+        "[preferred]\nlend_yields_us = 0\n",
+    ));
     let why = "preferred CPUs are nobody else's, at the price of their idle time";
     all.push(Candidate::new(
         "no-lending",

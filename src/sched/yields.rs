@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What `preferred.lend_yields_us = "auto"` comes to on this machine: for how long at a time a thread that waits by
+//! `sched_yield()` lends its CPU.
+
+use std::fs::read_to_string;
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::sync::OnceLock;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use log::info;
+use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
+use nix::time::{ClockId, clock_getres};
+use nix::unistd::Pid;
+
+use crate::policy::AUTO_LEND;
+
+/// A moment has so many switches' time in it at least: two of them, there and back, are a tenth.
+const SWITCHES: u32 = 20;
+/// Timers that are coarser than this fire at ticks.
+const FINE: Duration = Duration::from_micros(1);
+
+/// The switch is measured so often, and no longer than that. Nobody waits longer for the result, as a real-time task
+/// may have the CPU to itself.
+const ROUND_TRIPS: u32 = 200;
+const MEASURED_FOR: Duration = Duration::from_millis(50);
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
+
+/// Zero: nothing is lent. The log says so. Measured once, when it is asked for first: no scheduler of ours is to run then.
+pub fn auto() -> Duration {
+    static AUTO: OnceLock<Duration> = OnceLock::new();
+    *AUTO.get_or_init(|| {
+        let (lent, why) = match measured() {
+            Ok(switch) => {
+                let us = switch.as_secs_f64() * 1e6;
+                let why = format!("a switch between threads takes {us:.1} us here");
+                (moment(switch), why)
+            }
+            Err(error) => (Duration::ZERO, format!("{error:#}")),
+        };
+        let us = lent.as_micros() as u64;
+        info!(event = "measured", lend_yields_us = us; "lend_yields_us = \"auto\" is {us}: {why}");
+        lent
+    })
+}
+
+/// What a switch takes.
+///
+/// # Errors
+/// It cannot be measured, or a timer would not end a moment in time.
+fn measured() -> Result<Duration> {
+    let kernel = nix::sys::utsname::uname()?;
+    let cmdline = read_to_string("/proc/cmdline").unwrap_or_default();
+    if timers_run_in_threads(&kernel.version().to_string_lossy(), &cmdline) {
+        bail!("this kernel's timers run in threads");
+    }
+    if Duration::from(clock_getres(ClockId::CLOCK_MONOTONIC)?) > FINE {
+        bail!("this kernel's timers fire at ticks");
+    }
+    // The first time its CPU may have gone offline.
+    switch()
+        .or_else(|_| switch())
+        .context("what a switch takes here is not known")
+}
+
+fn moment(switch: Duration) -> Duration {
+    if switch <= AUTO_LEND / SWITCHES {
+        AUTO_LEND
+    } else {
+        Duration::ZERO
+    }
+}
+
+/// Does the kernel's version (`uname -v`), or its command line, say that the timers of BPF run in threads?
+fn timers_run_in_threads(version: &str, cmdline: &str) -> bool {
+    let has = |text: &str, wanted| text.split_whitespace().any(|word| word == wanted);
+    has(version, "PREEMPT_RT") || has(cmdline, "threadirqs")
+}
+
+/// From one thread to another one of the same CPU that it wakes: the shortest of many, as others may use that CPU.
+fn switch() -> Result<Duration> {
+    let cpu = sched_getcpu()?;
+    let (there, back) = (pipe()?, pipe()?);
+    let (tell, told) = channel();
+    // Each ends when the other one has: the pipe is closed then. Who could not run before does so when it can.
+    std::thread::spawn(move || echo(cpu, there.0, back.1));
+    std::thread::spawn(move || tell.send(round_trips(cpu, there.1, back.0)));
+    let shortest = told.recv_timeout(GIVEN_UP_AFTER).context("nobody ran")??;
+    Ok(shortest / 2)
+}
+
+fn stay_on(cpu: usize) -> Result<()> {
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu)?;
+    sched_setaffinity(Pid::from_raw(0), &cpus).with_context(|| format!("going to CPU {cpu}"))
+}
+
+fn echo(cpu: usize, mut from: PipeReader, mut to: PipeWriter) -> Result<()> {
+    stay_on(cpu)?;
+    let mut byte = [0];
+    while from.read(&mut byte)? > 0 {
+        to.write_all(&byte)?;
+    }
+    Ok(())
+}
+
+fn round_trips(cpu: usize, mut to: PipeWriter, mut from: PipeReader) -> Result<Duration> {
+    stay_on(cpu)?;
+    let (began, mut shortest) = (Instant::now(), Duration::MAX);
+    for _ in 0..ROUND_TRIPS {
+        let start = Instant::now();
+        to.write_all(&[0])?;
+        from.read_exact(&mut [0])?;
+        shortest = shortest.min(start.elapsed());
+        if began.elapsed() > MEASURED_FOR {
+            break;
+        }
+    }
+    Ok(shortest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_worth_their_switches() {
+        let micros = Duration::from_micros;
+        assert_eq!(moment(micros(1)), micros(100));
+        assert_eq!(moment(micros(5)), micros(100));
+        assert_eq!(moment(micros(6)), Duration::ZERO);
+        assert_eq!(moment(Duration::MAX), Duration::ZERO);
+    }
+
+    #[test]
+    fn kernels_whose_timers_run_in_threads_say_so() {
+        let rt = "#1 SMP PREEMPT_RT Debian 6.18.15-1 (2026-03-01)";
+        assert!(timers_run_in_threads(rt, ""));
+        assert!(timers_run_in_threads("", "quiet threadirqs ro\n"));
+        let usual = "#1 SMP PREEMPT_DYNAMIC Debian 6.18.15-1 (2026-03-01)";
+        assert!(!timers_run_in_threads(usual, "quiet nothreadirqs ro\n"));
+    }
+
+    #[test]
+    fn a_switch_costs_something() {
+        let cost = switch().unwrap();
+        println!("{cost:?}");
+        assert!(cost > Duration::ZERO && cost < GIVEN_UP_AFTER, "{cost:?}");
+    }
+}
