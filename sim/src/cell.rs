@@ -14,7 +14,7 @@ use crate::native::Scheduler;
 use crate::overhead::Costs;
 use crate::program::{Program, Tokens};
 use crate::scenario::{Scenario, TaskSpec, add_kthreads};
-use crate::setup::{Class, NATIVE_LEND_US, Policy};
+use crate::setup::{Class, Policy};
 use crate::simulation::{Outcome, TaskOutcome};
 
 /// What runs where, under which scheduler.
@@ -284,12 +284,11 @@ impl CellSpec {
             neighbour.cpus.clone_from(&self.neighbours.cpus);
         }
         add_kthreads(&mut tasks, nr_cpus);
-        let policy = Policy {
-            preferred: self.preferred.clone(),
-            // In emulation switches are dear, and the scheduler lends nothing by itself.
-            lend_yields_us: if self.native { NATIVE_LEND_US } else { 0 },
-            ..Policy::default_for(&machine)
+        let mut policy = match self.native {
+            true => Policy::native(&machine),
+            false => Policy::default_for(&machine),
         };
+        policy.preferred.clone_from(&self.preferred);
         let length_ns = (self.seconds * 1e9) as u64;
         Ok(Scenario {
             policy: self.policy.over(policy),
@@ -417,6 +416,26 @@ mod tests {
     use gpuaware_trace::profile::Profile;
 
     use super::*;
+
+    #[test]
+    fn who_yields_lends_its_cpu_where_switches_are_cheap_or_the_arm_says_so() {
+        let of = |more: &str| {
+            let spec: CellSpec = serde_json::from_str(&format!(
+                r#"{{"machine": "2", "scheduler": "gpuaware", "hz": 250, "seconds": 1.0, "seed": 1, "preferred": [1],
+                    "launcher": {{"tokens": {{"launches": 1, "launch_ns": 1, "kernel_ns": 1, "last_kernel_ns": 1,
+                        "cpu_ns": 1, "sync": "yield"}}, "nice": 0, "cpus": null}},
+                    "neighbours": {{"kinds": [], "workers": 0}} {more}}}"#
+            ))
+            .unwrap();
+            let scenario = spec.scenario(Machine::parse("2").unwrap()).unwrap();
+            scenario.policy.lend_yields_us
+        };
+        assert_eq!(of(""), 0);
+        assert_eq!(of(r#", "native": true"#), 100);
+        let keeps = r#", "native": true, "policy": {"lend_yields_us": 0}"#;
+        assert_eq!(of(keeps), 0);
+        assert_eq!(of(r#", "policy": {"lend_yields_us": 200}"#), 200);
+    }
 
     /// Of two CPUs of the lab on which fio alone ran, as the neighbour `disk` does.
     #[test]

@@ -5,7 +5,7 @@ use crate::mutants::{mutant, run_as};
 use crate::native::Scheduler;
 use crate::program::{Program, Sync};
 use crate::scenario::TaskSpec;
-use crate::setup::{Class, NATIVE_LEND_US};
+use crate::setup::Class;
 use crate::simulation::Outcome;
 use crate::tests::{of, task};
 
@@ -49,7 +49,7 @@ fn background_has_what_boosted_tasks_wait_for_by_yields() {
     for class in [Class::Launch, Class::Handoff] {
         let (kept, tokens) = share_and_tokens(object, class, 0);
         assert!((0.49..0.55).contains(&kept), "{class:?}: {kept}");
-        for us in [50, NATIVE_LEND_US] {
+        for us in [50, 100] {
             let (lent, tokens_beside) = share_and_tokens(object, class, us);
             println!("{class:?}, {us} us: {kept} {tokens} {lent} {tokens_beside}");
             assert!(lent > 0.8, "{class:?}, {us} us: {lent}");

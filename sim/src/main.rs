@@ -27,7 +27,7 @@ use gpuaware_sim::profiled::{self, How, Profiled, Setting};
 use gpuaware_sim::replay::ReplaySpec;
 use gpuaware_sim::report;
 use gpuaware_sim::scenario::Scenario;
-use gpuaware_sim::setup::{NATIVE_LEND_US, Policy};
+use gpuaware_sim::setup::Policy;
 use gpuaware_sim::shrink;
 use gpuaware_sim::simulation::{Outcome, Simulation};
 use gpuaware_sim::situation::{self, Situation};
@@ -212,10 +212,7 @@ fn profiled(run: &Run, path: &Path) -> Result<Scenario> {
         None => profiled::machine(&profile.machine).with_context(|| path.display().to_string())?,
     };
     let setting = Setting {
-        policy: Policy {
-            lend_yields_us: NATIVE_LEND_US,
-            ..Policy::default_for(&machine)
-        },
+        policy: Policy::native(&machine),
         machine,
         scheduler: run.scheduler(),
         hz: run.hz.map(NonZero::get),

@@ -13,7 +13,7 @@ use crate::cell::{self, CellScheduler, PolicySpec, check_cpus};
 use crate::machine::Machine;
 use crate::profiled::{self, How, OTHER, Profiled, Setting};
 use crate::report;
-use crate::setup::{Class, NATIVE_LEND_US, Policy};
+use crate::setup::{Class, Policy};
 use crate::simulation::Outcome;
 
 /// Which profile, where, under which scheduler.
@@ -62,10 +62,7 @@ impl ReplaySpec {
         {
             check_cpus(cpus, nr_cpus)?;
         }
-        let mut policy = self.policy.over(Policy {
-            lend_yields_us: NATIVE_LEND_US,
-            ..Policy::default_for(&machine)
-        });
+        let mut policy = self.policy.over(Policy::native(&machine));
         if let Some(preferred) = &self.preferred {
             policy.preferred.clone_from(preferred);
         }

@@ -45,8 +45,7 @@ pub struct Policy {
     /// Part of a CPU that background gets beside launchers.
     pub min_share: f64,
     pub hold_cap_us: u64,
-    /// What a thread that waits by sched_yield() lends of its CPU at a time; 0: nothing. The scheduler measures what a
-    /// switch costs where the policy does not say: [`NATIVE_LEND_US`].
+    /// What a thread that waits by sched_yield() lends of its CPU at a time; 0: nothing.
     pub lend_yields_us: u64,
     /// Part of all CPUs' time that holds may waste.
     pub hold_share: f64,
@@ -54,11 +53,16 @@ pub struct Policy {
     pub max_share: f64,
 }
 
-/// What the scheduler comes to where a switch takes what it takes without emulation: `src/sched/yields.rs`.
-pub const NATIVE_LEND_US: u64 = 100;
-
 impl Policy {
-    /// The defaults, with a quarter of `machine` preferred. Who waits by yields keeps its CPU.
+    /// The defaults where a switch costs what it does without emulation: `src/sched/yields.rs`.
+    pub fn native(machine: &Machine) -> Self {
+        Self {
+            lend_yields_us: 100,
+            ..Self::default_for(machine)
+        }
+    }
+
+    /// The defaults where a switch is dear, as in emulation, with a quarter of `machine` preferred.
     pub fn default_for(machine: &Machine) -> Self {
         Self {
             preferred: machine.default_preferred((machine.nr_cpus() / 4).max(1)),

@@ -50,7 +50,7 @@ impl Hints {
     }
 }
 
-/// Lets members of group `gid` hint; `None`: only root. Where somebody has removed the pins nobody hints.
+/// Lets members of group `gid` hint; `None`: only root. Where somebody has removed the pins nobody is let in.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -64,13 +64,12 @@ pub fn grant(pins: &Pins, gid: Option<u32>) -> Result<()> {
         match let_in(&pin) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 warn!(
-                    "{}: somebody has removed it: nobody can give hints",
+                    "{}: somebody has removed it: threads that have not opened it yet cannot give hints",
                     pin.display()
                 );
+                return Ok(());
             }
-            done => {
-                done.with_context(|| format!("setting who may write to {}", pin.display()))?;
-            }
+            done => done.with_context(|| format!("setting who may write to {}", pin.display()))?,
         }
     }
     Ok(())

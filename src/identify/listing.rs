@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Marks as the process sees them that loaded the programs. What others do to its pins does not concern it.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use libbpf_rs::Link;
 
 use crate::bpf::intf;
@@ -19,15 +19,16 @@ impl Listing {
         Self(link)
     }
 
-    /// As [`marks::Pins::records`].
+    /// The tasks that have a class, were refused one or launch.
     ///
     /// # Errors
     /// The kernel does not list them.
     pub fn records(&self) -> Result<Vec<intf::gpuaware_mark_record>> {
-        Ok(marks::decode(&read_iterator(&self.0)?))
+        let bytes = read_iterator(&self.0).context("listing marks")?;
+        Ok(marks::decode(&bytes))
     }
 
-    /// How many have a class, by class and source; looks nothing else up.
+    /// How many have a class or were refused one, by class and source.
     ///
     /// # Errors
     /// As [`Listing::records`].

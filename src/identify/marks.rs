@@ -160,7 +160,7 @@ impl Pins {
     ///
     /// # Errors
     /// As [`Pins::list`].
-    pub fn records(&self) -> Result<Vec<intf::gpuaware_mark_record>> {
+    fn records(&self) -> Result<Vec<intf::gpuaware_mark_record>> {
         let path = self.marks();
         let mut bytes = Vec::new();
         std::fs::File::open(&path)

@@ -32,7 +32,7 @@ cpus = "auto"
 # May everybody else use preferred CPUs that nobody needs?
 #lend = true
 # For how long at a time, microseconds, a thread that waits for the GPU or a queue by sched_yield()
-# lends its CPU to background. "auto": 100 where switches are cheap, else 0. 0: it keeps it.
+# lends its CPU to background. "auto": 100 where switches are cheap, else 0, which keeps it.
 #lend_yields_us = "auto"
 # Longest time, microseconds, that a CPU is held idle for a launcher that sleeps. 0: never.
 #hold_us = "auto"

@@ -126,6 +126,15 @@ fn reads_every_key() {
 }
 
 #[test]
+fn what_who_yields_lends_is_said_in_words_or_microseconds() {
+    for wrong in ["10", "\"often\""] {
+        let message = refusal(&format!("[preferred]\nlend_yields_us = {wrong}\n"));
+        let expected = "expected \"auto\", 0 or a whole number of microseconds from 20 to 1000";
+        assert_says(&message, &[wrong, expected]);
+    }
+}
+
+#[test]
 fn unknown_keys_are_all_reported_with_the_nearest_spelling() {
     let message = refusal("[preferred]\ncpu = \"1\"\nhold_ms = 2\n[class.launcher]\n");
     assert_says(

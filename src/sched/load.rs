@@ -122,7 +122,7 @@ fn configure(
     }
     let data = open.maps.data_data.as_deref_mut();
     data.context("the BPF object has no writable data")?
-        .tunables = tunables(policy, topology.cpus.len(), yields::auto);
+        .tunables = tunables(policy, topology.cpus.len(), yields::auto());
     let bss = open
         .maps
         .bss_data

@@ -338,7 +338,7 @@ impl<'obj> Scheduler<'obj> {
     fn put_into_force(&mut self, policy: &Policy, identify: &mut Identify<'_>) -> Result<()> {
         identify.follow(policy)?;
         let nr_cpus = self.placement.topology().cpus.len();
-        kernel::set_tunables(&mut self.skel, tunables(policy, nr_cpus, yields::auto))?;
+        kernel::set_tunables(&mut self.skel, tunables(policy, nr_cpus, yields::auto()))?;
         self.placement.follow(policy);
         // Also where the CPUs are the same: whether they are lent may have changed.
         kernel::set_preferred(&mut self.skel, self.placement.ranked())?;

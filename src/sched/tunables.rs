@@ -17,11 +17,7 @@ const LENT_SLICE: Duration = Duration::from_millis(1);
 
 /// The tunables for `policy` on a machine with `nr_cpus` online CPUs. `auto_lend` says what who waits by `sched_yield()`
 /// lends where the policy leaves it to the machine.
-pub fn tunables(
-    policy: &Policy,
-    nr_cpus: usize,
-    auto_lend: impl FnOnce() -> Duration,
-) -> types::gpuaware_tunables {
+pub fn tunables(policy: &Policy, nr_cpus: usize, auto_lend: Duration) -> types::gpuaware_tunables {
     let ns = |duration: Duration| duration.as_nanos() as u64;
     let background = policy.background.slice;
     let turn_interval_ns = (ns(background) as f64 / policy.background.min_share) as u64;
@@ -33,7 +29,7 @@ pub fn tunables(
         lent_slice_ns: ns(background.min(LENT_SLICE)),
         turn_interval_ns,
         hold_cap_ns: ns(policy.preferred.hold.cap),
-        lend_yields_ns: ns(policy.preferred.lend_yields.unwrap_or_else(auto_lend)),
+        lend_yields_ns: ns(policy.preferred.lend_yields.unwrap_or(auto_lend)),
         guard_budget_ns: guard_budget_ns(policy.guard.max_share, nr_cpus),
         hold_us_per_s: hold_us_per_s(policy.preferred.hold.share, nr_cpus),
         lend: u32::from(policy.preferred.lend),
@@ -70,7 +66,7 @@ mod tests {
     use crate::policy::AUTO_LEND;
 
     fn of(text: &str) -> types::gpuaware_tunables {
-        tunables(&Policy::parse(text).unwrap(), 4, || AUTO_LEND)
+        tunables(&Policy::parse(text).unwrap(), 4, AUTO_LEND)
     }
 
     #[test]

@@ -257,6 +257,28 @@ fn pins_are_roots_but_for_those_of_hints() {
     }
 }
 
+#[test]
+fn who_loaded_the_programs_needs_no_pins() {
+    let Some(place) = Place::new() else { return };
+    let pins = place.pins();
+    let mut object = MaybeUninit::uninit();
+    let mut identify = Identify::start(&Policy::default(), pins.clone(), &mut object).unwrap();
+    let process = Process::start(busy_loop());
+    pins.mark(process.pid(), Some(Class::Launch)).unwrap();
+    pins.remove().unwrap();
+    assert!(pins.list().is_err());
+    let counts = identify.count_marks().unwrap();
+    assert!(
+        counts.keys().any(|(class, _)| *class == Class::Launch),
+        "{counts:?}"
+    );
+    // Also another group is let in to what is not there any more.
+    let policy = Policy::parse("[guard]\nhint_gid = 65534\n").unwrap();
+    identify.follow(&policy).unwrap();
+    identify.step().unwrap();
+    assert_eq!(identify.count_marks().unwrap(), counts);
+}
+
 /// Hints of a class for a process: `PID CLASS` a line, of standard input.
 const FOR_OTHERS: &str = "#include \"gpuaware.h\"
 #include <stdio.h>

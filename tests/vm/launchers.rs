@@ -107,7 +107,7 @@ fn beside_yields(policy: &str) -> (f64, f64) {
     seen.get()
 }
 
-/// In emulation two switches take a fifth of a millisecond.
+/// In emulation two switches, with all callbacks, take a fifth of a millisecond.
 #[test]
 #[ignore = "runs in the lab: make test"]
 fn who_waits_by_yield_lends_its_cpu_where_the_policy_says_so() {

@@ -5,27 +5,22 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use regex::Regex;
 
 use crate::process::{Process, busy_loop, busy_loops, code, eventually, scx_gpuaware};
 use crate::tier;
 
 use super::machine::{Offline, Scheduler, loaded, map_ids, mark_launch, preferred_cpu};
 
-/// What `lend_yields_us = "auto"` is said to be, and what a switch is said to take, microseconds.
+/// What the log says that `lend_yields_us = "auto"` is, and that a switch takes, microseconds.
 fn auto_lend(log: &[String]) -> (f64, f64) {
-    let mut lines = log
-        .iter()
-        .filter_map(|line| line.split_once("lend_yields_us = \"auto\" is "));
-    let (_, said) = lines.next().unwrap_or_else(|| panic!("{log:#?}"));
-    assert!(lines.next().is_none(), "{log:#?}");
-    let (lent, rest) = said
-        .split_once(": a switch between threads takes ")
-        .expect("why");
-    let switch = rest.split_once(" us here").expect("a time").0;
-    (
-        lent.parse().expect("a number"),
-        switch.parse().expect("a number"),
-    )
+    let said = "\"auto\" means ([0-9]+) here: a switch between threads takes ([0-9.]+) us";
+    let said = Regex::new(said).unwrap();
+    let found: Vec<_> = log.iter().filter_map(|line| said.captures(line)).collect();
+    let [found] = &found[..] else {
+        panic!("{log:#?}")
+    };
+    (found[1].parse().unwrap(), found[2].parse().unwrap())
 }
 
 #[test]

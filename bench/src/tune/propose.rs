@@ -54,13 +54,6 @@ pub fn propose(seen: &Seen, kind: Kind) -> Vec<Candidate> {
             "[preferred]\nsmt = \"shared\"\n",
         ));
     }
-    let why =
-        "who waits by sched_yield() lends its CPU, and looks again ten thousand times a second";
-    all.push(Candidate::new(
-        "lend-yields",
-        why,
-        "[preferred]\nlend_yields_us = 100\n",
-    ));
     let why = "who waits by sched_yield() keeps its CPU: nothing that it waits for comes late";
     all.push(Candidate::new(
         "keep-yields",

@@ -68,7 +68,7 @@ fn setting(profile: &Profile, shape: Option<&str>, scheduler: Scheduler) -> Sett
         None => machine(&profile.machine).unwrap(),
     };
     Setting {
-        policy: Policy::default_for(&machine),
+        policy: Policy::native(&machine),
         machine,
         scheduler,
         hz: None,
