@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use log::info;
-use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
+use nix::sched::sched_getcpu;
 use nix::time::{ClockId, clock_getres};
-use nix::unistd::Pid;
 
+use super::pin::threads::set_affinity;
 use crate::policy::AUTO_LEND;
+use crate::policy::cpuset::CpuSet;
 
 /// A moment has so many switches' time in it at least: two of them, there and back, are a tenth.
 const SWITCHES: u32 = 20;
@@ -90,9 +91,9 @@ fn switch() -> Result<Duration> {
 }
 
 fn stay_on(cpu: usize) -> Result<()> {
-    let mut cpus = CpuSet::new();
-    cpus.set(cpu)?;
-    sched_setaffinity(Pid::from_raw(0), &cpus).with_context(|| format!("going to CPU {cpu}"))
+    let this_thread = 0;
+    set_affinity(this_thread, Some(&CpuSet::new([cpu as u32])))
+        .with_context(|| format!("going to CPU {cpu}"))
 }
 
 fn echo(cpu: usize, mut from: PipeReader, mut to: PipeWriter) -> Result<()> {
