@@ -88,50 +88,52 @@ fn interrupts_of_a_device_are_as_many_as_the_kernel_counts() {
 #[test]
 fn interrupts_last_as_long_as_a_thread_that_looks_at_the_clock_is_away() {
     let Some(_alone) = alone() else { return };
-    let traced = trace("", "gaps:4000:2000");
-    traced.assert_consistent();
-    assert_none_lost(&traced);
-    let phase = traced.phase("gaps");
-    let irqs: Vec<_> = traced.within(phase).filter(is_irq).collect();
-    let switches: Vec<_> = traced
-        .within(phase)
-        .filter(|record| record.event == Kind::SwitchOut)
-        .map(|record| record.time_ns)
-        .collect();
-    let mut shares: Vec<f64> = Vec::new();
-    for &(from_ns, to_ns, _) in &phase.spans {
-        let inside = irqs.iter().filter(|irq| {
-            let begin_ns = irq.time_ns - irq.duration_ns.unwrap();
-            from_ns <= begin_ns && irq.time_ns <= to_ns
-        });
-        let own_ns: u64 = inside.map(|irq| irq.self_ns.unwrap()).sum();
-        assert!(own_ns <= to_ns - from_ns, "{own_ns} in {from_ns}..{to_ns}");
-        // The others are a host's doing, or another thread's.
-        let is_switched = switches.iter().any(|at| (from_ns..to_ns).contains(at));
-        if own_ns > 0 && !is_switched {
-            shares.push(own_ns as f64 / (to_ns - from_ns) as f64);
+    unless_disturbed(|| {
+        let traced = trace("", "gaps:4000:2000");
+        traced.assert_consistent();
+        assert_none_lost(&traced);
+        let phase = traced.phase("gaps");
+        let irqs: Vec<_> = traced.within(phase).filter(is_irq).collect();
+        let switches: Vec<_> = traced
+            .within(phase)
+            .filter(|record| record.event == Kind::SwitchOut)
+            .map(|record| record.time_ns)
+            .collect();
+        let mut shares: Vec<f64> = Vec::new();
+        for &(from_ns, to_ns, _) in &phase.spans {
+            let inside = irqs.iter().filter(|irq| {
+                let begin_ns = irq.time_ns - irq.duration_ns.unwrap();
+                from_ns <= begin_ns && irq.time_ns <= to_ns
+            });
+            let own_ns: u64 = inside.map(|irq| irq.self_ns.unwrap()).sum();
+            assert!(own_ns <= to_ns - from_ns, "{own_ns} in {from_ns}..{to_ns}");
+            // The others are a host's doing, or another thread's.
+            let is_switched = switches.iter().any(|at| (from_ns..to_ns).contains(at));
+            if own_ns > 0 && !is_switched {
+                shares.push(own_ns as f64 / (to_ns - from_ns) as f64);
+            }
         }
-    }
-    assert!(shares.len() > 100, "{}", shares.len());
-    shares.sort_by(f64::total_cmp);
-    // Getting in and out, and what records it, is the rest.
-    let median = shares[shares.len() / 2];
-    eprintln!("interrupts are {:.0} % of a gap", median * 100.0);
-    assert!((0.2..1.0).contains(&median), "{median}");
-    // And none is where the thread was not away.
-    let in_a_gap = |irq: &&&Record| {
-        let begin_ns = irq.time_ns - irq.duration_ns.unwrap();
-        let at = phase.spans.partition_point(|span| span.1 <= begin_ns);
-        let gap = phase.spans.get(at);
-        gap.is_some_and(|gap| gap.0 <= begin_ns && irq.time_ns <= gap.1)
-    };
-    let first = phase.spans[0].0;
-    let last = phase.spans[phase.spans.len() - 1].1;
-    let long: Vec<_> = irqs
-        .iter()
-        .filter(|irq| irq.duration_ns.unwrap() >= 2000)
-        .filter(|irq| (first..last).contains(&(irq.time_ns - irq.duration_ns.unwrap())))
-        .collect();
-    let outside = long.len() - long.iter().copied().filter(in_a_gap).count();
-    assert_eq!(outside, 0, "of {}", long.len());
+        assert!(shares.len() > 100, "{}", shares.len());
+        shares.sort_by(f64::total_cmp);
+        // Getting in and out, and what records it, is the rest.
+        let median = shares[shares.len() / 2];
+        eprintln!("interrupts are {:.0} % of a gap", median * 100.0);
+        assert!((0.2..1.0).contains(&median), "{median}");
+        // And none is where the thread was not away.
+        let in_a_gap = |irq: &&&Record| {
+            let begin_ns = irq.time_ns - irq.duration_ns.unwrap();
+            let at = phase.spans.partition_point(|span| span.1 <= begin_ns);
+            let gap = phase.spans.get(at);
+            gap.is_some_and(|gap| gap.0 <= begin_ns && irq.time_ns <= gap.1)
+        };
+        let first = phase.spans[0].0;
+        let last = phase.spans[phase.spans.len() - 1].1;
+        let long: Vec<_> = irqs
+            .iter()
+            .filter(|irq| irq.duration_ns.unwrap() >= 2000)
+            .filter(|irq| (first..last).contains(&(irq.time_ns - irq.duration_ns.unwrap())))
+            .collect();
+        let outside = long.len() - long.iter().copied().filter(in_a_gap).count();
+        assert_eq!(outside, 0, "of {}", long.len());
+    });
 }
