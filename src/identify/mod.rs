@@ -24,6 +24,7 @@ mod names;
 mod observers;
 mod orders;
 mod pinned;
+pub mod prepared;
 mod probe_point;
 mod probes;
 mod processes;
@@ -40,16 +41,15 @@ pub mod window;
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use libbpf_rs::OpenObject;
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use log::{info, warn};
 
-use crate::bpf::identify::{IdentifySkel, IdentifySkelBuilder, types};
+use crate::bpf::identify::{IdentifySkel, types};
 use crate::bpf::intf;
 use crate::limits;
 use crate::policy::{Arming, Identify as Bounds, Policy};
@@ -65,6 +65,7 @@ use listing::Listing;
 use marks::Pins;
 use names::{Named, Names};
 use observers::Observers;
+use prepared::Prepared;
 use probes::Probes;
 use programs::{run_iterator, run_syscall_program};
 use rest::cpu_time;
@@ -115,10 +116,15 @@ impl<'obj> Identify<'obj> {
         pins: Pins,
         object: &'obj mut MaybeUninit<OpenObject>,
     ) -> Result<Self> {
-        let open = IdentifySkelBuilder::default()
-            .open(object)
-            .context("opening the identification programs")?;
-        let mut skel = open.load().context("loading the identification programs")?;
+        Self::of(Prepared::open(object)?, policy, pins)
+    }
+
+    /// The same, of what is prepared.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn of(prepared: Prepared<'obj>, policy: &Policy, pins: Pins) -> Result<Self> {
+        let mut skel = prepared.load()?;
         marks::know_loader(skel.progs.know_loader.as_fd())?;
         let listing = pinned::pin(&mut skel, &pins)?;
         let mounts = Mounts::of_this_process().context("reading mounts")?;
@@ -222,19 +228,6 @@ impl<'obj> Identify<'obj> {
     fn bss(&mut self) -> Result<&mut types::bss> {
         let bss = self.skel.maps.bss_data.as_deref_mut();
         bss.context("the BPF object has no data")
-    }
-
-    /// File descriptors of the maps that the scheduler shares: task marks, nodes of GPUs, cgroup
-    /// tags, rules, the class generation.
-    pub fn shared_maps(&self) -> [BorrowedFd<'_>; 5] {
-        let maps = &self.skel.maps;
-        [
-            maps.task_marks.as_fd(),
-            maps.gpu_nodes.as_fd(),
-            maps.cgroup_tags.as_fd(),
-            maps.class_rules.as_fd(),
-            maps.class_generation.as_fd(),
-        ]
     }
 
     /// Where the cgroup v2 hierarchy is mounted.

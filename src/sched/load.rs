@@ -2,6 +2,7 @@
 //! From policy and topology to a loaded scheduler: what the BPF side knows is written here.
 
 use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{Link, OpenObject};
@@ -16,21 +17,48 @@ use super::tunables::tunables;
 use super::yields;
 use crate::bpf::gpuaware::{GpuawareSkel, GpuawareSkelBuilder, OpenGpuawareSkel, types};
 use crate::bpf::intf;
-use crate::identify::Identify;
+use crate::identify::prepared::SharedMaps;
 use crate::policy::Policy;
 
-/// Opens, configures, loads and attaches the scheduler.
-pub fn load<'obj>(
-    config: &Config,
-    policy: &Policy,
-    placement: &Placement,
-    identify: &Identify<'_>,
-    object: &'obj mut MaybeUninit<OpenObject>,
-) -> Result<(GpuawareSkel<'obj>, Link)> {
-    let mut open = open(config, object)?;
-    configure(&mut open, policy, placement)?;
-    share_maps(&mut open, identify)?;
-    attach(open, config.verbose)
+/// Begins to look up what scx_utils asks the kernel's BTF for, which is searched type by type: who opens the scheduler
+/// waits for the rest of it.
+pub fn read_ahead() {
+    std::thread::spawn(|| {
+        // Any of them: the first use looks up all.
+        scx_utils::scx_enums.SCX_SLICE_DFL
+    });
+}
+
+/// The scheduler as the kernel has it before it schedules anybody.
+pub struct Loaded<'obj> {
+    skel: GpuawareSkel<'obj>,
+    placement: Placement,
+}
+
+// SAFETY: its pointers lead to what belongs to its own object of libbpf, which one thread at a time uses.
+unsafe impl Send for Loaded<'_> {}
+
+impl<'obj> Loaded<'obj> {
+    /// Opens, configures and loads the scheduler for the CPUs that this thread may use.
+    pub fn new(
+        config: &Config,
+        policy: &Policy,
+        maps: &SharedMaps,
+        object: &'obj mut MaybeUninit<OpenObject>,
+    ) -> Result<Self> {
+        let placement = Placement::new(policy)?;
+        let mut open = open(config, object)?;
+        configure(&mut open, policy, &placement)?;
+        share_maps(&mut open, maps)?;
+        let skel = load(open)?;
+        Ok(Self { skel, placement })
+    }
+
+    /// It schedules everybody from now on.
+    pub fn attach(mut self, verbose: bool) -> Result<(GpuawareSkel<'obj>, Link, Placement)> {
+        let link = attach(&mut self.skel, verbose)?;
+        Ok((self.skel, link, self.placement))
+    }
 }
 
 /// Does the kernel tell a scheduler of `cpu.max`?
@@ -133,36 +161,32 @@ fn configure(
 }
 
 /// Gives the scheduler identification's maps instead of its own.
-fn share_maps(open: &mut OpenGpuawareSkel<'_>, identify: &Identify<'_>) -> Result<()> {
-    let [
-        task_marks,
-        gpu_nodes,
-        cgroup_tags,
-        class_rules,
-        class_generation,
-    ] = identify.shared_maps();
+fn share_maps(open: &mut OpenGpuawareSkel<'_>, shared: &SharedMaps) -> Result<()> {
     let maps = &mut open.maps;
     maps.task_marks
-        .reuse_fd(task_marks)
+        .reuse_fd(shared.task_marks.as_fd())
         .context("sharing task_marks")?;
     maps.gpu_nodes
-        .reuse_fd(gpu_nodes)
+        .reuse_fd(shared.gpu_nodes.as_fd())
         .context("sharing gpu_nodes")?;
     maps.cgroup_tags
-        .reuse_fd(cgroup_tags)
+        .reuse_fd(shared.cgroup_tags.as_fd())
         .context("sharing cgroup_tags")?;
     maps.class_rules
-        .reuse_fd(class_rules)
+        .reuse_fd(shared.class_rules.as_fd())
         .context("sharing class_rules")?;
     maps.class_generation
-        .reuse_fd(class_generation)
+        .reuse_fd(shared.class_generation.as_fd())
         .context("sharing class_generation")
 }
 
 #[allow(clippy::unwrap_used, reason = "inside the macros of scx_utils")]
-fn attach(mut open: OpenGpuawareSkel<'_>, verbose: bool) -> Result<(GpuawareSkel<'_>, Link)> {
-    let mut skel = scx_ops_load!(open, gpuaware_ops, uei)?;
-    find_by_name(&skel)?;
+fn load(mut open: OpenGpuawareSkel<'_>) -> Result<GpuawareSkel<'_>> {
+    scx_ops_load!(open, gpuaware_ops, uei)
+}
+
+fn attach(skel: &mut GpuawareSkel<'_>, verbose: bool) -> Result<Link> {
+    find_by_name(skel)?;
     if !verbose {
         // Attaching warns of a map of the skeleton that struct_ops do not use.
         libbpf_rs::set_print(None);
@@ -172,5 +196,5 @@ fn attach(mut open: OpenGpuawareSkel<'_>, verbose: bool) -> Result<(GpuawareSkel
     });
     let link = scx_ops_attach!(skel, gpuaware_ops)?;
     drop(ahead);
-    Ok((skel, link))
+    Ok(link)
 }

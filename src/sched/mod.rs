@@ -24,12 +24,14 @@ mod tunables;
 mod yields;
 
 use std::mem::MaybeUninit;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use libbpf_rs::{Link, MapHandle, OpenObject, PrintLevel};
+use libbpf_rs::{Link, MapHandle, PrintLevel};
 use log::{info, warn};
 use scx_stats::prelude::*;
 use scx_utils::{ScxExitKind, try_set_rlimit_infinity, uei_exited, uei_read};
@@ -37,18 +39,19 @@ use scx_utils::{ScxExitKind, try_set_rlimit_infinity, uei_exited, uei_read};
 use crate::bpf::gpuaware::GpuawareSkel;
 use crate::bpf::intf;
 use crate::identify::marks::Pins;
+use crate::identify::prepared::Prepared;
 use crate::identify::{Identify, cgroups};
 use crate::limits;
 use crate::listed::{LISTED, listed};
 use crate::namespaces;
 use crate::policy::Policy;
-use crate::policy::cpuset::CpuSet;
 use crate::policy::effective::Effective;
 use crate::shutdown::Shutdown;
-use crate::topology::{SYSFS, Topology};
 
 pub use config::Config;
+pub use placement::allowed_cpus;
 
+use load::Loaded;
 use pin::Pinning;
 use placement::Placement;
 use reload::{Asked, PolicyFile, Reload, Standing};
@@ -152,12 +155,23 @@ pub fn run(
     try_set_rlimit_infinity();
     limits::raise_file_limit();
     limits::raise_priority();
+    load::read_ahead();
     // Now, while nobody is scheduled by us, though a later policy may be the first to ask.
     yields::auto();
     let mut object = MaybeUninit::uninit();
+    let prepared = Prepared::open(&mut object)?;
+    let maps = prepared.shared_maps()?;
     let mut reload = Reload::start(policy, file, asked);
     let policy = &reload.in_force().policy;
-    let mut identify = Identify::start(policy, Pins::default(), &mut object)?;
+    let mut object = MaybeUninit::uninit();
+    // The kernel's verifier takes as long for the one as for the other.
+    let (identify, loaded) = thread::scope(|scope| {
+        let loading = scope.spawn(|| Loaded::new(config, policy, &maps, &mut object));
+        let identify = Identify::of(prepared, policy, Pins::default());
+        (identify, loading.join())
+    });
+    let mut identify = identify?;
+    let mut loaded = Some(loaded.unwrap_or_else(|panic| resume_unwind(panic)));
     let requests = Arc::new(Requests::new()?);
     if let Some(address) = config.metrics {
         export::http::serve(address, Arc::clone(&requests))?;
@@ -167,7 +181,10 @@ pub fn run(
     loop {
         let mut object = MaybeUninit::uninit();
         let policy = &reload.in_force().policy;
-        let started = Scheduler::start(config, policy, &identify, &mut object);
+        let loaded = loaded
+            .take()
+            .unwrap_or_else(|| Loaded::new(config, policy, &maps, &mut object));
+        let started = loaded.and_then(|loaded| Scheduler::start(config, policy, &identify, loaded));
         let mut scheduler = match started {
             Err(error) if attempts > 0 => {
                 attempts -= 1;
@@ -249,11 +266,9 @@ impl<'obj> Scheduler<'obj> {
         config: &Config,
         policy: &Policy,
         identify: &Identify<'_>,
-        object: &'obj mut MaybeUninit<OpenObject>,
+        loaded: Loaded<'obj>,
     ) -> Result<Self> {
-        let topology = Topology::read(Path::new(SYSFS))?.within(&allowed_cpus());
-        let placement = Placement::new(policy, topology);
-        let (skel, link) = load::load(config, policy, &placement, identify, object)?;
+        let (skel, link, placement) = loaded.attach(config.verbose)?;
         // Now, and not when it ends: then no descriptor may be free.
         let storage = MapHandle::try_from(&skel.maps.task_ctxs).context("the task storage")?;
         warn_of_cgroups(identify.cgroup_root());
@@ -480,10 +495,4 @@ fn start_pinning(policy: &Policy) -> Option<Pinning> {
     Pinning::start(policy, Path::new(pin::STATE_FILE))
         .inspect_err(|error| warn!("pin: threads stay as they are: {error:#}"))
         .ok()
-}
-
-/// The CPUs that this process may use: fewer than are online in a container or a slice with a
-/// cpuset. Empty if the kernel will not say.
-pub fn allowed_cpus() -> CpuSet {
-    pin::threads::affinity(0).unwrap_or_default()
 }

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use anyhow::Result;
 use log::{info, warn};
 
+use super::pin::threads;
 use crate::policy::Policy;
 use crate::policy::cpuset::CpuSet;
 use crate::topology::choose::{Choice, PreferredRules, choose};
@@ -36,14 +38,21 @@ pub struct Placement {
     next_look: Duration,
 }
 
+/// The CPUs that this process may use: fewer than are online in a container or a slice with a cpuset. Empty if the kernel
+/// will not say.
+pub fn allowed_cpus() -> CpuSet {
+    threads::affinity(0).unwrap_or_default()
+}
+
 impl Placement {
-    /// The choice for one launcher on a machine whose interrupts are not known yet.
-    pub fn new(policy: &Policy, topology: Topology) -> Self {
+    /// The choice for one launcher on this machine, whose interrupts are not known yet.
+    pub fn new(policy: &Policy) -> Result<Self> {
+        let topology = Topology::read(Path::new(SYSFS))?.within(&allowed_cpus());
         let rules = rules(policy, &topology);
         let devices = Devices::read(Path::new(SYSFS));
         let none = IrqVerdicts::default();
         let choice = choose(&topology, &devices, &none, Demand::ONE, &rules, None);
-        Self {
+        Ok(Self {
             irq: IrqLoad::new(IrqRules::new(rules.irq_heavy_percent)),
             demand: RecentDemand::new(DEMAND_WINDOW),
             recent_demand: Demand::ONE,
@@ -53,7 +62,7 @@ impl Placement {
             devices,
             rules,
             choice,
-        }
+        })
     }
 
     /// The machine as it was when the scheduler was loaded.
