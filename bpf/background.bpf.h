@@ -162,7 +162,7 @@ __noinline int find_cpu(struct task_struct *p __arg_trusted, u64 dsq, u64 after,
 static __always_inline void enqueue_at_cpu(struct task_struct *p, struct task_ctx *tctx,
 					   u64 enq_flags, u64 now)
 {
-	s32 idle = is_pinned(p) ? -1 : pick_idle(p->cpus_ptr);
+	s32 idle = is_pinned(p) ? -1 : pick_any_idle(p);
 	s32 cpu = idle >= 0 ? idle : scx_bpf_task_cpu(p);
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
 	u64 dsq = pinned_dsq(cpu), vtime = enter_clock(p, tctx, dsq);

@@ -107,12 +107,13 @@ static __always_inline u64 nearest_counted(struct cgroup *cgrp)
 
 /*
  * The cgroup of @p's CPU controller, that of the nearest ancestor where it is enabled, or the
- * nearest one above that has a context. Plain loads instead of BPF_CORE_READ: this runs on every
- * wakeup.
+ * nearest one above that has a context. Plain loads instead of BPF_CORE_READ, as in renew_basis():
+ * this runs on every wakeup.
  */
 static __always_inline u64 cpu_cgroup_id(struct task_struct *p, struct task_ctx *tctx)
 {
-	u64 id = p->sched_task_group->css.cgroup->kn->id;
+	const struct task_struct *told = bpf_core_cast(p, struct task_struct);
+	u64 id = told->sched_task_group->css.cgroup->kn->id;
 
 	if (tctx->group_id != id) {
 		tctx->group_id = id;

@@ -241,16 +241,18 @@ static __always_inline struct class_verdict judge_task(struct task_struct *p)
 
 /*
  * Is @p to be judged anew, as something changed that its class was derived from? Notes what is so
- * now. Plain loads instead of BPF_CORE_READ: the scheduler asks on every enqueue.
+ * now. Plain loads instead of BPF_CORE_READ: the scheduler asks on every enqueue. They are not
+ * trusted ones, for each of which the verifier searches all types of the kernel three times.
  */
 static __always_inline bool renew_basis(struct task_struct *p, struct class_basis *basis)
 {
+	const struct task_struct *told = bpf_core_cast(p, struct task_struct);
 	struct task_mark *mark = bpf_task_storage_get(&task_marks, p, NULL, 0);
 	u64 *generation = class_generation_ptr();
 	struct class_basis now = {
 		.generation = generation ? *generation : 0,
 		.epoch = mark ? mark->epoch : 0,
-		.cgroup_id = p->cgroups->dfl_cgrp->kn->id,
+		.cgroup_id = told->cgroups->dfl_cgrp->kn->id,
 	};
 
 	if (basis->generation == now.generation && basis->epoch == now.epoch &&

@@ -429,11 +429,11 @@ static __always_inline bool has_new_code(struct task_struct *p)
 {
 	struct gpuaware_event event = {
 		.tid = tid_of(p), .tgid = tgid_of(p), .kind = GPUAWARE_EVENT_MAPPED};
-	struct mm_struct *mm = p->mm;
+	struct mm_struct *mm = BPF_CORE_READ(p, mm);
 	struct code *code, now = {.mm = (u64)mm};
 
 	if (mm)
-		now.nr_pages = mm->exec_vm;
+		now.nr_pages = BPF_CORE_READ(mm, exec_vm);
 	if (!event.tgid)
 		return false;
 	/* Kernel threads have none, who is about to end has none any more. */

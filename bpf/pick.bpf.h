@@ -108,6 +108,12 @@ static __always_inline s32 pick_idle(const struct cpumask *allowed)
 	return cpu;
 }
 
+/* The same of all that @p may run on. A global function: see may_run_on(). */
+__noinline s32 pick_any_idle(struct task_struct *p __arg_trusted)
+{
+	return pick_idle(p->cpus_ptr);
+}
+
 /* Claims @cpu for boosted @p on these @terms. A global function: see search_overdue(). */
 __noinline bool try_cpu(s32 cpu, struct task_struct *p __arg_trusted,
 			struct task_ctx *tctx __arg_nonnull, u32 terms,
@@ -270,7 +276,7 @@ __noinline bool try_after(s32 cpu, struct task_struct *p __arg_trusted,
 /* Any CPU: idle without an interrupt penalty, then idle, then one that runs a lower class. */
 static __always_inline bool try_any(struct task_struct *p, struct task_ctx *tctx, struct pick *pick)
 {
-	s32 cpu = pick_idle(p->cpus_ptr);
+	s32 cpu = pick_any_idle(p);
 	struct cpu_ctx *cctx;
 
 	if (cpu >= 0) {
@@ -496,7 +502,7 @@ __noinline s32 pick_background_cpu(struct task_struct *p __arg_trusted, s32 prev
 	cpu = pick_idle_in(p, prev_cpu, other_cpumask);
 	if (cpu < 0)
 		cpu = pick_idle_in(p, prev_cpu, lendable_cpumask);
-	return cpu < 0 && is_confined(p) ? pick_idle(p->cpus_ptr) : cpu;
+	return cpu < 0 && is_confined(p) ? pick_any_idle(p) : cpu;
 }
 
 /* An idle CPU that is not preferred and has no interrupt penalty. */
@@ -585,7 +591,7 @@ static __always_inline void pick_after_rt_preemption(struct task_struct *p, stru
 			return;
 	}
 	/* It is idle, though held or not lent. */
-	pick->cpu = pick_idle(p->cpus_ptr);
+	pick->cpu = pick_any_idle(p);
 }
 
 static __always_inline void count_pick(const struct task_ctx *tctx, const struct pick *pick)

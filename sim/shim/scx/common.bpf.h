@@ -32,6 +32,7 @@
 #define UEI_RECORD(name, info)	    ((name) = *(info))
 #define scx_bpf_error(fmt, args...) sim_report(fmt, ##args)
 
+#define bpf_core_cast(ptr, type)	   ((type *)(ptr))
 #define bpf_core_field_exists(field)	   1
 #define bpf_core_field_offset(type, field) __builtin_offsetof(type, field)
 
