@@ -44,6 +44,7 @@ to_test=(
 	"fio: the disk neighbour"
 	"rt-tests: hackbench, a neighbour of short messages"
 	"shellcheck: make lint"
+	"strace: counts system calls in a test"
 )
 
 # A distribution's own cargo does not read rust-toolchain.toml.

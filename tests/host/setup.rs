@@ -12,7 +12,7 @@ use crate::process::{code, repository};
 /// What the script itself is made of.
 const TOOLS: [&str; 5] = ["bash", "head", "mkdir", "sed", "sort"];
 const TO_BUILD: [&str; 6] = ["cargo", "cc", "c++", "pkg-config", "clang-19", "python3"];
-const TO_TEST: [&str; 15] = [
+const TO_TEST: [&str; 16] = [
     "apt-get",
     "bpftool",
     "clang-format-19",
@@ -25,6 +25,7 @@ const TO_TEST: [&str; 15] = [
     "promtool",
     "qemu-system-x86_64",
     "shellcheck",
+    "strace",
     "stress-ng",
     "tmux",
     "virtiofsd",
