@@ -14,6 +14,7 @@ use crate::bpf::identify::{IdentifySkel, IdentifySkelBuilder, OpenIdentifySkel};
 
 const LOADING: &str = "loading the identification programs";
 
+/// See [`super::Identify::of`].
 pub struct Prepared<'obj>(OpenIdentifySkel<'obj>);
 
 /// The maps that tell a scheduler each task's class and GPU.
@@ -26,6 +27,8 @@ pub struct SharedMaps {
 }
 
 impl<'obj> Prepared<'obj> {
+    /// Opens the programs and makes their maps.
+    ///
     /// # Errors
     /// Not enough rights, or a kernel without these maps.
     pub fn open(object: &'obj mut MaybeUninit<OpenObject>) -> Result<Self> {
@@ -40,6 +43,8 @@ impl<'obj> Prepared<'obj> {
         }
     }
 
+    /// Descriptors of their own, for another object.
+    ///
     /// # Errors
     /// No descriptor is free.
     pub fn shared_maps(&self) -> Result<SharedMaps> {

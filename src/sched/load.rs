@@ -3,6 +3,8 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
+use std::panic::resume_unwind;
+use std::thread::{self, Builder};
 
 use anyhow::{Context, Result, bail};
 use libbpf_rs::{Link, OpenObject};
@@ -17,26 +19,29 @@ use super::tunables::tunables;
 use super::yields;
 use crate::bpf::gpuaware::{GpuawareSkel, GpuawareSkelBuilder, OpenGpuawareSkel, types};
 use crate::bpf::intf;
-use crate::identify::prepared::SharedMaps;
+use crate::identify::Identify;
+use crate::identify::marks::Pins;
+use crate::identify::prepared::{Prepared, SharedMaps};
 use crate::policy::Policy;
 
 /// Begins to look up what scx_utils asks the kernel's BTF for, which is searched type by type: who opens the scheduler
 /// waits for the rest of it.
 pub fn read_ahead() {
-    std::thread::spawn(|| {
-        // Any of them: the first use looks up all.
-        scx_utils::scx_enums.SCX_SLICE_DFL
-    });
+    // Any of them: the first use looks up all. Without a thread that is later.
+    let look_up = || scx_utils::scx_enums.SCX_SLICE_DFL;
+    let _ = Builder::new().name("enums".to_owned()).spawn(look_up);
 }
 
 /// The scheduler as the kernel has it before it schedules anybody.
 pub struct Loaded<'obj> {
-    skel: GpuawareSkel<'obj>,
+    skel: OfAnyThread<GpuawareSkel<'obj>>,
     placement: Placement,
 }
 
-// SAFETY: its pointers lead to what belongs to its own object of libbpf, which one thread at a time uses.
-unsafe impl Send for Loaded<'_> {}
+struct OfAnyThread<T>(T);
+
+// SAFETY: pointers of a skeleton lead to what belongs to its own object of libbpf, which one thread at a time uses.
+unsafe impl Send for OfAnyThread<GpuawareSkel<'_>> {}
 
 impl<'obj> Loaded<'obj> {
     /// Opens, configures and loads the scheduler for the CPUs that this thread may use.
@@ -50,15 +55,36 @@ impl<'obj> Loaded<'obj> {
         let mut open = open(config, object)?;
         configure(&mut open, policy, &placement)?;
         share_maps(&mut open, maps)?;
-        let skel = load(open)?;
+        let skel = OfAnyThread(load(open)?);
         Ok(Self { skel, placement })
     }
 
     /// It schedules everybody from now on.
-    pub fn attach(mut self, verbose: bool) -> Result<(GpuawareSkel<'obj>, Link, Placement)> {
-        let link = attach(&mut self.skel, verbose)?;
-        Ok((self.skel, link, self.placement))
+    pub fn attach(self, verbose: bool) -> Result<(GpuawareSkel<'obj>, Link, Placement)> {
+        let mut skel = self.skel.0;
+        let link = attach(&mut skel, verbose)?;
+        Ok((skel, link, self.placement))
     }
+}
+
+/// Starts identification, and loads the scheduler meanwhile on another thread: the kernel's verifier takes its time for
+/// each of them.
+pub fn with_identification<'a, 'obj>(
+    prepared: Prepared<'a>,
+    config: &Config,
+    policy: &Policy,
+    maps: &SharedMaps,
+    object: &'obj mut MaybeUninit<OpenObject>,
+) -> Result<(Identify<'a>, Result<Loaded<'obj>>)> {
+    thread::scope(|scope| {
+        let loading = Builder::new()
+            .name("load".to_owned())
+            .spawn_scoped(scope, || Loaded::new(config, policy, maps, object))
+            .context("starting a thread that loads the scheduler")?;
+        let identify = Identify::of(prepared, policy, Pins::default());
+        let loaded = loading.join().unwrap_or_else(|panic| resume_unwind(panic));
+        Ok((identify?, loaded))
+    })
 }
 
 /// Does the kernel tell a scheduler of `cpu.max`?

@@ -24,10 +24,8 @@ mod tunables;
 mod yields;
 
 use std::mem::MaybeUninit;
-use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -155,33 +153,28 @@ pub fn run(
     try_set_rlimit_infinity();
     limits::raise_file_limit();
     limits::raise_priority();
-    load::read_ahead();
     // Now, while nobody is scheduled by us, though a later policy may be the first to ask.
     yields::auto();
+    load::read_ahead();
     let mut object = MaybeUninit::uninit();
     let prepared = Prepared::open(&mut object)?;
     let maps = prepared.shared_maps()?;
     let mut reload = Reload::start(policy, file, asked);
     let policy = &reload.in_force().policy;
-    let mut object = MaybeUninit::uninit();
-    // The kernel's verifier takes as long for the one as for the other.
-    let (identify, loaded) = thread::scope(|scope| {
-        let loading = scope.spawn(|| Loaded::new(config, policy, &maps, &mut object));
-        let identify = Identify::of(prepared, policy, Pins::default());
-        (identify, loading.join())
-    });
-    let mut identify = identify?;
-    let mut loaded = Some(loaded.unwrap_or_else(|panic| resume_unwind(panic)));
     let requests = Arc::new(Requests::new()?);
     if let Some(address) = config.metrics {
         export::http::serve(address, Arc::clone(&requests))?;
     }
+    let mut object = MaybeUninit::uninit();
+    let (mut identify, loaded) =
+        load::with_identification(prepared, config, policy, &maps, &mut object)?;
+    let mut first = Some(loaded);
     let (mut server, mut pinning, mut retired) = (None, None, Vec::new());
     let mut attempts = 0;
     loop {
         let mut object = MaybeUninit::uninit();
         let policy = &reload.in_force().policy;
-        let loaded = loaded
+        let loaded = first
             .take()
             .unwrap_or_else(|| Loaded::new(config, policy, &maps, &mut object));
         let started = loaded.and_then(|loaded| Scheduler::start(config, policy, &identify, loaded));
