@@ -112,8 +112,8 @@ static __always_inline u64 nearest_counted(struct cgroup *cgrp)
  */
 static __always_inline u64 cpu_cgroup_id(struct task_struct *p, struct task_ctx *tctx)
 {
-	const struct task_struct *told = bpf_core_cast(p, struct task_struct);
-	u64 id = told->sched_task_group->css.cgroup->kn->id;
+	const struct task_struct *untrusted = bpf_core_cast(p, struct task_struct);
+	u64 id = untrusted->sched_task_group->css.cgroup->kn->id;
 
 	if (tctx->group_id != id) {
 		tctx->group_id = id;

@@ -246,13 +246,13 @@ static __always_inline struct class_verdict judge_task(struct task_struct *p)
  */
 static __always_inline bool renew_basis(struct task_struct *p, struct class_basis *basis)
 {
-	const struct task_struct *told = bpf_core_cast(p, struct task_struct);
+	const struct task_struct *untrusted = bpf_core_cast(p, struct task_struct);
 	struct task_mark *mark = bpf_task_storage_get(&task_marks, p, NULL, 0);
 	u64 *generation = class_generation_ptr();
 	struct class_basis now = {
 		.generation = generation ? *generation : 0,
 		.epoch = mark ? mark->epoch : 0,
-		.cgroup_id = told->cgroups->dfl_cgrp->kn->id,
+		.cgroup_id = untrusted->cgroups->dfl_cgrp->kn->id,
 	};
 
 	if (basis->generation == now.generation && basis->epoch == now.epoch &&

@@ -424,6 +424,7 @@ int rescan(void *ctx)
 /*
  * True if process @p may map a library that it did not when user space was last told of it. A
  * process that starts, by fork or exec, has another mm; what opens a library has more to execute.
+ * Not by trusted loads: see renew_basis().
  */
 static __always_inline bool has_new_code(struct task_struct *p)
 {
