@@ -250,7 +250,7 @@ __noinline int charge_background(struct task_struct *p __arg_trusted,
 				 struct task_ctx *tctx __arg_nonnull,
 				 struct cpu_ctx *cctx __arg_nonnull, s32 cpu, u64 now)
 {
-	u64 start = tctx->run_start_ns, ran_ns = time_delta(now, start);
+	u64 start = tctx->run_start_ns, ran_ns = time_delta(now, start), drawn_ns = 0;
 	bool pinned = queues_at_cpu(p);
 	u32 llc = llc_of(cpu);
 	u64 dsq = pinned ? pinned_dsq(cpu) : background_dsq(llc);
@@ -261,7 +261,10 @@ __noinline int charge_background(struct task_struct *p __arg_trusted,
 	tctx->burst_ns += ran_ns;
 	count_run(GPUAWARE_CLASS_BACKGROUND, is_preferred(cpu), ran_ns);
 	renew_share(tctx, now);
-	charge_vtime(p, vtime_for(tctx, ran_ns));
+	/* Of one CPU the LLC's part would be too much. */
+	if (tctx->saved_ns && !pinned)
+		drawn_ns = draw_savings(p, tctx, llc, ran_ns, now);
+	charge_vtime(p, vtime_for(tctx, ran_ns - drawn_ns));
 	if (pinned) {
 		cctx->pinned_share_ns += ran_ns / nr;
 		charge_pinned(cctx, ran_ns, now);

@@ -51,17 +51,23 @@ struct {
 	__type(value, struct task_mark);
 } task_marks SEC(".maps");
 
-/*
- * The NUMA node of the GPUs that a process has open, as the kernel numbers it, plus one; 0: it is
- * not known, or they are several. Of the leader of its threads, since one of these was seen
- * launching first.
- */
+/* What is known of a process once one of its threads was seen launching, or got class launch. */
+struct gpu_process {
+	/*
+	 * The NUMA node of the GPUs that it has open, as the kernel numbers it, plus one; 0: it is
+	 * not known, or they are several.
+	 */
+	u32 node;
+	bool launches; /* one of its threads has been of class launch */
+};
+
+/* Of the leader of its threads. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, u32);
-} gpu_nodes SEC(".maps");
+	__type(value, struct gpu_process);
+} gpu_processes SEC(".maps");
 
 /* By cgroup id, for the roots of tagged subtrees. User space matches the globs. */
 struct {
@@ -87,12 +93,24 @@ struct {
 	__type(value, u64);
 } class_generation SEC(".maps");
 
-/* See gpu_nodes. */
+#ifndef PF_EXITING /* scx has it, identify.bpf.c is without scx */
+#define PF_EXITING 0x00000004
+#endif
+
+/* @flags: BPF_LOCAL_STORAGE_GET_F_CREATE, or none. A thread that exits can outlive its leader. */
+static __always_inline struct gpu_process *gpu_process_of(struct task_struct *p, u64 flags)
+{
+	if (p->flags & PF_EXITING)
+		return NULL;
+	return bpf_task_storage_get(&gpu_processes, p->group_leader, NULL, flags);
+}
+
+/* As in struct gpu_process. */
 static __always_inline u32 gpu_node(struct task_struct *p)
 {
-	u32 *node = bpf_task_storage_get(&gpu_nodes, p->group_leader, NULL, 0);
+	struct gpu_process *process = gpu_process_of(p, 0);
 
-	return node ? *node : 0;
+	return process ? process->node : 0;
 }
 
 /*

@@ -30,6 +30,16 @@
  * for that for minutes once there is room.
  */
 #define MAX_OVERDUE_SLICES 2
+/*
+ * What MAX_LAG_SLICES cuts off, a thread of a process that launches saves, so many slices at most.
+ * All such threads together may draw an eighth of their LLC's CPU time, and so many slices a CPU at
+ * once.
+ */
+#define MAX_SAVED_SLICES 16
+#define MAX_DRAWN_SLICES 8
+#define DRAWN_PART	 8
+/* How soon it is noticed that a process launches. */
+#define ASK_KIN_NS 1000000000ULL
 
 /* What @tctx's task is charged for running for @ns, by its share as renew_share() noted it last. */
 static __always_inline u64 vtime_for(const struct task_ctx *tctx, u64 ns)
@@ -102,6 +112,84 @@ static __always_inline void leave_head(struct task_struct *p, struct task_ctx *t
 	scx_bpf_task_set_dsq_vtime(p, time_after(vtime, latest) ? latest : vtime);
 }
 
+/* @tctx's task gives up its lag: its vtime gets another use, and it comes back as a new task. */
+static __always_inline void leave_clock(struct task_ctx *tctx)
+{
+	tctx->vtime_dsq = 0;
+	tctx->is_overdue = false;
+	tctx->saved_ns = 0;
+}
+
+/*
+ * @p wakes up, and will lose what it lags behind more than the cap. A thread that answers requests
+ * needs less CPU time than each of its neighbours, but has much to do when many come at once:
+ * beyond the cap it would get no more than they. Where its process launches it saves what it loses
+ * here. A global function: see search_overdue().
+ */
+__noinline int save_lag(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
+			u64 now)
+{
+	u64 most_ns = MAX_SAVED_SLICES * tunables.background_slice_ns;
+	u64 most = vtime_for(tctx, most_ns), earliest, lost;
+	struct gpu_process *process;
+
+	if (time_after(now, tctx->asked_kin_ns + ASK_KIN_NS)) {
+		process = gpu_process_of(p, 0);
+		tctx->asked_kin_ns = now;
+		tctx->is_kin = process && process->launches;
+	}
+	/* What it runs then is not charged for: the lag that it seems to have is none. */
+	if (is_boosted(tctx->class))
+		leave_clock(tctx);
+	if (!tctx->is_kin || !tctx->vtime_dsq)
+		return 0;
+	earliest = queue_clock(tctx->vtime_dsq) -
+		   MAX_LAG_SLICES * vtime_for(tctx, tunables.background_slice_ns);
+	lost = time_delta(earliest, p->scx.dsq_vtime);
+	if (!lost)
+		return 0;
+	/* Here and now: a waker enters no queue, and would save the same again and again. */
+	scx_bpf_task_set_dsq_vtime(p, earliest);
+	/* What is lost in days of sleep would be too much to multiply. */
+	tctx->saved_ns += (lost < most ? lost : most) * tctx->share / SHARE_OF_NICE_0;
+	if (tctx->saved_ns > most_ns)
+		tctx->saved_ns = most_ns;
+	return 0;
+}
+
+/*
+ * How much of the @ran_ns that @p has run on a CPU of @llc it pays with what it has saved: what
+ * would leave it with a lag of less than a slice, as far as there is left to draw. That bounds how
+ * long a crowd of such threads can shut out who sleeps and wakes beside it. Lost updates are
+ * tolerated. A global function: see search_overdue().
+ */
+__noinline u64 draw_savings(struct task_struct *p __arg_trusted,
+			    struct task_ctx *tctx __arg_nonnull, u32 llc, u64 ran_ns, u64 now)
+{
+	u64 slice = tunables.background_slice_ns, nr_cpus = nr_cpus_of(llc);
+	u64 vtime = p->scx.dsq_vtime + vtime_for(tctx, ran_ns + slice), since, drawn;
+	struct llc_ctx *llcx = llc_ctx(llc);
+
+	/* Where nobody waits it would be for nothing. */
+	if (!llcx || !tctx->vtime_dsq || !dsq_waiting(background_dsq(llc)))
+		return 0;
+	drawn = time_delta(vtime, queue_clock(tctx->vtime_dsq)) * tctx->share / SHARE_OF_NICE_0;
+	if (drawn > ran_ns)
+		drawn = ran_ns;
+	if (drawn > tctx->saved_ns)
+		drawn = tctx->saved_ns;
+	since = time_delta(now, llcx->drawn_until_ns);
+	if (since > MAX_DRAWN_SLICES * slice * DRAWN_PART)
+		since = MAX_DRAWN_SLICES * slice * DRAWN_PART;
+	if (drawn > since * nr_cpus / DRAWN_PART)
+		drawn = since * nr_cpus / DRAWN_PART;
+	if (!drawn)
+		return 0;
+	tctx->saved_ns -= drawn;
+	llcx->drawn_until_ns = time_delta(now, since - drawn * DRAWN_PART / nr_cpus);
+	return drawn;
+}
+
 /* Rebases @p, which is in no queue, to the clock of @dsq. Returns its vtime there. */
 static __always_inline u64 enter_clock(struct task_struct *p, struct task_ctx *tctx, u64 dsq)
 {
@@ -114,13 +202,6 @@ static __always_inline u64 enter_clock(struct task_struct *p, struct task_ctx *t
 	tctx->is_overdue = false;
 	scx_bpf_task_set_dsq_vtime(p, vtime);
 	return vtime;
-}
-
-/* @tctx's task gives up its lag: its vtime gets another use, and it comes back as a new task. */
-static __always_inline void leave_clock(struct task_ctx *tctx)
-{
-	tctx->vtime_dsq = 0;
-	tctx->is_overdue = false;
 }
 
 /*

@@ -329,6 +329,8 @@ void BPF_STRUCT_OPS(gpuaware_runnable, struct task_struct *p, u64 enq_flags)
 	cctx = tctx->is_softirqd ? cpu_ctx(scx_bpf_task_cpu(p)) : NULL;
 	if (cctx)
 		cctx->softirqd_runnable = true;
+	if (tctx->woken && (tctx->is_kin || time_after(now, tctx->asked_kin_ns + ASK_KIN_NS)))
+		save_lag(p, tctx, now);
 }
 
 void BPF_STRUCT_OPS(gpuaware_running, struct task_struct *p)

@@ -285,7 +285,7 @@ int BPF_PROG(process_execed, struct task_struct *p, s32 old_pid, struct linux_bi
 	bool had_class;
 
 	bpf_task_storage_delete(&hints, p);
-	bpf_task_storage_delete(&gpu_nodes, p);
+	bpf_task_storage_delete(&gpu_processes, p);
 	if (mark) {
 		/* A thread that was only refused had no class, so nothing has changed. */
 		had_class = mark->named_rules || mark->observed || mark->hinted_class;

@@ -132,16 +132,15 @@ static __always_inline u32 find_gpu_node(struct task_struct *p)
 /* Notes the GPU's node of @p, which has not launched before, or has been refused so far. */
 static __always_inline void note_gpu_node(struct task_struct *p, const struct task_mark *mark)
 {
-	u32 *node;
+	struct gpu_process *process;
 
 	/* Searching files is slow: a refused thread is checked again at each 64th sighting. */
 	if (((mark->observed & GPUAWARE_OBSERVED_LAUNCH) && mark->launched.hits) ||
 	    ((mark->refused & GPUAWARE_OBSERVED_LAUNCH) && mark->launched.hits % 64))
 		return;
-	node = bpf_task_storage_get(&gpu_nodes, p->group_leader, NULL,
-				    BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (node)
-		*node = find_gpu_node(p);
+	process = gpu_process_of(p, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (process)
+		process->node = find_gpu_node(p);
 }
 
 /*

@@ -62,10 +62,13 @@ struct task_ctx {
 	bool lends;	      /* its CPU: enqueue() puts it behind who takes that */
 	u8 nr_yields;	      /* in a row: spin.bpf.h */
 	u8 waker_bursts;
+	bool is_kin;	  /* of a process that launches, or did: save_lag() */
 	s32 launcher_cpu; /* where that one was sent */
 	s32 claimed_cpu;  /* CPU claimed for this boosted task until it runs; -1: none */
 	u64 run_start_ns;
 	u64 yielded_ns;	      /* when it last called sched_yield() */
+	u64 asked_kin_ns;     /* when it was last asked whether it is_kin */
+	u64 saved_ns;	      /* of its lag, as CPU time: save_lag() */
 	u64 slice_left_ns;    /* as a kthread takes its CPU; 0: none does */
 	u64 burst_ns;	      /* that it ran since it woke up, until run_start_ns */
 	u64 woke_after_ns;    /* of which so much before it woke a launcher first */
@@ -154,6 +157,7 @@ struct llc_ctx {
 	/* Written at each switch of background. */
 	u64 clock;	       /* of the shared background queue: see clock.bpf.h */
 	u64 background_due_ns; /* when shared background is owed a turn */
+	u64 drawn_until_ns;    /* its time until then counts as drawn: draw_savings() */
 	/* Written now and then, read by whoever goes idle, in other LLCs too. */
 	cacheline_aligned u64 boosted_queued_ns; /* see boosted_wait() */
 	u64 queued_ns;				 /* see note_queued() */
@@ -287,15 +291,31 @@ static __always_inline u64 tenant_of(struct task_struct *p)
 	return 0;
 }
 
+/* What goes with the class of boosted @p. A global function: see search_overdue(). */
+__noinline int look_process_up(struct task_struct *p __arg_trusted,
+			       struct task_ctx *tctx __arg_nonnull)
+{
+	bool launches = tctx->class == GPUAWARE_CLASS_LAUNCH;
+	struct gpu_process *process;
+
+	tctx->tenant = tenant_of(p);
+	tctx->gpu_node = 0;
+	process = gpu_process_of(p, launches ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+	if (!process)
+		return 0;
+	tctx->gpu_node = process->node;
+	if (launches)
+		process->launches = true;
+	return 0;
+}
+
 /* Looks @p's class up. A global function: see search_overdue(). */
 __noinline int look_class_up(struct task_struct *p __arg_trusted,
 			     struct task_ctx *tctx __arg_nonnull)
 {
 	tctx->class = judge_task(p).class;
-	if (is_boosted(tctx->class)) {
-		tctx->tenant = tenant_of(p);
-		tctx->gpu_node = gpu_node(p);
-	}
+	if (is_boosted(tctx->class))
+		look_process_up(p, tctx);
 	return 0;
 }
 

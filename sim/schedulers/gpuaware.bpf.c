@@ -11,14 +11,14 @@
  */
 s32 sim_mark(struct task_struct *p, u32 class, u32 node)
 {
-	u32 *known = bpf_task_storage_get(&gpu_nodes, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct gpu_process *process = gpu_process_of(p, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	struct task_mark *mark =
 		bpf_task_storage_get(&task_marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	u64 *generation = class_generation_ptr();
 
-	if (!mark || !known || !generation)
+	if (!mark || !process || !generation)
 		return -ENOMEM;
-	*known = node;
+	process->node = node;
 	mark->marked_class = class;
 	mark->marked_ns = bpf_ktime_get_ns();
 	++*generation;

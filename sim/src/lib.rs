@@ -51,6 +51,8 @@ pub mod wake;
 pub mod weights;
 
 #[cfg(test)]
+mod kin;
+#[cfg(test)]
 mod lending;
 #[cfg(test)]
 mod more_mutants;

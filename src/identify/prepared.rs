@@ -20,7 +20,7 @@ pub struct Prepared<'obj>(OpenIdentifySkel<'obj>);
 /// The maps that tell a scheduler each task's class and GPU.
 pub struct SharedMaps {
     pub task_marks: OwnedFd,
-    pub gpu_nodes: OwnedFd,
+    pub gpu_processes: OwnedFd,
     pub cgroup_tags: OwnedFd,
     pub class_rules: OwnedFd,
     pub class_generation: OwnedFd,
@@ -58,7 +58,7 @@ impl<'obj> Prepared<'obj> {
         };
         Ok(SharedMaps {
             task_marks: shared(&maps.task_marks)?,
-            gpu_nodes: shared(&maps.gpu_nodes)?,
+            gpu_processes: shared(&maps.gpu_processes)?,
             cgroup_tags: shared(&maps.cgroup_tags)?,
             class_rules: shared(&maps.class_rules)?,
             class_generation: shared(&maps.class_generation)?,

@@ -192,9 +192,9 @@ fn share_maps(open: &mut OpenGpuawareSkel<'_>, shared: &SharedMaps) -> Result<()
     maps.task_marks
         .reuse_fd(shared.task_marks.as_fd())
         .context("sharing task_marks")?;
-    maps.gpu_nodes
-        .reuse_fd(shared.gpu_nodes.as_fd())
-        .context("sharing gpu_nodes")?;
+    maps.gpu_processes
+        .reuse_fd(shared.gpu_processes.as_fd())
+        .context("sharing gpu_processes")?;
     maps.cgroup_tags
         .reuse_fd(shared.cgroup_tags.as_fd())
         .context("sharing cgroup_tags")?;
