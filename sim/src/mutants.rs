@@ -87,7 +87,7 @@ fn weights_that_leak() {
         points: 8,
         window_ns: 50_000,
     });
-    // As 15 of the seeds 1 to 30.
+    // As 9 of the seeds 1 to 30.
     scenario.seed = 1;
     is_found_in(&scenario, &[edit], "as runnable in it");
 }
