@@ -19,6 +19,7 @@ limit=2400
 timed() {
 	local program=$1
 	shift
+	echo "at $SECONDS s: ${program##*/} $*"
 	env --default-signal=INT,QUIT "$runner=$program" \
 		cargo test --release --workspace "$@" -Z unstable-options --report-time |
 		tee -a "$GPUAWARE_TIMES"
@@ -70,8 +71,11 @@ for one in "${exact[@]}"; do others_of_root+=(--skip "$one"); done
 for one in "${whenever[@]}"; do exact+=(--skip "$one"); done
 
 here="env RUSTC_BOOTSTRAP=1"
-# The scheduler's library is compiled once more for unit tests, quickly.
-units=(--config 'profile.release.package.scx_gpuaware.opt-level=0' --exclude gpuaware-tests)
+# What is compiled once more for unit tests alone, quickly.
+units=(--exclude gpuaware-tests)
+for package in scx_gpuaware pipeline llm_client llm_server; do
+	units+=(--config "profile.release.package.$package.opt-level=0")
+done
 kernels=("${@:-6.18}")
 
 guest_with_package() { lab "--kernel $kernel --cpus 2 --timeout 900" "${with_package[@]}"; }
