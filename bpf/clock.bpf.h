@@ -112,14 +112,6 @@ static __always_inline void leave_head(struct task_struct *p, struct task_ctx *t
 	scx_bpf_task_set_dsq_vtime(p, time_after(vtime, latest) ? latest : vtime);
 }
 
-/* @tctx's task gives up its lag: its vtime gets another use, and it comes back as a new task. */
-static __always_inline void leave_clock(struct task_ctx *tctx)
-{
-	tctx->vtime_dsq = 0;
-	tctx->is_overdue = false;
-	tctx->saved_ns = 0;
-}
-
 /*
  * @p wakes up, and will lose what it lags behind more than the cap. A thread that answers requests
  * needs less CPU time than each of its neighbours, but has much to do when many come at once:
@@ -138,9 +130,6 @@ __noinline int save_lag(struct task_struct *p __arg_trusted, struct task_ctx *tc
 		tctx->asked_kin_ns = now;
 		tctx->is_kin = process && process->launches;
 	}
-	/* What it runs then is not charged for: the lag that it seems to have is none. */
-	if (is_boosted(tctx->class))
-		leave_clock(tctx);
 	if (!tctx->is_kin || !tctx->vtime_dsq)
 		return 0;
 	earliest = queue_clock(tctx->vtime_dsq) -

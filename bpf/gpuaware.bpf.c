@@ -453,6 +453,7 @@ void BPF_STRUCT_OPS(gpuaware_stopping, struct task_struct *p, bool runnable)
 	struct cpu_ctx *cctx = cpu_ctx(cpu);
 	u64 now = scx_bpf_now(), ran_ns;
 	bool short_kthread;
+	u32 class;
 
 	if (!tctx || !cctx)
 		return;
@@ -468,9 +469,11 @@ void BPF_STRUCT_OPS(gpuaware_stopping, struct task_struct *p, bool runnable)
 	charge_run(tctx, cpu, now);
 	if (tctx->run_as == GPUAWARE_CLASS_LAUNCH)
 		cctx->launched_ns = now;
-	if (is_boosted(tctx->class)) {
+	/* Who never sleeps may have lost its class just now: see prev_goes_on(). */
+	class = is_boosted(tctx->run_as) ? tctx->run_as : tctx->class;
+	if (is_boosted(class)) {
 		tctx->burst_ns += ran_ns;
-		count_run(tctx->class, is_preferred(cpu), ran_ns);
+		count_run(class, is_preferred(cpu), ran_ns);
 		return;
 	}
 	charge_background(p, tctx, cctx, cpu, now);
@@ -591,8 +594,10 @@ void BPF_STRUCT_OPS(gpuaware_enable, struct task_struct *p)
 {
 	struct task_ctx *tctx = task_ctx(p);
 
-	if (tctx)
-		tctx->waiting_since_ns = 0;
+	if (!tctx)
+		return;
+	tctx->waiting_since_ns = 0;
+	leave_clock(tctx);
 }
 
 s32 BPF_STRUCT_OPS(gpuaware_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)

@@ -291,6 +291,15 @@ static __always_inline u64 tenant_of(struct task_struct *p)
 	return 0;
 }
 
+/* @tctx's task gives up its lag: its vtime gets another use, or none. It comes back as a new task.
+ */
+static __always_inline void leave_clock(struct task_ctx *tctx)
+{
+	tctx->vtime_dsq = 0;
+	tctx->is_overdue = false;
+	tctx->saved_ns = 0;
+}
+
 /* What goes with the class of boosted @p. A global function: see search_overdue(). */
 __noinline int look_process_up(struct task_struct *p __arg_trusted,
 			       struct task_ctx *tctx __arg_nonnull)
@@ -298,6 +307,8 @@ __noinline int look_process_up(struct task_struct *p __arg_trusted,
 	bool launches = tctx->class == GPUAWARE_CLASS_LAUNCH;
 	struct gpu_process *process;
 
+	/* What it runs from now on is not charged for: it would seem to lag behind by all of it. */
+	leave_clock(tctx);
 	tctx->tenant = tenant_of(p);
 	tctx->gpu_node = 0;
 	process = gpu_process_of(p, launches ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);

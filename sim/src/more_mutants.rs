@@ -371,3 +371,34 @@ fn throttled_launchers_beside_an_idle_cpu_that_is_not_lent() {
     let [had, with_fault] = both(&scenario, edit, had);
     assert!(had > 0.7 && with_fault < 0.6, "{had} and {with_fault}");
 }
+
+/// Who lost its class while it ran had paid as background for all of its run, and waited. Had it only not paid, that run
+/// would have been its lag, and others would have waited.
+#[test]
+fn who_was_handoff_begins_anew() {
+    let keeps_lag: Edit = (
+        "task.bpf.h",
+        "all of it. */\n\tleave_clock(tctx);\n",
+        "all of it. */\n",
+    );
+    let pays: Edit = (
+        "gpuaware.bpf.c",
+        "class = is_boosted(tctx->run_as) ? tctx->run_as : tctx->class;",
+        "class = tctx->class;",
+    );
+    let loops = vec![task("loop", Program::Loop); 4];
+    let mut scenario = of("2", Scheduler::Gpuaware, 2000, loops);
+    scenario.policy.max_share = 1.0;
+    // It has run, and its vtime is known.
+    scenario.changes = vec![
+        (200_000_000, Change::Mark(0, Some(Class::Handoff))),
+        (1_000_000_000, Change::Mark(0, None)),
+    ];
+    // A tenth of a second, four fifths, and half of what is left.
+    let had = |outcome: &Outcome| outcome.tasks[0].cpu_ns as f64 / 1e9;
+    let [begins_anew, with_lag] = both(&scenario, keeps_lag, had);
+    assert!((1.35..1.48).contains(&begins_anew), "{begins_anew}");
+    assert!(with_lag > 1.55, "{with_lag}");
+    let with_debt = run_as(&mutant(&[keeps_lag, pays]), &scenario);
+    assert!(had(&with_debt) < 1.25, "{}", had(&with_debt));
+}
