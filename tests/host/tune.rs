@@ -111,12 +111,14 @@ impl Host {
     }
 }
 
-/// Counts a generation when the file has changed since it was asked last.
+/// Counts a generation when the file has changed since it was asked last. Who asks may be killed meanwhile.
 fn answer_for(listener: &UnixListener, policy: &Path) {
     let (mut generation, mut known) = (1, OLD.to_owned());
     for stream in listener.incoming().map_while(Result::ok) {
         let mut request = String::new();
-        BufReader::new(&stream).read_line(&mut request).unwrap();
+        if BufReader::new(&stream).read_line(&mut request).is_err() {
+            continue;
+        }
         let now = fs::read_to_string(policy).unwrap();
         if !now.is_empty() && now != known {
             generation += 1;
@@ -125,7 +127,8 @@ fn answer_for(listener: &UnixListener, policy: &Path) {
         let answer = format!(
             "{{\"errno\":0,\"args\":{{\"resp\":{{\"policy_generation\":{generation},\"policy_refused\":0}}}}}}\n"
         );
-        (&stream).write_all(answer.as_bytes()).unwrap();
+        // A tuning that lives and has no answer fails.
+        let _ = (&stream).write_all(answer.as_bytes());
     }
 }
 
